@@ -1,0 +1,455 @@
+//! Settings: plain data, and the one place that validates it. What passes here is what the rest of the crate relies
+//! on; nothing is sent before it passed.
+
+use std::{collections::HashSet, fmt, time::Duration};
+
+use url::Url;
+
+use crate::error::LockError;
+
+/// How a lock is written on the server.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Wire {
+    /// A hash, as Redisson's `RLock` writes it: excludes Java processes that use Redisson.
+    #[default]
+    Redisson,
+    /// A string, as `SET name value NX PX ttl` writes it: excludes redis-py, node-redlock, redsync and their like.
+    Token,
+}
+
+/// Where fencing tokens are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenKey {
+    /// `redlock_token:{name}`, kept for 24 hours after its last use.
+    #[default]
+    Redlock,
+    /// `redisson_lock_token:{name}`, shared with Redisson's `RFencedLock` and kept for ever.
+    Redisson,
+}
+
+/// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// One URL for each node: `redis://`, `rediss://`, `unix://` or `memory://`.
+    pub nodes: Vec<String>,
+    /// How many nodes must agree, from a majority to all. Default: a majority.
+    pub quorum: Option<usize>,
+    /// The lease that the watchdog keeps alive, at least 300 ms. Default: 30 s.
+    pub watchdog: Duration,
+    /// Put before every lock name. Default: nothing.
+    pub prefix: String,
+    /// How a lock is written. Default: Redisson's format.
+    pub wire: Wire,
+    /// How much faster a server's clock may run than this one's, as a share; a lease counts as over that much
+    /// earlier. From 0.01 to below 0.5, default 0.1.
+    pub drift: f64,
+    /// Where fencing tokens are counted.
+    pub token_key: TokenKey,
+    /// The longest ttl used on a quorum, and so how long a restarted node does not vote. Default: 60 s.
+    pub max_ttl: Duration,
+    /// How long fewer than a quorum may answer before a waiting acquire gives up as unavailable. Default: 5 s.
+    pub patience: Duration,
+    /// How long a connection may take. Default: 2 s.
+    pub connect_timeout: Duration,
+    /// How long a reply may take. Default: 2 s.
+    pub reply_timeout: Duration,
+    /// Refuse nodes without a marker until `init_nodes()` vouched for them, even when none has one. Default: false.
+    pub strict: bool,
+    /// Keep restarted nodes of a quorum from voting until no lease from before can be alive. Only tests turn it off.
+    pub quarantine: bool,
+    /// User for nodes whose URL names none.
+    pub username: Option<String>,
+    /// Password for nodes whose URL has none.
+    pub password: Option<String>,
+    /// TLS material for `rediss://`.
+    pub tls: Tls,
+}
+
+/// PEM files for `rediss://`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tls {
+    /// Certificates to trust instead of the system's.
+    pub ca: Option<String>,
+    /// This client's certificate.
+    pub cert: Option<String>,
+    /// This client's private key.
+    pub key: Option<String>,
+}
+
+impl Config {
+    /// The defaults, for these nodes.
+    pub fn new<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            nodes: nodes.into_iter().map(Into::into).collect(),
+            quorum: None,
+            watchdog: Duration::from_secs(30),
+            prefix: String::new(),
+            wire: Wire::default(),
+            drift: 0.1,
+            token_key: TokenKey::default(),
+            max_ttl: Duration::from_secs(60),
+            patience: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+            reply_timeout: Duration::from_secs(2),
+            strict: false,
+            quarantine: true,
+            username: None,
+            password: None,
+            tls: Tls::default(),
+        }
+    }
+
+    /// The nodes of a comma-separated list of URLs, as `REDLOCK_URL` has it.
+    pub fn from_list(urls: &str) -> Self {
+        Self::new(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
+    }
+
+    /// Checks every field and parses the URLs.
+    pub(crate) fn validate(self) -> Result<Settings, LockError> {
+        let count = self.nodes.len();
+        if count == 0 {
+            return Err(LockError::invalid("nodes", "at least one node is needed"));
+        }
+        let endpoints = self
+            .nodes
+            .iter()
+            .map(|url| Endpoint::parse(url, self.username.as_deref(), self.password.as_deref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = endpoints.iter().find(|e| !seen.insert(&e.transport)) {
+            return Err(LockError::invalid(
+                "nodes",
+                format!("{} is listed twice", twice.transport),
+            ));
+        }
+        let majority = count / 2 + 1;
+        let quorum = self.quorum.unwrap_or(majority);
+        if !(majority..=count).contains(&quorum) {
+            let detail =
+                format!("must be from {majority} (a majority of {count}) to {count}, not {quorum}");
+            return Err(LockError::invalid("quorum", detail));
+        }
+        if !(0.01..0.5).contains(&self.drift) {
+            return Err(LockError::invalid(
+                "drift",
+                format!("must be from 0.01 to below 0.5, not {}", self.drift),
+            ));
+        }
+        for (argument, timeout) in [
+            ("connect_timeout", self.connect_timeout),
+            ("reply_timeout", self.reply_timeout),
+            ("patience", self.patience),
+        ] {
+            if timeout < Duration::from_millis(1) || timeout > MAX_TTL {
+                return Err(LockError::invalid(
+                    argument,
+                    format!("must be from 1 ms to 10 years, not {timeout:?}"),
+                ));
+            }
+        }
+        if self.tls.cert.is_some() != self.tls.key.is_some() {
+            return Err(LockError::invalid(
+                "cert",
+                "a client certificate needs its key, and a key its certificate",
+            ));
+        }
+        check_duration("max_ttl", self.max_ttl, MIN_TTL)?;
+        check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
+        let settings = Settings { endpoints, quorum, majority_of: count, config: self };
+        settings.check_quorum_ttl("watchdog", settings.config.watchdog)?;
+        Ok(settings)
+    }
+}
+
+const MIN_TTL: Duration = Duration::from_millis(50);
+const MIN_WATCHDOG: Duration = Duration::from_millis(300);
+const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
+const RESOLUTION: Duration = Duration::from_millis(2);
+
+fn check_duration(
+    argument: &'static str,
+    value: Duration,
+    least: Duration,
+) -> Result<(), LockError> {
+    if value < least || value > MAX_TTL {
+        return Err(LockError::invalid(
+            argument,
+            format!("must be from {least:?} to 10 years, not {value:?}"),
+        ));
+    }
+    Ok(())
+}
+
+/// A number of seconds as a duration; refuses NaN, infinity and anything negative.
+pub fn seconds(argument: &'static str, value: f64) -> Result<Duration, LockError> {
+    if value.is_nan() || value < 0.0 {
+        return Err(LockError::invalid(
+            argument,
+            format!("must be a number of seconds of at least 0, not {value}"),
+        ));
+    }
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        LockError::invalid(argument, format!("must be at most 10 years, not {value} s"))
+    })
+}
+
+/// A validated configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) quorum: usize,
+    majority_of: usize,
+}
+
+impl Settings {
+    /// How long a lease of `ttl` counts as held, from the moment its request was sent.
+    pub(crate) fn validity(&self, ttl: Duration) -> Duration {
+        ttl.mul_f64(1.0 - self.config.drift).saturating_sub(RESOLUTION)
+    }
+
+    /// How long a node that lost its keys does not vote.
+    pub(crate) fn quarantine(&self) -> Duration {
+        self.config.max_ttl.mul_f64(1.0 + self.config.drift)
+    }
+
+    /// Whether nodes carry markers: only where several vote.
+    pub(crate) fn guarded(&self) -> bool {
+        self.majority_of > 1 && self.config.quarantine
+    }
+
+    /// How long to wait for a reply to a request about a lease of `ttl`.
+    pub(crate) fn reply_timeout(&self, ttl: Duration) -> Duration {
+        self.config.reply_timeout.min(self.validity(ttl)).max(Duration::from_millis(1))
+    }
+
+    fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
+        if self.majority_of > 1 && ttl > self.config.max_ttl {
+            let detail = format!(
+                "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
+                self.config.max_ttl
+            );
+            return Err(LockError::invalid(argument, detail));
+        }
+        Ok(())
+    }
+
+    /// Checks a ttl that a caller gave.
+    pub(crate) fn check_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
+        check_duration(argument, ttl, MIN_TTL)?;
+        self.check_quorum_ttl(argument, ttl)
+    }
+
+    /// Checks a lock's name and options; returns its key.
+    pub(crate) fn check_lock(
+        &self,
+        name: &str,
+        options: &LockOptions,
+    ) -> Result<String, LockError> {
+        let key = format!("{}{name}", self.config.prefix);
+        if name.is_empty() || key.len() > 1024 {
+            let detail =
+                format!("must have 1 to 1024 bytes together with the prefix, not {}", key.len());
+            return Err(LockError::invalid("name", detail));
+        }
+        if key.contains('\0') {
+            return Err(LockError::invalid("name", "must not contain NUL"));
+        }
+        if let Ttl::Fixed(ttl) = options.ttl {
+            self.check_ttl("ttl", ttl)?;
+        }
+        if let Some(owner) = &options.owner
+            && !(1..=256).contains(&owner.len())
+        {
+            return Err(LockError::invalid(
+                "owner",
+                format!("must have 1 to 256 bytes, not {}", owner.len()),
+            ));
+        }
+        if let Some(wait) = options.wait
+            && wait > MAX_TTL
+        {
+            return Err(LockError::invalid(
+                "wait",
+                format!("must be at most 10 years, not {wait:?}"),
+            ));
+        }
+        if let Some(max_hold) = options.max_hold {
+            check_duration("max_hold", max_hold, MIN_TTL)?;
+            if matches!(options.ttl, Ttl::Fixed(_)) {
+                let detail =
+                    "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
+                return Err(LockError::invalid("max_hold", detail));
+            }
+        }
+        Ok(key)
+    }
+}
+
+/// How long a lease lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ttl {
+    /// The client's watchdog lease, renewed until release or death.
+    #[default]
+    Watchdog,
+    /// A fixed time, never renewed. From 50 ms to 10 years; on a quorum to `max_ttl`.
+    Fixed(Duration),
+    /// A renewed lease whose length follows how long this lock is usually held: four times the average hold, from
+    /// 2 s to the watchdog's lease.
+    Adaptive,
+}
+
+/// How a lock is taken.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockOptions {
+    /// The lease. Default: the watchdog's.
+    pub ttl: Ttl,
+    /// How long to wait for the lock; `None` for ever, zero for one try. Default: for ever.
+    pub wait: Option<Duration>,
+    /// An owner across processes; `None` for the host's own idea of one. 1 to 256 bytes.
+    pub owner: Option<String>,
+    /// How long the watchdog keeps the lock at most. Default: for ever.
+    pub max_hold: Option<Duration>,
+    /// Whether its owner may take it again while it holds it. Default: true.
+    pub reentrant: bool,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true }
+    }
+}
+
+/// Where a node is.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) transport: Transport,
+    pub(crate) db: i64,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Transport {
+    Tcp { host: String, port: u16 },
+    Tls { host: String, port: u16 },
+    Unix { path: String },
+    Memory { name: String },
+}
+
+impl Endpoint {
+    fn parse(
+        text: &str,
+        username: Option<&str>,
+        password: Option<&str>,
+    ) -> Result<Self, LockError> {
+        let url = Url::parse(text)
+            .map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
+        let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", redacted(&url)));
+        let decode = |part: &str| {
+            percent_decode(part)
+                .ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
+        };
+        let db = |part: &str| match part {
+            "" => Ok(0),
+            number => number
+                .parse()
+                .ok()
+                .filter(|db| *db >= 0)
+                .ok_or_else(|| bad("the database must be a number of at least 0")),
+        };
+        let query_db = || {
+            let last = url.query_pairs().filter(|(key, _)| key == "db").last();
+            db(last.as_ref().map_or("", |(_, value)| value))
+        };
+        let host = || match url.host() {
+            None => Err(bad("the host is missing")),
+            Some(url::Host::Domain(name)) => Ok(decode(name)?),
+            Some(url::Host::Ipv4(ip)) => Ok(ip.to_string()),
+            Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
+        };
+        let port = url.port().unwrap_or(6379);
+        let path_db = || db(url.path().trim_matches('/'));
+        let (transport, db) = match url.scheme() {
+            "redis" | "valkey" => (Transport::Tcp { host: host()?, port }, path_db()?),
+            "rediss" | "valkeys" => (Transport::Tls { host: host()?, port }, path_db()?),
+            "unix" | "redis+unix" if url.path().len() > 1 => {
+                (Transport::Unix { path: decode(url.path())? }, query_db()?)
+            }
+            "unix" | "redis+unix" => return Err(bad("the socket's path is missing")),
+            "memory" => {
+                (Transport::Memory { name: url.host_str().unwrap_or_default().to_owned() }, 0)
+            }
+            other => {
+                let detail = format!("unknown scheme {other:?}; use redis, rediss, unix or memory");
+                return Err(LockError::invalid("nodes", detail));
+            }
+        };
+        let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
+        let secret = url.password().map(decode).transpose()?;
+        Ok(Self {
+            transport,
+            db,
+            username: user.or_else(|| username.map(str::to_owned)),
+            password: secret.or_else(|| password.map(str::to_owned)),
+        })
+    }
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let hex = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn redacted(url: &Url) -> String {
+    let mut shown = url.clone();
+    if shown.password().is_some() {
+        // Fails only for URLs that cannot have a password.
+        let _ = shown.set_password(Some("***"));
+    }
+    shown.to_string()
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port } if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Tcp { host, port } | Self::Tls { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix { path } => write!(f, "unix://{path}"),
+            Self::Memory { name } => write!(f, "memory://{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.transport, self.db)
+    }
+}

@@ -1,0 +1,78 @@
+//! What happens inside a client, for logs and metrics. One enum, one sink; the default sink is `tracing`.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::error::LostReason;
+
+/// Something that happened. Its `Display` is a line for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A lock was taken.
+    Acquired { name: String, token: u64, waited: Duration },
+    /// A lock was released, or was found to be lost when it was.
+    Released { name: String, token: u64, held: Duration },
+    /// Two thirds of the ttl passed without a successful renewal: a good moment to save work.
+    AtRisk { name: String, token: u64, left: Duration },
+    /// A lock was lost. Reported once per tenure.
+    Lost { name: String, token: u64, reason: LostReason },
+    /// Nothing refers to a held lock any more: it is no longer renewed and ends with its ttl.
+    Orphaned { name: String, token: u64 },
+    /// A node stopped answering.
+    NodeDown { node: String, cause: String },
+    /// A node answers again.
+    NodeUp { node: String },
+    /// Something about a node weakens the lock or makes it slow, and waiting will not mend it.
+    NodeWarning { node: String, detail: String },
+}
+
+impl Event {
+    /// Whether an operator should see it.
+    pub fn is_warning(&self) -> bool {
+        !matches!(self, Self::Acquired { .. } | Self::Released { .. } | Self::NodeUp { .. })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquired { name, token, waited } => {
+                write!(f, "lock {name:?} acquired with token {token} after {waited:.1?}")
+            }
+            Self::Released { name, token, held } => {
+                write!(f, "lock {name:?} with token {token} released after {held:.1?}")
+            }
+            Self::AtRisk { name, token, left } => {
+                write!(
+                    f,
+                    "lock {name:?} with token {token} could not be renewed and is lost in {left:.1?}"
+                )
+            }
+            Self::Lost { name, token, reason } => {
+                write!(f, "lock {name:?} with token {token} was lost: {reason}")
+            }
+            Self::Orphaned { name, token } => write!(
+                f,
+                "lock {name:?} with token {token} was never released and nothing refers to it any more; it ends with \
+                 its ttl"
+            ),
+            Self::NodeDown { node, cause } => write!(f, "node {node} does not answer: {cause}"),
+            Self::NodeUp { node } => write!(f, "node {node} answers again"),
+            Self::NodeWarning { node, detail } => write!(f, "node {node}: {detail}"),
+        }
+    }
+}
+
+/// Where events go. Called on the library's own threads: it must return at once and must not call back.
+pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// The default sink: `tracing`, warnings as `WARN`, the rest as `DEBUG`.
+pub fn trace() -> EventSink {
+    Arc::new(|event| {
+        if event.is_warning() {
+            tracing::warn!(target: "redlock", "{event}");
+        } else {
+            tracing::debug!(target: "redlock", "{event}");
+        }
+    })
+}

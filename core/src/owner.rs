@@ -1,0 +1,108 @@
+//! Who holds a lock: identities inside a process, and their names on the wire.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::error::LockError;
+
+/// Whoever acquires: decides what is re-entrant.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Owner {
+    /// Everyone: each acquire is an owner of its own.
+    Fresh,
+    /// A thread or task of the host.
+    Ambient(Identity),
+    /// A name that means the same in every process.
+    Explicit(String),
+}
+
+/// A thread or task of the host. The host keeps it alive as long as that thread or task lives; a renewed lock of an
+/// identity that died, and to which nothing else refers, is no longer renewed.
+#[derive(Clone, Debug)]
+pub struct Identity(Arc<u64>);
+
+impl Identity {
+    /// A new one, different from all others of this process.
+    #[allow(clippy::new_without_default, reason = "each is different")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(Arc::new(NEXT.fetch_add(1, Relaxed)))
+    }
+}
+
+/// An owner as a key of the hold table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OwnerKey {
+    Ambient(u64),
+    Explicit(String),
+}
+
+impl Owner {
+    pub(crate) fn key(&self) -> OwnerKey {
+        match self {
+            Self::Fresh => OwnerKey::Ambient(*Identity::new().0),
+            Self::Ambient(identity) => OwnerKey::Ambient(*identity.0),
+            Self::Explicit(name) => OwnerKey::Explicit(name.clone()),
+        }
+    }
+
+    /// A reference that does not keep the identity alive.
+    pub(crate) fn watch(&self) -> Weak<u64> {
+        match self {
+            Self::Ambient(identity) => Arc::downgrade(&identity.0),
+            Self::Fresh | Self::Explicit(_) => Weak::new(),
+        }
+    }
+}
+
+/// An explicit owner as the scripts know it.
+pub(crate) fn wire_owner(owner: &str) -> String {
+    format!("={owner}")
+}
+
+/// Names tenures, each once.
+#[derive(Debug)]
+pub(crate) struct Tenures {
+    client: uuid::Uuid,
+    next: AtomicU64,
+}
+
+impl Tenures {
+    pub(crate) fn new() -> Self {
+        Self { client: uuid::Uuid::new_v4(), next: AtomicU64::new(1) }
+    }
+
+    /// The field of a new tenure.
+    pub(crate) fn draw(&self, owner: &OwnerKey) -> String {
+        match owner {
+            OwnerKey::Ambient(_) => format!("{}:{}", self.client, self.next.fetch_add(1, Relaxed)),
+            // Random, since several processes draw for one owner; the uuid crate asks the operating system.
+            OwnerKey::Explicit(name) => {
+                let random = uuid::Uuid::new_v4().as_u64_pair().1 & i64::MAX as u64;
+                format!("={name}:{random}")
+            }
+        }
+    }
+}
+
+/// Who a field belongs to, for people: the explicit owner, or the whole field.
+pub(crate) fn shown(field: &str) -> String {
+    match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {
+        Some((owner, _)) => owner.to_owned(),
+        None => field.to_owned(),
+    }
+}
+
+/// Checks an identity that a host passed along.
+pub(crate) fn check(owner: &Owner) -> Result<(), LockError> {
+    match owner {
+        Owner::Explicit(name) if !(1..=256).contains(&name.len()) => Err(LockError::invalid(
+            "owner",
+            format!("must have 1 to 256 bytes, not {}", name.len()),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! The server-side scripts, as data, and the calls made of them. Each script's contract is the comment at its top.
+
+use std::sync::LazyLock;
+
+use crate::config::Wire;
+
+/// A script, ready to be sent by its SHA-1.
+#[derive(Debug)]
+pub struct Script {
+    /// The name of its file.
+    pub name: &'static str,
+    /// The wire it was made for.
+    pub wire: Wire,
+    /// Its source.
+    pub source: String,
+    /// The SHA-1 of its source, in hex.
+    pub sha: String,
+}
+
+impl Script {
+    fn new(wire: Wire, name: &'static str, body: &str) -> Self {
+        let prelude = match wire {
+            Wire::Redisson => include_str!("scripts/wire_redisson.lua"),
+            Wire::Token => include_str!("scripts/wire_token.lua"),
+        };
+        let source: String = prelude
+            .lines()
+            .chain(body.lines())
+            .filter(|l| !l.starts_with("--"))
+            .flat_map(|l| [l, "\n"])
+            .collect();
+        let sha = sha1_smol::Sha1::from(&source).digest().to_string();
+        Self { name, wire, source, sha }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident),* $(,)?) => {
+        /// All scripts of one wire format.
+        #[derive(Debug)]
+        pub struct Scripts { $(#[doc = concat!("`scripts/", stringify!($name), ".lua`")] pub $name: Script,)* }
+
+        impl Scripts {
+            fn of(wire: Wire) -> Self {
+                Self { $($name: Script::new(
+                    wire, stringify!($name), include_str!(concat!("scripts/", stringify!($name), ".lua")),
+                ),)* }
+            }
+
+            /// Every script, for tests that go through all of them.
+            pub fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
+    };
+}
+
+scripts!(acquire, bump, renew, release, end, inspect, attach, learn, provision);
+
+static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts::of(Wire::Redisson));
+static TOKEN: LazyLock<Scripts> = LazyLock::new(|| Scripts::of(Wire::Token));
+
+/// The scripts for a wire format.
+pub fn scripts(wire: Wire) -> &'static Scripts {
+    match wire {
+        Wire::Redisson => &REDISSON,
+        Wire::Token => &TOKEN,
+    }
+}
+
+/// One execution of a script.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What to run.
+    pub script: &'static Script,
+    /// Its KEYS.
+    pub keys: Vec<String>,
+    /// Its ARGV.
+    pub args: Vec<String>,
+    /// Whether the node adds three ARGV about itself: its run id, the µs since when its keys may be incomplete
+    /// (0: unknown) and "1" if every write is on disk before its reply.
+    pub identify: bool,
+}
+
+impl Call {
+    /// A call without the node's own arguments.
+    pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
+        Self { script, keys, args, identify: false }
+    }
+}
+
+/// What a script returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A number.
+    Int(i64),
+    /// A string.
+    Text(String),
+    /// A list.
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    /// The number, if it is one.
+    pub fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The list, if it is one.
+    pub fn list(&self) -> Option<&[Reply]> {
+        match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        }
+    }
+}

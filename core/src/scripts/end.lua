@@ -1,0 +1,21 @@
+-- Ends tenures on purpose: all of an explicit owner, or everybody's. Leaves a note so that their holders learn why.
+-- KEYS  lock, ended note
+-- ARGV  1 explicit owner ("=name"), or "" for everybody   2 channel
+-- reply how many tenures ended, or -1: the key is no lock
+local pttl = redis.call('PTTL', KEYS[1])
+local all = fields(KEYS[1])
+if #all == 0 then return 0 end
+if pttl == -1 and not eternal_is_lock then return -1 end
+local ended = {}
+for _, field in ipairs(all) do
+  if ARGV[1] == '' or field:match('^(.*):%d+$') == ARGV[1] then
+    ended[#ended + 1] = field
+    remove(KEYS[1], field)
+  end
+end
+if #ended > 0 then
+  -- The note outlives every holder's deadline. It is a courtesy: without memory or right for it the tenures still end.
+  redis.pcall('SET', KEYS[2], table.concat(ended, ' '), 'PX', math.max(pttl, 1000))
+  if redis.call('EXISTS', KEYS[1]) == 0 then redis.pcall('PUBLISH', ARGV[2], '0') end
+end
+return #ended

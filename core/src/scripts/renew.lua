@@ -1,0 +1,19 @@
+-- Extends tenures that still hold their lock. Never creates one, never shortens a TTL, runs when memory is full.
+-- KEYS  for each tenure: lock, ended note
+-- ARGV  for each tenure: field, ttl ms
+-- reply a list, for each tenure: 1 extended, 0 the key is gone, -1 somebody else's, -2 ended on purpose
+local replies = {}
+for i = 1, #KEYS / 2 do
+  local key, note, field, ttl = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], tonumber(ARGV[2 * i])
+  local readable, mine = pcall(holds, key, field)
+  if readable and mine then
+    if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
+    replies[i] = 1
+  else
+    local ended = redis.call('GET', note)
+    if ended and ended:find(field, 1, true) then replies[i] = -2
+    elseif redis.call('EXISTS', key) == 1 then replies[i] = -1
+    else replies[i] = 0 end
+  end
+end
+return replies
