@@ -53,6 +53,11 @@ impl Stamp {
         now().since(*self)
     }
 
+    /// Microseconds since the epoch on the wall clock, for a node that has to tell the time as Redis does.
+    pub(crate) fn wall_micros(&self) -> i64 {
+        self.real / 1000
+    }
+
     /// Microseconds on the clock that neither jumps nor stops; only differences mean anything.
     pub fn micros(&self) -> i64 {
         self.boot / 1000

@@ -1,16 +1,49 @@
-//! Distributed locks on Redis that people can trust.
+//! Distributed locks on Redis that people can trust: re-entrant, kept alive by a watchdog, on one node or on a quorum
+//! of N, with fencing tokens that strictly increase on either.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), redlock::LockError> {
+//! use redlock::{Client, Config, LockOptions};
+//!
+//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let lease = client.lock("report", LockOptions::default())?.acquire().await?;
+//! println!("writing with fencing token {}", lease.token());
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! While [`Lease::held`] is true no other owner holds the lock, under the conditions in `docs/guarantees.md`.
 
+mod client;
 pub mod clock;
-pub mod config;
-pub mod error;
-pub mod event;
+mod config;
+mod error;
+mod event;
+mod hold;
+mod home;
+mod lease;
+mod lock;
 #[doc(hidden)]
 pub mod memory_node;
 #[doc(hidden)]
 pub mod node;
-pub mod owner;
+mod owner;
+mod quorum;
 mod redis_node;
 #[doc(hidden)]
 pub mod runtime;
 #[doc(hidden)]
 pub mod script;
+mod table;
+mod waiter;
+mod watchdog;
+
+pub use client::{Client, NodeStatus};
+pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire, seconds};
+pub use error::{LockError, LostReason, NodeCause};
+pub use event::{Event, EventSink, trace};
+pub use hold::ReleaseOutcome;
+pub use home::close_all;
+pub use lease::Lease;
+pub use lock::{Lock, LockInfo, Request};
+pub use owner::{Identity, Owner};

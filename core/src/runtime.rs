@@ -10,14 +10,23 @@
 )]
 
 use std::{
+    any::Any,
+    mem::ManuallyDrop,
     ptr,
     sync::{
-        Once, OnceLock,
+        Arc, Once, OnceLock, Weak,
         atomic::{AtomicPtr, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    time::timeout,
+};
+
+use crate::node::Lane;
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static CURRENT: AtomicPtr<Runtimes> = AtomicPtr::new(ptr::null_mut());
@@ -26,6 +35,7 @@ struct Runtimes {
     generation: u64,
     background: OnceLock<Runtime>,
     caller: OnceLock<Runtime>,
+    living: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
 }
 
 /// How many forks lie between the first process and this one.
@@ -52,7 +62,12 @@ fn runtimes() -> &'static Runtimes {
             Some(runtimes) if runtimes.generation == generation => return runtimes,
             _ => {}
         }
-        let fresh = Runtimes { generation, background: OnceLock::new(), caller: OnceLock::new() };
+        let fresh = Runtimes {
+            generation,
+            background: OnceLock::new(),
+            caller: OnceLock::new(),
+            living: Mutex::new(Vec::new()),
+        };
         let fresh = Box::into_raw(Box::new(fresh));
         match CURRENT.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
             // The old one, if any, is the parent's: leaked on purpose.
@@ -86,4 +101,100 @@ pub fn background() -> &'static Handle {
 /// The runtime that is driven only by threads inside its `block_on`.
 pub fn caller() -> &'static Runtime {
     runtimes().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
+}
+
+/// Notes something that must be closed when the process ends.
+pub(crate) fn register(value: Weak<dyn Any + Send + Sync>) {
+    let mut living = runtimes().living.lock();
+    living.retain(|known| known.strong_count() > 0);
+    living.push(value);
+}
+
+/// Everything registered in this process that still lives.
+pub(crate) fn registered() -> Vec<Arc<dyn Any + Send + Sync>> {
+    runtimes().living.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Something that belongs to one fork generation. In a child of that process it is neither used nor dropped: its
+/// threads do not exist there, its locks may be held by nobody, its connections are the parent's.
+#[derive(Debug)]
+pub struct Tied<T> {
+    generation: u64,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Tied<T> {
+    /// Ties a value to this process.
+    pub fn new(value: T) -> Self {
+        Self { generation: generation(), value: ManuallyDrop::new(value) }
+    }
+
+    /// The value, unless the process forked since.
+    pub fn get(&self) -> Option<&T> {
+        (self.generation == generation()).then_some(&*self.value)
+    }
+}
+
+impl<T: Clone> Clone for Tied<T> {
+    fn clone(&self) -> Self {
+        // An `Arc` may be cloned in a child: that only counts.
+        Self { generation: self.generation, value: self.value.clone() }
+    }
+}
+
+impl<T> Drop for Tied<T> {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            // SAFETY: dropped once, here, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// How long a blocked caller is deaf to signals and forks.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Why a blocking call ended without its result.
+#[derive(Debug)]
+pub enum Interrupted<E> {
+    /// The host's check said so.
+    Check(E),
+    /// The process forked during the check: this is the child, which has no part in what its parent waits for.
+    Forked,
+}
+
+/// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
+/// when `check` fails. `lane` tells which runtime drives it.
+pub fn block<T, E>(
+    lane: Lane,
+    future: impl Future<Output = T>,
+    check: &mut dyn FnMut() -> Result<(), E>,
+) -> Result<T, Interrupted<E>> {
+    let mut future = Box::pin(future);
+    let generation = generation();
+    loop {
+        let slice = async { timeout(SLICE, future.as_mut()).await };
+        let result = match lane {
+            Lane::Caller => caller().block_on(slice),
+            Lane::Background => background().block_on(slice),
+        };
+        if let Ok(value) = result {
+            return Ok(value);
+        }
+        let checked = check();
+        if generation != self::generation() {
+            // Its memory is a copy; what it refers to lives in the parent.
+            std::mem::forget(future);
+            return Err(Interrupted::Forked);
+        }
+        checked.map_err(Interrupted::Check)?;
+    }
+}
+
+/// Runs a future on the background runtime, whatever the caller's executor is; goes on when the caller gives up.
+pub fn detached<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = Option<T>> + Send + 'static {
+    let task = background().spawn(future);
+    async move { task.await.ok() }
 }

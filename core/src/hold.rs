@@ -1,0 +1,678 @@
+//! A tenure: one owner's hold of one lock, from the grant to its end.
+//!
+//! ```text
+//! Held ──deadline passed, or fewer than q nodes have it──▶ Lost(reason)
+//! Held ──the last lease is released──────────────────────▶ Released
+//! Held ──detached────────────────────────────────────────▶ Detached
+//! ```
+//! The three ends are final. The deadline is the q-th newest of the nodes' deadlines; each counts from before its
+//! request was sent and moves only by a success that arrives while the tenure is still held.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::{sync::watch, time::timeout};
+
+use crate::{
+    clock::{self, Deadline, Stamp},
+    error::LostReason,
+    event::{Event, EventSink},
+    node::{Lane, NodeError, Sent},
+    owner::OwnerKey,
+    quorum::{Answers, Grant, Keys, Place, Quorum, clean_up},
+    runtime,
+    script::{Call, Reply},
+};
+
+/// What became of a tenure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Held,
+    Lost(LostReason),
+    Released,
+    Detached,
+}
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// The lock was held until now and is free.
+    Released,
+    /// It had been lost before.
+    Lost,
+    /// Too few nodes confirmed in time; they are asked again until the lease ends by itself.
+    Unconfirmed,
+}
+
+impl ReleaseOutcome {
+    /// The outcome as all languages spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::Unconfirmed => "unconfirmed",
+        }
+    }
+}
+
+/// One unreleased acquire of a tenure's owner.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// The lease it keeps alive, for a watchdog or adaptive acquire.
+    pub(crate) renews: Option<Duration>,
+    pub(crate) released: AtomicBool,
+}
+
+impl Claim {
+    pub(crate) fn new(renews: Option<Duration>) -> Arc<Self> {
+        Arc::new(Self { renews, released: AtomicBool::new(false) })
+    }
+}
+
+/// What a tenure is made of, apart from its grant.
+pub(crate) struct Terms {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) owner: OwnerKey,
+    pub(crate) field: String,
+    pub(crate) ttl: Duration,
+    pub(crate) fixed: bool,
+    pub(crate) adaptive: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// The host's thread that acquired it.
+    pub(crate) thread: Option<u64>,
+    /// Alive while the host's thread or task is.
+    pub(crate) identity: Weak<u64>,
+}
+
+pub(crate) struct Hold {
+    pub(crate) terms: Terms,
+    pub(crate) token: u64,
+    pub(crate) since: Stamp,
+    pub(crate) generation: u64,
+    /// How many lease handles the host still refers to.
+    pub(crate) handles: AtomicUsize,
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) outcome: watch::Sender<Option<ReleaseOutcome>>,
+    events: EventSink,
+    state: Mutex<State>,
+}
+
+struct State {
+    fate: Fate,
+    places: Vec<Place>,
+    claims: Vec<Arc<Claim>>,
+    /// Alive while a lock handle that took part is.
+    locks: Vec<Weak<()>>,
+    renewal: Renewal,
+    /// Its place in the watchdog's list.
+    slot: Option<usize>,
+}
+
+/// Where the current round of renewal stands.
+struct Renewal {
+    /// When to look at this tenure next.
+    next: Deadline,
+    sent: Stamp,
+    in_flight: Vec<bool>,
+    successes: usize,
+    failures: u32,
+    warned: bool,
+    /// The owner is gone and nothing refers to the tenure.
+    orphaned: bool,
+}
+
+/// What the watchdog is to do with a tenure.
+pub(crate) enum Task {
+    /// Nothing for so long.
+    Wait(Duration),
+    /// Send a renewal to these nodes; a ttl of zero only checks.
+    Renew { nodes: Vec<usize>, ttl: Duration, sent: Stamp },
+    /// It ended: forget it.
+    Forget,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        terms: Terms,
+        grant: Grant,
+        claim: Arc<Claim>,
+        lock: Weak<()>,
+        quorum: Arc<Quorum>,
+        events: EventSink,
+    ) -> Arc<Self> {
+        let nodes = grant.places.len();
+        let renewal = Renewal {
+            next: Deadline::new(grant.since, Duration::ZERO),
+            sent: grant.since,
+            in_flight: vec![false; nodes],
+            successes: 0,
+            failures: 0,
+            warned: false,
+            orphaned: false,
+        };
+        let state = State {
+            fate: Fate::Held,
+            places: grant.places,
+            claims: vec![claim],
+            locks: vec![lock],
+            renewal,
+            slot: None,
+        };
+        let hold = Arc::new(Self {
+            terms,
+            token: grant.token,
+            since: grant.since,
+            generation: runtime::generation(),
+            handles: AtomicUsize::new(0),
+            quorum,
+            fate: watch::Sender::new(Fate::Held),
+            outcome: watch::Sender::new(None),
+            events,
+            state: Mutex::new(state),
+        });
+        let mut state = hold.state.lock();
+        state.renewal.next = Deadline::new(grant.since, hold.interval(&state));
+        drop(state);
+        if !grant.late.is_empty() {
+            runtime::background().spawn(hold.clone().welcome(grant.late, grant.since));
+        }
+        hold
+    }
+
+    fn validity(&self, ttl: Duration) -> Duration {
+        self.quorum.settings.validity(ttl)
+    }
+
+    pub(crate) fn forked(&self) -> bool {
+        self.generation != runtime::generation()
+    }
+
+    /// What is left at `now`: the q-th largest of the nodes' deadlines.
+    fn left_in(&self, state: &State, now: Stamp) -> Duration {
+        let yes = |place: &Place| match place {
+            Place::Yes(deadline) => Some(deadline.left_at(now)),
+            _ => None,
+        };
+        if let [only] = &state.places[..] {
+            return yes(only).unwrap_or_default();
+        }
+        let mut left: Vec<Duration> = state.places.iter().filter_map(yes).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        left.get(self.quorum.needed() - 1).copied().unwrap_or_default()
+    }
+
+    /// What is left until the deadline; zero when it ended. Finding the deadline passed ends the tenure.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.forked() {
+            return Duration::ZERO;
+        }
+        let state = self.state.lock();
+        if state.fate != Fate::Held {
+            return Duration::ZERO;
+        }
+        let left = self.left_in(&state, clock::now());
+        if left.is_zero() {
+            self.expire(state);
+        }
+        left
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// What became of it, with the deadline taken into account.
+    pub(crate) fn current_fate(&self) -> Fate {
+        if self.forked() {
+            return Fate::Lost(LostReason::Forked);
+        }
+        self.remaining();
+        self.state.lock().fate
+    }
+
+    fn expire(&self, state: MutexGuard<'_, State>) {
+        // A renewal that was sent and not answered means silence on the other side; none sent means that this
+        // process did not run.
+        let waited = state.renewal.in_flight.contains(&true) || state.renewal.failures > 0;
+        let reason = if waited { LostReason::Unreachable } else { LostReason::Expired };
+        self.lose_with(state, reason);
+    }
+
+    /// Ends the tenure as lost. The first reason stays.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.lose_with(self.state.lock(), reason);
+    }
+
+    fn lose_with(&self, mut state: MutexGuard<'_, State>, reason: LostReason) {
+        if state.fate != Fate::Held {
+            return;
+        }
+        state.fate = Fate::Lost(reason);
+        let leftovers = self.leftovers(&state);
+        drop(state);
+        self.fate.send_replace(Fate::Lost(reason));
+        (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
+        // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
+        if reason != LostReason::Closed {
+            self.release_later(leftovers);
+        }
+    }
+
+    fn leftovers(&self, state: &State) -> Vec<(usize, Place)> {
+        let there = state.places.iter().cloned().enumerate();
+        there.filter(|(_, place)| !matches!(place, Place::No)).collect()
+    }
+
+    fn release_call(&self) -> Call {
+        self.quorum.release_call(&self.terms.keys, &self.terms.field, true)
+    }
+
+    /// Releases on these nodes in the background, for as long as the key can live there.
+    fn release_later(&self, places: Vec<(usize, Place)>) {
+        for (index, place) in places {
+            let node = self.quorum.nodes[index].clone();
+            let (call, ttl) = (self.release_call(), self.terms.ttl);
+            runtime::background().spawn(async move {
+                if let Place::Maybe(Some(link)) = place {
+                    return clean_up(node, link, call).await;
+                }
+                let mut changes = node.changes();
+                let over = Deadline::after(ttl);
+                while !over.passed() {
+                    let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
+                    let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
+                    if !answer.is_err_and(|error| !error.is_permanent()) {
+                        return;
+                    }
+                    // Woken by the node's return, or to try again.
+                    let _ = timeout(over.left().min(Duration::from_secs(1)), async {
+                        if changes.changed().await.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                    })
+                    .await;
+                }
+            });
+        }
+    }
+
+    /// Takes in the answers that came after the quorum had been reached.
+    async fn welcome(self: Arc<Self>, mut late: Answers, since: Stamp) {
+        while let Some((node, answer)) = late.next().await {
+            let granted = match answer {
+                Ok(reply) => reply.list().and_then(|list| list.first()?.int()) == Some(1),
+                // It stays "maybe": renewals and the release include it.
+                Err(error) if error.may_have_run() => continue,
+                Err(_) => false,
+            };
+            let mut state = self.state.lock();
+            if !granted {
+                state.places[node] = Place::No;
+            } else if state.fate == Fate::Held && !state.renewal.orphaned {
+                state.places[node] = Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)));
+            }
+            // Otherwise the tenure ended, and its release was sent behind this request on the same connection.
+        }
+    }
+
+    /// The lease that renewals ask for; zero when no claim wants any.
+    fn renewed_ttl(state: &State) -> Duration {
+        state.claims.iter().filter_map(|claim| claim.renews).max().unwrap_or_default()
+    }
+
+    /// How long until the next look after a success: a third of the lease, or the deadline of a fixed one.
+    fn interval(&self, state: &State) -> Duration {
+        let ttl = Self::renewed_ttl(state);
+        if ttl.is_zero() {
+            return self.validity(self.terms.ttl);
+        }
+        (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
+    }
+
+    /// Whether anything could still release it: its thread or task, a lease or a lock handle.
+    fn referenced(&self, state: &State) -> bool {
+        self.handles.load(Relaxed) > 0
+            || self.terms.identity.strong_count() > 0
+            || state.locks.iter().any(|lock| lock.strong_count() > 0)
+    }
+
+    /// A lost tenure whose owner may still believe in it.
+    pub(crate) fn is_remembered(&self) -> bool {
+        self.handles.load(Relaxed) > 0 || self.terms.identity.strong_count() > 0
+    }
+
+    /// Decides what the watchdog does now. `recheck`: nodes that just came back.
+    pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Task {
+        let mut state = self.state.lock();
+        if state.fate != Fate::Held {
+            return Task::Forget;
+        }
+        let left = self.left_in(&state, now);
+        if left.is_zero() {
+            self.expire(state);
+            return Task::Forget;
+        }
+        let mut wake = left;
+        if let Some(max_hold) = self.terms.max_hold {
+            let until = max_hold.saturating_sub(now.since(self.since));
+            if until.is_zero() {
+                self.lose_with(state, LostReason::MaxHold);
+                return Task::Forget;
+            }
+            wake = wake.min(until);
+        }
+        let ttl = Self::renewed_ttl(&state);
+        let next = state.renewal.next.left_at(now);
+        let due = !ttl.is_zero() && next.is_zero();
+        if !ttl.is_zero() && !state.renewal.orphaned && due && !self.referenced(&state) {
+            state.renewal.orphaned = true;
+            (self.events)(&Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
+        }
+        let renewable = !ttl.is_zero() && !state.renewal.orphaned;
+        if renewable {
+            let late = self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0));
+            if left < late && !state.renewal.warned {
+                state.renewal.warned = true;
+                (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
+            } else if !state.renewal.warned {
+                wake = wake.min((left - late).max(Duration::from_millis(1)));
+            }
+        }
+        let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
+        let nodes: Vec<usize> = (0..state.places.len())
+            .filter(wanted)
+            .filter(|node| !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node])
+            .collect();
+        if nodes.is_empty() {
+            if renewable && !due {
+                wake = wake.min(next);
+            }
+            return Task::Wait(wake);
+        }
+        for node in &nodes {
+            state.renewal.in_flight[*node] = true;
+        }
+        if renewable && due {
+            state.renewal.sent = now;
+            state.renewal.successes = 0;
+            // Until the answers say otherwise.
+            state.renewal.next = Deadline::new(now, Duration::MAX);
+        }
+        Task::Renew { nodes, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
+    }
+
+    /// A node answered a renewal.
+    pub(crate) fn renewed(&self, node: usize, code: i64, ttl: Duration, sent: Stamp) {
+        let now = clock::now();
+        let mut state = self.state.lock();
+        state.renewal.in_flight[node] = false;
+        if state.fate != Fate::Held {
+            return;
+        }
+        if self.left_in(&state, now).is_zero() {
+            // Lost is final, even when the node says otherwise.
+            return self.expire(state);
+        }
+        if code == 1 {
+            // A check moves nothing, and a deadline never moves back.
+            if !ttl.is_zero() {
+                let deadline = Deadline::new(sent, self.validity(ttl));
+                match &state.places[node] {
+                    Place::Yes(known) if known.left_at(now) >= deadline.left_at(now) => {}
+                    _ => state.places[node] = Place::Yes(deadline),
+                }
+                state.renewal.successes += 1;
+                if state.renewal.successes >= self.quorum.needed() {
+                    state.renewal.failures = 0;
+                    state.renewal.warned = false;
+                    state.renewal.next = Deadline::new(state.renewal.sent, self.interval(&state));
+                }
+            }
+        } else if matches!(state.places[node], Place::Yes(_)) {
+            state.places[node] = Place::No;
+            let there = state.places.iter().filter(|place| matches!(place, Place::Yes(_))).count();
+            if there < self.quorum.needed() {
+                let reason = match code {
+                    0 => LostReason::Deleted,
+                    -2 => LostReason::Released,
+                    _ => LostReason::Taken,
+                };
+                return self.lose_with(state, reason);
+            }
+        }
+        self.settle(&mut state, now);
+    }
+
+    /// A node did not answer a renewal.
+    pub(crate) fn renewal_failed(&self, node: usize) {
+        let mut state = self.state.lock();
+        state.renewal.in_flight[node] = false;
+        self.settle(&mut state, clock::now());
+    }
+
+    /// Plans the next try once a round ended without a quorum.
+    fn settle(&self, state: &mut State, now: Stamp) {
+        let ended = !state.renewal.in_flight.contains(&true);
+        if ended && state.renewal.successes < self.quorum.needed() && !Self::renewed_ttl(state).is_zero() {
+            let pause = Duration::from_millis(100) * 2_u32.pow(state.renewal.failures.min(4));
+            state.renewal.failures += 1;
+            state.renewal.next = Deadline::new(now, pause);
+        }
+    }
+
+    /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
+    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Option<Duration> {
+        let mut state = self.state.lock();
+        state.claims.push(claim.clone());
+        state.locks.retain(|known| known.strong_count() > 0);
+        if !state.locks.iter().any(|known| known.ptr_eq(&lock)) {
+            state.locks.push(lock);
+        }
+        if claim.renews.is_some() {
+            // The watchdog takes over, if it had nothing to do yet.
+            let now = clock::now();
+            let interval = self.interval(&state);
+            if state.renewal.next.left_at(now) > interval {
+                state.renewal.next = Deadline::new(now, Duration::ZERO);
+            }
+            return None;
+        }
+        (self.left_in(&state, clock::now()) < self.validity(ttl)).then_some(ttl)
+    }
+
+    /// Asks all nodes for a lease of `ttl` from now on.
+    pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
+        let sent = clock::now();
+        let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
+        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
+        let places = self.leftovers(&self.state.lock());
+        let mut answers: FuturesUnordered<_> = places
+            .into_iter()
+            .map(|(node, _)| {
+                let answer = self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
+                async move { (node, answer.await) }
+            })
+            .collect();
+        let (mut extended, mut failures) = (0, Vec::new());
+        while let Some((node, answer)) = answers.next().await {
+            match answer.map(|reply| reply.list().and_then(|list| list.first()?.int())) {
+                Ok(Some(code)) => {
+                    self.renewed(node, code, ttl, sent);
+                    extended += usize::from(code == 1);
+                }
+                Ok(None) => failures.push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
+                Err(error) => failures.push((node, error)),
+            }
+            if extended >= self.quorum.needed() || !self.is_held() {
+                break;
+            }
+        }
+        match self.current_fate() {
+            Fate::Held if extended >= self.quorum.needed() => Ok(()),
+            Fate::Held => Err(Fallen::Unanswered(failures)),
+            fate => Err(Fallen::Ended(fate)),
+        }
+    }
+
+    /// Ends a claim. `None`: others remain, or another call ends the tenure; the fate tells.
+    pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Option<Fate> {
+        let mut state = self.state.lock();
+        claim.released.store(true, Relaxed);
+        state.claims.retain(|known| !Arc::ptr_eq(known, claim));
+        if !state.claims.is_empty() {
+            return None;
+        }
+        if state.fate == Fate::Held {
+            if self.left_in(&state, clock::now()).is_zero() {
+                self.expire(state);
+                return Some(self.state.lock().fate);
+            }
+            state.fate = Fate::Released;
+            drop(state);
+            self.fate.send_replace(Fate::Released);
+            return Some(Fate::Released);
+        }
+        Some(state.fate)
+    }
+
+    /// Its newest unreleased claim.
+    pub(crate) fn newest_claim(&self) -> Option<Arc<Claim>> {
+        self.state.lock().claims.last().cloned()
+    }
+
+    /// Whether a lock handle took part in it.
+    pub(crate) fn taken_by(&self, lock: &Weak<()>) -> bool {
+        self.state.lock().locks.iter().any(|known| known.ptr_eq(lock))
+    }
+
+    /// Stops everything about a held tenure and leaves the key alone; false when it has several claims.
+    pub(crate) fn detach(&self) -> Result<(), Fate> {
+        let mut state = self.state.lock();
+        if state.fate == Fate::Held && self.left_in(&state, clock::now()).is_zero() {
+            self.expire(state);
+            return Err(self.state.lock().fate);
+        }
+        match state.fate {
+            Fate::Held if state.claims.len() > 1 => Err(Fate::Held),
+            Fate::Held => {
+                state.fate = Fate::Detached;
+                state.claims.clear();
+                drop(state);
+                self.fate.send_replace(Fate::Detached);
+                Ok(())
+            }
+            fate => Err(fate),
+        }
+    }
+
+    pub(crate) fn slot(&self) -> Option<usize> {
+        self.state.lock().slot
+    }
+
+    pub(crate) fn set_slot(&self, slot: Option<usize>) {
+        self.state.lock().slot = slot;
+    }
+
+    /// How long the watchdog may leave it alone.
+    pub(crate) fn patience(&self) -> Duration {
+        let now = clock::now();
+        let state = self.state.lock();
+        state.renewal.next.left_at(now).min(self.left_in(&state, now))
+    }
+
+    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
+    pub(crate) async fn release(self: Arc<Self>, lane: Lane) -> ReleaseOutcome {
+        let (places, left) = {
+            let state = self.state.lock();
+            (self.leftovers(&state), self.left_in(&state, clock::now()))
+        };
+        let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
+        let call = self.release_call();
+        let answers: Answers = FuturesUnordered::new();
+        for (node, place) in &places {
+            let (node, target) = (*node, &self.quorum.nodes[*node]);
+            let answer = match place {
+                Place::Maybe(Some(link)) => target.eval_after(link.clone(), call.clone(), limit),
+                _ => target.eval(lane, call.clone(), limit, Sent::default()),
+            };
+            answers.push(Box::pin(async move { (node, answer.await) }));
+        }
+        let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
+        let needed = self.quorum.needed();
+        let (mut released, mut gone) = (0, 0);
+        while let Some((node, answer)) = ending.answers.next().await {
+            let Ok(Reply::Int(code)) = answer else { continue };
+            ending.unconfirmed.retain(|(other, _)| *other != node);
+            if code == 1 {
+                released += 1;
+            } else {
+                gone += 1;
+            }
+            if released >= needed {
+                break;
+            }
+        }
+        let outcome = match released {
+            _ if released >= needed => ReleaseOutcome::Released,
+            _ if released + gone >= needed => ReleaseOutcome::Lost,
+            _ => ReleaseOutcome::Unconfirmed,
+        };
+        drop(ending);
+        self.outcome.send_replace(Some(outcome));
+        let (name, held) = (self.terms.keys.name.clone(), self.since.elapsed());
+        (self.events)(&Event::Released { name, token: self.token, held });
+        outcome
+    }
+}
+
+/// Why an extension failed.
+pub(crate) enum Fallen {
+    Ended(Fate),
+    Unanswered(Vec<(usize, NodeError)>),
+}
+
+/// A release under way. When it is dropped, whatever is not confirmed is released in the background.
+struct Ending<'a> {
+    hold: &'a Arc<Hold>,
+    lane: Lane,
+    unconfirmed: Vec<(usize, Place)>,
+    answers: Answers,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        // Requests under way are awaited first: their answers usually come right behind the quorum's. Those on the
+        // caller's lane have nobody to drive them any more and are sent again instead.
+        let mut answers = std::mem::take(&mut self.answers);
+        if self.lane == Lane::Caller {
+            answers.clear();
+        }
+        let (hold, mut unconfirmed) = (self.hold.clone(), std::mem::take(&mut self.unconfirmed));
+        runtime::background().spawn(async move {
+            while let Some((node, answer)) = answers.next().await {
+                if answer.is_ok() {
+                    unconfirmed.retain(|(other, _)| *other != node);
+                }
+            }
+            hold.release_later(unconfirmed);
+            // A caller that gave up left the outcome open.
+            hold.outcome.send_if_modified(|outcome| {
+                let open = outcome.is_none();
+                *outcome = outcome.or(Some(ReleaseOutcome::Unconfirmed));
+                open
+            });
+        });
+    }
+}

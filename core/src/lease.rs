@@ -1,0 +1,416 @@
+//! A lease: what a caller gets from an acquire and hands back with a release. Several leases of one owner share one
+//! tenure; the last release ends it.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use crate::{
+    config::{Config, Wire},
+    error::{LockError, LostReason},
+    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome},
+    home::Home,
+    node::{Lane, NodeErrorKind},
+    owner::shown,
+    runtime::{self, Interrupted, Tied},
+};
+
+/// A held lock.
+///
+/// `held()` reads a clock and is exact whatever the network does: once it is false it stays false. In Rust, dropping
+/// a lease releases it in the background; hosts with a garbage collector call [`Lease::keep`] first.
+pub struct Lease {
+    hold: Tied<Arc<Hold>>,
+    home: Tied<Arc<Home>>,
+    claim: Arc<Claim>,
+    /// What never changes, readable in a forked child too.
+    facts: Facts,
+    release_on_drop: AtomicBool,
+}
+
+struct Facts {
+    name: String,
+    owner: String,
+    token: u64,
+}
+
+/// The text of a detached lease, in JSON.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct Detached {
+    pub(crate) name: String,
+    pub(crate) prefix: String,
+    pub(crate) wire: Wire,
+    pub(crate) field: String,
+    pub(crate) token: u64,
+    pub(crate) kind: Kind,
+}
+
+/// How a detached lease lives on once it is attached.
+#[derive(Clone, Copy, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Renewed, with this many milliseconds.
+    Watchdog(u64),
+    /// Adaptive, with this many milliseconds now.
+    Adaptive(u64),
+    /// Never renewed; took so many milliseconds.
+    Fixed(u64),
+}
+
+const DETACHED: &str = "redlock1:";
+
+impl Detached {
+    pub(crate) fn parse(text: &str, config: &Config) -> Result<Self, LockError> {
+        let bad = |detail: &str| LockError::invalid("text", detail);
+        let body = text.strip_prefix(DETACHED).ok_or_else(|| bad("does not come from detach()"))?;
+        let json = URL_SAFE_NO_PAD.decode(body).map_err(|_| bad("is damaged"))?;
+        let parsed: Self = serde_json::from_slice(&json).map_err(|_| bad("is damaged"))?;
+        if parsed.wire != config.wire || parsed.prefix != config.prefix {
+            return Err(bad("comes from a client with another wire or prefix"));
+        }
+        Ok(parsed)
+    }
+
+    fn text(&self) -> String {
+        // Plain strings and numbers always serialise.
+        DETACHED.to_owned() + &URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(home: &Arc<Home>, hold: Arc<Hold>, claim: Arc<Claim>) -> Self {
+        hold.handles.fetch_add(1, Relaxed);
+        let facts = Facts {
+            name: hold.terms.keys.name.clone(),
+            owner: shown(&hold.terms.field),
+            token: hold.token,
+        };
+        Self {
+            hold: Tied::new(hold),
+            home: Tied::new(home.clone()),
+            claim,
+            facts,
+            release_on_drop: AtomicBool::new(true),
+        }
+    }
+
+    /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
+    #[must_use]
+    pub fn keep(self) -> Self {
+        self.release_on_drop.store(false, Relaxed);
+        self
+    }
+
+    /// The lock's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// The explicit owner, or `uuid:tenure`.
+    pub fn owner(&self) -> &str {
+        &self.facts.owner
+    }
+
+    /// The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it
+    /// has seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back.
+    pub fn token(&self) -> u64 {
+        self.facts.token
+    }
+
+    /// The fate as this lease sees it: its own release ends it, whatever the tenure does.
+    fn fate(&self) -> Fate {
+        let Some(hold) = self.hold.get() else { return Fate::Lost(LostReason::Forked) };
+        match hold.current_fate() {
+            Fate::Held if self.claim.released.load(Relaxed) => Fate::Released,
+            fate => fate,
+        }
+    }
+
+    /// Whether the lock is held, right now. Once false it stays false.
+    pub fn held(&self) -> bool {
+        self.fate() == Fate::Held
+    }
+
+    /// How long it is held unless it is renewed; zero once it is not.
+    pub fn remaining(&self) -> Duration {
+        match self.hold.get() {
+            Some(hold) if !self.claim.released.load(Relaxed) => hold.remaining(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Why it was lost, if it was.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        match self.fate() {
+            Fate::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Fails with `lost` after a loss, with `not_held` after a release or `detach()`.
+    pub fn check(&self) -> Result<(), LockError> {
+        match self.fate() {
+            Fate::Held => Ok(()),
+            fate => Err(self.ended(fate)),
+        }
+    }
+
+    fn ended(&self, fate: Fate) -> LockError {
+        let name = self.facts.name.clone();
+        match fate {
+            Fate::Lost(reason) => LockError::Lost { name, reason },
+            Fate::Detached => LockError::NotHeld { name, detail: "the lease was detached".to_owned() },
+            Fate::Released | Fate::Held => LockError::NotHeld { name, detail: "the lease was released".to_owned() },
+        }
+    }
+
+    /// Resolves with the reason when the lock is lost, with `None` when it is released or detached instead.
+    pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+        let hold = self.hold.clone();
+        async move {
+            let Some(hold) = hold.get() else { return Some(LostReason::Forked) };
+            let mut fate = hold.fate.subscribe();
+            let ended = fate.wait_for(|fate| *fate != Fate::Held).await;
+            match ended.as_deref() {
+                Ok(Fate::Lost(reason)) => Some(*reason),
+                _ => None,
+            }
+        }
+    }
+
+    /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
+    /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
+    pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+        let work = self.begin_extend(ttl, Lane::Background);
+        async move {
+            let (work, ended) = work?;
+            runtime::detached(work).await.unwrap_or(Err(ended))
+        }
+    }
+
+    /// `extend`, blocking; `check` runs every 50 ms and may end the call.
+    pub fn extend_blocking<E: From<LockError>>(
+        &self,
+        ttl: Duration,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let lane = self.home.get().map_or(Lane::Background, |home| home.quorum.caller_lane());
+        let (work, _) = self.begin_extend(ttl, lane)?;
+        match runtime::block(lane, work, check) {
+            Ok(result) => Ok(result?),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => Err(self.ended(Fate::Lost(LostReason::Forked)).into()),
+        }
+    }
+
+    fn begin_extend(
+        &self,
+        ttl: Duration,
+        lane: Lane,
+    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + 'static, LockError), LockError> {
+        self.check()?;
+        let (Some(hold), Some(home)) = (self.hold.get().cloned(), self.home.get().cloned()) else {
+            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        };
+        home.settings.check_ttl("ttl", ttl)?;
+        let name = self.facts.name.clone();
+        let work = async move {
+            let result = extend(&home, &hold, lane, ttl, &name).await;
+            home.watchdog.reconsider(&hold);
+            result
+        };
+        Ok((work, LockError::Closed))
+    }
+
+    /// Ends this lease. The last lease of a tenure frees the lock: returns once a quorum confirmed, and after the reply
+    /// time-out at the latest; what is not confirmed by then is tried on until the lease would have ended. Never fails
+    /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
+    pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+        let begun = self.begin_release();
+        async move {
+            match begun? {
+                Begun::Done(outcome) => Ok(outcome),
+                Begun::Elsewhere(hold) => Ok(elsewhere(hold).await),
+                Begun::Ours(hold) => {
+                    let outcome = runtime::detached(hold.release(Lane::Background)).await;
+                    Ok(outcome.unwrap_or(ReleaseOutcome::Unconfirmed))
+                }
+            }
+        }
+    }
+
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    pub fn release_blocking<E: From<LockError>>(
+        &self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<ReleaseOutcome, E> {
+        let blocked = match self.begin_release()? {
+            Begun::Done(outcome) => Ok(outcome),
+            Begun::Elsewhere(hold) => runtime::block(Lane::Background, elsewhere(hold), check),
+            Begun::Ours(hold) => {
+                let lane = hold.quorum.caller_lane();
+                runtime::block(lane, hold.release(lane), check)
+            }
+        };
+        match blocked {
+            Ok(outcome) => Ok(outcome),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+        }
+    }
+
+    fn begin_release(&self) -> Result<Begun, LockError> {
+        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
+            return Ok(Begun::Done(ReleaseOutcome::Lost));
+        };
+        begin_release(home, hold, &self.claim).map_err(|fate| self.ended(fate))
+    }
+
+    /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
+    /// lease was detached or released inside.
+    pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+        let fate = self.fate();
+        let (release, lost) = (self.release(), matches!(fate, Fate::Lost(_)).then(|| self.ended(fate)));
+        // Nobody noticed the loss before the release did: the key was gone.
+        let unheld = self.ended(Fate::Lost(LostReason::Deleted));
+        async move {
+            let outcome = match fate {
+                Fate::Held | Fate::Lost(_) => release.await?,
+                Fate::Released | Fate::Detached => return Ok(()),
+            };
+            match lost {
+                Some(lost) => Err(lost),
+                None if outcome == ReleaseOutcome::Lost => Err(unheld),
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// `leave`, blocking.
+    pub fn leave_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+        let fate = self.fate();
+        if matches!(fate, Fate::Released | Fate::Detached) {
+            return Ok(());
+        }
+        let outcome = self.release_blocking(check)?;
+        match fate {
+            Fate::Lost(_) => Err(self.ended(fate).into()),
+            // Nobody noticed the loss before the release did: the key was gone.
+            _ if outcome == ReleaseOutcome::Lost => Err(self.ended(Fate::Lost(LostReason::Deleted)).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
+    /// lock over from it, in this or another process, once.
+    pub fn detach(&self) -> Result<String, LockError> {
+        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
+            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        };
+        self.check()?;
+        hold.detach().map_err(|fate| match fate {
+            Fate::Held => LockError::invalid("lease", "has nested leases; release them before it is detached"),
+            fate => self.ended(fate),
+        })?;
+        self.claim.released.store(true, Relaxed);
+        home.forget(hold);
+        let millis = hold.terms.ttl.as_millis() as u64;
+        let kind = match hold.terms {
+            ref terms if terms.adaptive => Kind::Adaptive(millis),
+            ref terms if terms.fixed => Kind::Fixed(millis),
+            _ => Kind::Watchdog(millis),
+        };
+        let detached = Detached {
+            name: self.facts.name.clone(),
+            prefix: home.settings.config.prefix.clone(),
+            wire: home.settings.config.wire,
+            field: hold.terms.field.clone(),
+            token: self.facts.token,
+            kind,
+        };
+        Ok(detached.text())
+    }
+}
+
+/// How far a release could be decided here.
+pub(crate) enum Begun {
+    Done(ReleaseOutcome),
+    /// Another call is at it.
+    Elsewhere(Arc<Hold>),
+    Ours(Arc<Hold>),
+}
+
+pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
+    if claim.released.load(Relaxed) {
+        return match hold.current_fate() {
+            Fate::Detached => Err(Fate::Detached),
+            // A nested lease ended before the tenure did.
+            Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
+            Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
+            Fate::Released => Ok(Begun::Elsewhere(hold.clone())),
+        };
+    }
+    let Some(fate) = hold.unclaim(claim) else {
+        let held = hold.is_held();
+        return Ok(Begun::Done(if held { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+    };
+    home.forget(hold);
+    match fate {
+        Fate::Released => Ok(Begun::Ours(hold.clone())),
+        Fate::Detached => Err(Fate::Detached),
+        Fate::Held | Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
+    }
+}
+
+/// The outcome of a release that another call makes.
+pub(crate) async fn elsewhere(hold: Arc<Hold>) -> ReleaseOutcome {
+    let mut outcome = hold.outcome.subscribe();
+    let known = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| *outcome);
+    known.unwrap_or(ReleaseOutcome::Unconfirmed)
+}
+
+/// Extends a tenure; the part that nested acquires share.
+pub(crate) async fn extend(
+    home: &Home,
+    hold: &Arc<Hold>,
+    lane: Lane,
+    ttl: Duration,
+    name: &str,
+) -> Result<(), LockError> {
+    hold.clone().extend(lane, ttl).await.map_err(|fallen| match fallen {
+        Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
+        Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
+        Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
+            LockError::Conflict { key: hold.terms.keys.lock.clone() }
+        }
+        Fallen::Unanswered(errors) => {
+            home.quorum.unavailable(errors.into_iter().map(|(node, error)| home.quorum.cause(node, error)).collect())
+        }
+    })
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.get() else { return };
+        hold.handles.fetch_sub(1, Relaxed);
+        if self.release_on_drop.load(Relaxed)
+            && let Ok(Begun::Ours(hold)) = self.begin_release()
+        {
+            runtime::background().spawn(hold.release(Lane::Background));
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("name", &self.facts.name).field("token", &self.facts.token).finish_non_exhaustive()
+    }
+}

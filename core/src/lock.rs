@@ -1,0 +1,719 @@
+//! A lock: a name and how to take it. Here an acquire is decided: nested or new, alone or queued, tried once or until
+//! its wait is over.
+
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use tokio::{
+    sync::oneshot,
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    client::Shared,
+    clock::{self, Stamp},
+    config::{LockOptions, Ttl},
+    error::{LockError, NodeCause},
+    event::Event,
+    hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
+    home::Home,
+    lease::{Begun, Lease, begin_release, elsewhere, extend},
+    node::Lane,
+    owner::{self, Owner, OwnerKey},
+    quorum::{Attempt, Keys, Verdict},
+    runtime::{self, Interrupted},
+    script::Reply,
+    table::{Local, Place},
+    waiter::{self, Listener},
+};
+
+/// How long an interrupted caller drives its own clean-up before the background takes over.
+const OWN_CLEANUP: Duration = Duration::from_millis(50);
+
+/// A lock by name. Cheap to clone; clones are the same lock object.
+#[derive(Clone)]
+pub struct Lock {
+    shared: Arc<Shared>,
+    keys: Arc<Keys>,
+    options: Arc<LockOptions>,
+    /// Alive as long as this lock object is: a tenure it took is renewed for that long.
+    handle: Arc<()>,
+}
+
+/// One acquire, as a host asks for it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who acquires. An owner in the lock's options comes first.
+    pub owner: Owner,
+    /// How long to wait: `None` for ever, zero for one try.
+    pub wait: Option<Duration>,
+    /// The host's thread, if a blocked acquire blocks it: waiting for a tenure of the same thread is a deadlock.
+    pub thread: Option<u64>,
+    /// Whether waiting blocks `thread`.
+    pub blocking: bool,
+}
+
+/// Who holds a lock, as a quorum saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`.
+    pub owner: String,
+    /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
+    pub ttl: Option<Duration>,
+    /// The last fencing token; 0 when the holder draws none.
+    pub token: u64,
+}
+
+impl Lock {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Result<Self, LockError> {
+        let key = shared.settings.check_lock(name, &options)?;
+        let keys = Arc::new(Keys::new(name, key, &shared.settings));
+        Ok(Self { shared, keys, options: Arc::new(options), handle: Arc::new(()) })
+    }
+
+    /// The name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        &self.keys.name
+    }
+
+    /// How this lock is taken.
+    pub fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// A request by `owner` with this lock's own wait.
+    pub fn request(&self, owner: Owner) -> Request {
+        Request { owner, wait: self.options.wait, thread: None, blocking: false }
+    }
+
+    /// Takes the lock, waiting for it as long as its options say. Each call is an owner of its own, unless the options
+    /// name one. Fails with `timeout`, `unavailable`, `conflict`, `lost` (a nested acquire whose outer lease was lost)
+    /// or `closed`. Dropping the future gives up and leaves nothing behind.
+    pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+        self.acquire_as(self.request(Owner::Fresh))
+    }
+
+    /// Takes the lock if it is free, in one round trip: `None` when somebody holds it.
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + 'static {
+        let pending = self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
+        async move {
+            match pending.await {
+                Ok(lease) => Ok(Some(lease)),
+                Err(LockError::Timeout { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    /// `acquire` for a host that names the owner.
+    pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+        let (deliver, result) = oneshot::channel();
+        let call = self.start(request, move |lease| {
+            // A lease nobody waits for is dropped, and so released.
+            let _ = deliver.send(lease);
+        });
+        let call = AbortOnDrop(call);
+        async move {
+            let lease = result.await.unwrap_or(Err(LockError::Closed));
+            drop(call);
+            lease
+        }
+    }
+
+    /// Starts an acquire in the background and hands its result to `deliver`, on a thread that must not be blocked.
+    /// Aborting it gives up and leaves nothing behind.
+    pub fn start(
+        &self,
+        request: Request,
+        deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
+    ) -> AbortHandle {
+        let acquisition = self.begin(request);
+        let task = runtime::background().spawn(async move {
+            let lease = match acquisition {
+                Ok(acquisition) => Box::pin(acquisition.run()).await,
+                Err(error) => Err(error),
+            };
+            deliver(lease);
+        });
+        task.abort_handle()
+    }
+
+    /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
+    /// nothing behind.
+    pub fn acquire_blocking<E: From<LockError>>(
+        &self,
+        request: Request,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<Lease, E> {
+        let acquisition = self.begin(request)?;
+        let forked = || LockError::Lost { name: self.keys.name.clone(), reason: crate::error::LostReason::Forked };
+        let acquisition = match acquisition.first_try_blocking(check) {
+            Ok(Step::Done(lease)) => return Ok(lease?),
+            Ok(Step::Wait(acquisition)) => acquisition,
+            Err(Interrupted::Check(error)) => return Err(error),
+            Err(Interrupted::Forked) => return Err(forked().into()),
+        };
+        let (deliver, result) = oneshot::channel();
+        let task = runtime::background().spawn(async move {
+            let _ = deliver.send(Box::pin(acquisition.run()).await);
+        });
+        let call = AbortOnDrop(task.abort_handle());
+        match runtime::block(Lane::Background, result, check) {
+            Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => {
+                std::mem::forget(call);
+                Err(forked().into())
+            }
+        }
+    }
+
+    fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
+        owner::check(&request.owner)?;
+        let owner = match &self.options.owner {
+            Some(name) => Owner::Explicit(name.clone()),
+            None => request.owner.clone(),
+        };
+        Ok(Acquisition {
+            home: self.shared.home()?,
+            lock: self.clone(),
+            key: owner.key(),
+            owner,
+            request,
+            started: clock::now(),
+            place: None,
+            splits: 0,
+            answered: false,
+        })
+    }
+
+    /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
+    /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
+    /// `not_held` when there is none.
+    pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+        let begun = self.begin_release(owner);
+        async move {
+            match begun? {
+                Ending::Local(Begun::Done(outcome)) => Ok(outcome),
+                Ending::Local(Begun::Elsewhere(hold)) => Ok(elsewhere(hold).await),
+                Ending::Local(Begun::Ours(hold)) => {
+                    let outcome = runtime::detached(hold.release(Lane::Background)).await;
+                    Ok(outcome.unwrap_or(ReleaseOutcome::Unconfirmed))
+                }
+                Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
+            }
+        }
+    }
+
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    pub fn release_blocking<E: From<LockError>>(
+        &self,
+        owner: &Owner,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<ReleaseOutcome, E> {
+        let blocked = match self.begin_release(owner)? {
+            Ending::Local(Begun::Done(outcome)) => Ok(Ok(outcome)),
+            Ending::Local(Begun::Elsewhere(hold)) => runtime::block(Lane::Background, elsewhere(hold), check).map(Ok),
+            Ending::Local(Begun::Ours(hold)) => {
+                let lane = hold.quorum.caller_lane();
+                runtime::block(lane, hold.release(lane), check).map(Ok)
+            }
+            Ending::Everywhere(end) => runtime::block(Lane::Background, end, check),
+        };
+        match blocked {
+            Ok(outcome) => Ok(outcome?),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+        }
+    }
+
+    fn owner(&self, owner: &Owner) -> Owner {
+        self.options.owner.clone().map_or_else(|| owner.clone(), Owner::Explicit)
+    }
+
+    fn begin_release(
+        &self,
+        owner: &Owner,
+    ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static>, LockError> {
+        let home = self.shared.home()?;
+        let unheld = |detail: &str| LockError::NotHeld { name: self.keys.name.clone(), detail: detail.to_owned() };
+        let owner = self.owner(owner);
+        if let Some(hold) = self.newest(&home, &owner)
+            && let Some(claim) = hold.newest_claim()
+        {
+            return begin_release(&home, &hold, &claim)
+                .map(Ending::Local)
+                .map_err(|_| unheld("the lease was detached"));
+        }
+        let Owner::Explicit(name) = owner else {
+            return Err(unheld("released by an owner that does not hold it"));
+        };
+        let (keys, nobody) = (self.keys.clone(), unheld("its owner holds it nowhere"));
+        Ok(Ending::Everywhere(async move {
+            let ended = end(&home, &keys, Some(&name)).await?;
+            if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
+        }))
+    }
+
+    fn newest(&self, home: &Home, owner: &Owner) -> Option<Arc<Hold>> {
+        let handle = Arc::downgrade(&self.handle);
+        match owner {
+            Owner::Fresh => home.table.newest(&self.keys.lock, |hold| hold.taken_by(&handle)),
+            known => {
+                let key = known.key();
+                home.table.newest(&self.keys.lock, |hold| hold.terms.owner == key)
+            }
+        }
+    }
+
+    /// Whether this owner (for owners that are new each time: this lock object) holds the lock, by this client's
+    /// clock; no round trip.
+    pub fn owned(&self, owner: &Owner) -> bool {
+        let Ok(home) = self.shared.home() else { return false };
+        self.newest(&home, &self.owner(owner)).is_some_and(|hold| hold.is_held())
+    }
+
+    /// Whether anybody holds the lock, decided by a quorum.
+    pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + 'static {
+        let info = self.inspect();
+        async move { Ok(info.await?.is_some()) }
+    }
+
+    /// Who holds the lock, decided by a quorum: `None` when nobody does.
+    pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + 'static {
+        let (home, keys) = (self.shared.home(), self.keys.clone());
+        async move {
+            let home = home?;
+            runtime::detached(async move { inspect(&home, &keys).await }).await.unwrap_or(Err(LockError::Closed))
+        }
+    }
+}
+
+enum Ending<F> {
+    /// A lease of this process.
+    Local(Begun),
+    /// The tenures of an explicit owner.
+    Everywhere(F),
+}
+
+/// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
+pub(crate) async fn end(home: &Home, keys: &Keys, owner: Option<&str>) -> Result<bool, LockError> {
+    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner)).await?;
+    let counts: Vec<i64> = replies.iter().filter_map(|(_, reply)| reply.int()).collect();
+    if counts.iter().filter(|count| **count < 0).count() > home.quorum.spare() {
+        return Err(LockError::Conflict { key: keys.lock.clone() });
+    }
+    Ok(counts.iter().any(|count| *count > 0))
+}
+
+async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError> {
+    let quorum = &home.quorum;
+    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys)).await?;
+    // The nodes that did not answer may hold what is just short of a quorum.
+    let unasked = quorum.nodes.len() - replies.len();
+    let mut seen: Vec<(&str, usize, i64)> = Vec::new();
+    let mut token = 0;
+    for (_, reply) in &replies {
+        let [Reply::Int(ttl), Reply::Int(counter), fields @ ..] = reply.list().unwrap_or_default() else { continue };
+        token = token.max(*counter);
+        for field in fields {
+            let Reply::Text(field) = field else { continue };
+            match seen.iter_mut().find(|(known, ..)| known == field) {
+                Some((_, count, longest)) => {
+                    *count += 1;
+                    *longest = *ttl.max(longest);
+                }
+                None => seen.push((field, 1, *ttl)),
+            }
+        }
+    }
+    let holder = seen.into_iter().max_by_key(|(_, count, _)| *count).filter(|(_, n, _)| n + unasked >= quorum.needed());
+    Ok(holder.map(|(field, _, ttl)| LockInfo {
+        owner: owner::shown(field),
+        ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
+        token: token as u64,
+    }))
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One acquire under way.
+///
+/// ```text
+/// look ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ look
+///      ─first in line─▶ try ─granted─▶ lease   ─busy─▶ listen, try again, wait ─▶ look
+///                           ─silence─▶ back off ─▶ look, until patience is over
+/// ```
+/// Dropped at any point it leaves the queue, and an attempt under way takes back what it took.
+struct Acquisition {
+    home: Arc<Home>,
+    lock: Lock,
+    owner: Owner,
+    key: OwnerKey,
+    request: Request,
+    started: Stamp,
+    place: Option<Arc<Place>>,
+    splits: u32,
+    /// Whether a quorum answered the last time.
+    answered: bool,
+}
+
+enum Step {
+    Done(Result<Lease, LockError>),
+    Wait(Acquisition),
+}
+
+/// What to do after looking at this client's own tenures.
+enum Next {
+    Nested(Lease, Arc<Hold>, Option<Duration>),
+    Try,
+    /// Another owner of this client holds it.
+    Behind(Arc<Hold>),
+    /// Others of this client are first.
+    Queued,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.home.table.leave(&self.lock.keys.lock, place);
+        }
+    }
+}
+
+impl Acquisition {
+    fn name(&self) -> String {
+        self.lock.keys.name.clone()
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.request.wait.map(|wait| wait.saturating_sub(self.started.elapsed()))
+    }
+
+    fn is_try(&self) -> bool {
+        self.request.wait == Some(Duration::ZERO)
+    }
+
+    fn is_first(&self) -> bool {
+        self.place.as_ref().is_none_or(|place| place.first.load(SeqCst))
+    }
+
+    /// Decides what this client can decide by itself.
+    fn look(&mut self) -> Result<Next, LockError> {
+        if self.home.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let options = &self.lock.options;
+        let local = self.home.table.look(&self.lock.keys.lock, &self.key);
+        let next = match local {
+            Local::Own(hold) => match hold.current_fate() {
+                Fate::Held if !options.reentrant => {
+                    let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
+                    return Err(LockError::Deadlock { name: self.name(), detail });
+                }
+                Fate::Held => return Ok(self.nest(&hold)),
+                Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
+                Fate::Released | Fate::Detached => Next::Try,
+            },
+            Local::Other(hold) => {
+                let same_thread = self.request.thread.is_some() && hold.terms.thread == self.request.thread;
+                if self.request.blocking && same_thread && !self.is_try() {
+                    let detail = "another task of the same thread holds it, and cannot release it while the thread is \
+                                  blocked"
+                        .to_owned();
+                    return Err(LockError::Deadlock { name: self.name(), detail });
+                }
+                Next::Behind(hold)
+            }
+            // Waiting owners of this client come first; a try does not wait.
+            Local::Waited if self.is_try() => Next::Queued,
+            Local::Waited | Local::Free => Next::Try,
+        };
+        if self.is_try() {
+            return Ok(next);
+        }
+        if self.place.is_none() {
+            self.place = Some(self.home.table.enqueue(&self.lock.keys.lock, self.key.clone()));
+        }
+        Ok(if self.is_first() { next } else { Next::Queued })
+    }
+
+    fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
+        Claim::new((!matches!(self.lock.options.ttl, Ttl::Fixed(_))).then_some(ttl))
+    }
+
+    fn nest(&self, hold: &Arc<Hold>) -> Next {
+        let ttl = match self.lock.options.ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Watchdog | Ttl::Adaptive if !hold.terms.fixed => hold.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive => self.home.settings.config.watchdog,
+        };
+        let claim = self.claim_for(ttl);
+        let extend = hold.claim(&claim, Arc::downgrade(&self.lock.handle), ttl);
+        if claim.renews.is_some() {
+            self.home.watchdog.reconsider(hold);
+        }
+        Next::Nested(Lease::new(&self.home, hold.clone(), claim), hold.clone(), extend)
+    }
+
+    /// The first try of a blocking caller, on its own connection: what an uncontended acquire costs.
+    fn first_try_blocking<E>(
+        mut self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<Step, Interrupted<E>> {
+        let lane = self.home.quorum.caller_lane();
+        match self.look() {
+            Err(error) => return Ok(Step::Done(Err(error))),
+            Ok(Next::Nested(lease, hold, Some(ttl))) => {
+                let (home, name) = (self.home.clone(), self.name());
+                let extended = runtime::block(lane, async { extend(&home, &hold, lane, ttl, &name).await }, check)?;
+                return Ok(Step::Done(extended.map(|()| lease)));
+            }
+            Ok(Next::Nested(lease, ..)) => return Ok(Step::Done(Ok(lease))),
+            Ok(Next::Behind(_) | Next::Queued) if self.is_try() => return Ok(Step::Done(Err(self.timed_out()))),
+            Ok(Next::Behind(_) | Next::Queued) => return Ok(Step::Wait(self)),
+            Ok(Next::Try) => {}
+        }
+        let Some(ttl) = self.home.ttl_at_hand(&self.lock.keys, self.lock.options.ttl) else {
+            return Ok(Step::Wait(self));
+        };
+        if lane == Lane::Background {
+            return Ok(Step::Wait(self));
+        }
+        let mut attempt = self.attempt(ttl);
+        let limit = self.limit();
+        let round = async { timeout(limit, attempt.run(lane, &self.key)).await };
+        let verdict = match runtime::block(lane, round, check) {
+            Ok(verdict) => verdict,
+            Err(Interrupted::Forked) => {
+                std::mem::forget((attempt, self));
+                return Err(Interrupted::Forked);
+            }
+            Err(interrupted) => {
+                runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
+                return Err(interrupted);
+            }
+        };
+        let Ok(verdict) = verdict else {
+            runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
+            return Ok(Step::Done(Err(self.unanswered(&attempt))));
+        };
+        Ok(match self.conclude(verdict, attempt) {
+            Conclusion::Lease(lease) => Step::Done(Ok(lease)),
+            Conclusion::Failed(error) => Step::Done(Err(error)),
+            Conclusion::Pause(_) => Step::Wait(self),
+        })
+    }
+
+    /// How long one attempt may take: a try as long as its replies, a wait not beyond its end.
+    fn limit(&self) -> Duration {
+        match self.left() {
+            Some(left) if !self.is_try() => left,
+            _ => Duration::from_secs(365 * 86_400),
+        }
+    }
+
+    fn attempt(&self, ttl: Duration) -> Attempt {
+        Attempt::new(&self.home.quorum, &self.lock.keys, self.home.tenures.draw(&self.key), ttl)
+    }
+
+    async fn run(mut self) -> Result<Lease, LockError> {
+        loop {
+            let next = self.look()?;
+            if self.is_try() && matches!(next, Next::Behind(_) | Next::Queued) {
+                return Err(self.timed_out());
+            }
+            match next {
+                Next::Nested(lease, _, None) => return Ok(lease),
+                Next::Nested(lease, hold, Some(ttl)) => {
+                    extend(&self.home, &hold, Lane::Background, ttl, &self.name()).await?;
+                    return Ok(lease);
+                }
+                Next::Behind(hold) => {
+                    let mut fate = hold.fate.subscribe();
+                    // A released tenure is free only once its release went out, which the outcome tells.
+                    let mut outcome = hold.outcome.subscribe();
+                    let ended = async {
+                        let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
+                        if matches!(ended, Ok(Fate::Released)) {
+                            let _ = outcome.wait_for(Option::is_some).await;
+                        }
+                    };
+                    self.wait(ended).await?;
+                }
+                Next::Queued => self.wait(std::future::pending()).await?,
+                Next::Try => {
+                    let ttl = self.home.ttl(&self.lock.keys, self.lock.options.ttl).await;
+                    // Boxed: thousands may wait, few try.
+                    let mut attempt = Box::new(self.attempt(ttl));
+                    let round = timeout(self.limit(), Box::pin(attempt.run(Lane::Background, &self.key)));
+                    let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
+                    match self.conclude(verdict, *attempt) {
+                        Conclusion::Lease(lease) => return Ok(lease),
+                        Conclusion::Failed(error) => return Err(error),
+                        Conclusion::Pause(pause) => Box::pin(self.pause(pause)).await?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for `event`, for a wake-up, or for the end of the wait.
+    async fn wait(&self, event: impl Future<Output = ()>) -> Result<(), LockError> {
+        let Some(place) = &self.place else { return Err(self.timed_out()) };
+        let woken = async {
+            tokio::select! {
+                biased;
+                () = place.wake.notified() => {}
+                () = event => {}
+            }
+        };
+        match self.left() {
+            None => woken.await,
+            Some(left) => {
+                if timeout(left, woken).await.is_err() && self.left().is_some_and(|left| left.is_zero()) {
+                    return Err(self.timed_out());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an attempt means for this acquire.
+    fn conclude(&mut self, verdict: Verdict, mut attempt: Attempt) -> Conclusion {
+        let key = &self.lock.keys.lock;
+        match verdict {
+            Verdict::Held(grant) => {
+                self.home.table.end_outage(key);
+                let ttl = attempt.ttl();
+                let claim = self.claim_for(ttl);
+                let options = &self.lock.options;
+                let terms = Terms {
+                    keys: self.lock.keys.clone(),
+                    owner: self.key.clone(),
+                    field: attempt.field().to_owned(),
+                    ttl,
+                    fixed: matches!(options.ttl, Ttl::Fixed(_)),
+                    adaptive: options.ttl == Ttl::Adaptive,
+                    max_hold: options.max_hold,
+                    thread: self.request.thread,
+                    identity: self.owner.watch(),
+                };
+                let (quorum, events) = (self.home.quorum.clone(), self.home.events.clone());
+                let handle = Arc::downgrade(&self.lock.handle);
+                let hold = Hold::new(terms, grant, claim.clone(), handle, quorum, events);
+                let lease = Lease::new(&self.home, hold.clone(), claim);
+                self.home.settle(&hold);
+                if self.home.is_closed() {
+                    // Closed meanwhile: the lease drops, and so is released.
+                    return Conclusion::Failed(LockError::Closed);
+                }
+                let waited = self.started.elapsed();
+                (self.home.events)(&Event::Acquired { name: self.name(), token: hold.token, waited });
+                Conclusion::Lease(lease)
+            }
+            Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
+            Verdict::Busy { free_in, split } => {
+                self.home.table.end_outage(key);
+                self.answered = true;
+                if self.is_try() {
+                    return Conclusion::Failed(self.timed_out());
+                }
+                if split {
+                    attempt.undo(false);
+                    self.splits += 1;
+                    return Conclusion::Pause(Pause::Split(waiter::backoff(self.splits)));
+                }
+                self.splits = 0;
+                Conclusion::Pause(Pause::Busy(free_in))
+            }
+            Verdict::Unavailable { causes, permanent } => {
+                self.answered = false;
+                let error = self.home.quorum.unavailable(causes.clone());
+                if permanent || self.is_try() {
+                    return Conclusion::Failed(error);
+                }
+                let patience = self.home.settings.config.patience;
+                let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
+                let silent_since = self.home.table.note_outage(key, self.started, causes);
+                if silent_since.elapsed() >= patience && self.started.elapsed() >= patience {
+                    return Conclusion::Failed(error);
+                }
+                Conclusion::Pause(Pause::Silent)
+            }
+        }
+    }
+
+    async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match pause {
+            Pause::Split(time) => self.wait(sleep(time)).await,
+            Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
+            Pause::Busy(free_in) => {
+                let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
+                let mut subscribed_before = true;
+                let listener = self.home.table.listener(&keys.lock, || {
+                    subscribed_before = false;
+                    Listener::start(quorum, &keys.channel, &self.home.events)
+                });
+                let patience = waiter::patience(self.home.settings.config.wire, free_in);
+                let many = quorum.nodes.len() > 1;
+                self.wait(async {
+                    let news = async {
+                        if !subscribed_before {
+                            // A release may have come before the subscription: look again once subscribed.
+                            return listener.ready(quorum).await;
+                        }
+                        listener.news.notified().await;
+                        if many {
+                            // The release reaches the other nodes at about the same time.
+                            sleep(Duration::from_millis(1)).await;
+                        }
+                    };
+                    let _ = timeout(patience, news).await;
+                })
+                .await
+            }
+        }
+    }
+
+    fn timed_out(&self) -> LockError {
+        // An outage is never reported as contention.
+        match self.home.table.outage(&self.lock.keys.lock) {
+            Some(outage) if !self.answered => self.home.quorum.unavailable(outage.causes),
+            _ => LockError::Timeout { name: self.name(), waited: self.started.elapsed() },
+        }
+    }
+
+    fn unanswered(&self, attempt: &Attempt) -> LockError {
+        if self.answered {
+            return LockError::Timeout { name: self.name(), waited: self.started.elapsed() };
+        }
+        let causes: Vec<NodeCause> = attempt.silent();
+        self.home.quorum.unavailable(causes)
+    }
+}
+
+enum Conclusion {
+    Lease(Lease),
+    Failed(LockError),
+    Pause(Pause),
+}
+
+/// Why an acquire has to wait, and what for.
+enum Pause {
+    Split(Duration),
+    Silent,
+    /// Somebody holds it, for so long if it is not renewed.
+    Busy(Option<Duration>),
+}

@@ -1,0 +1,579 @@
+//! One operation on all nodes: ask every node at once, count the answers, decide as soon as they allow it. A single
+//! server is a quorum of one; nothing here or above knows the difference.
+//!
+//! The acquisition is the model-checked "grant, take the maximum, raise by compare-and-set": each node grants with a
+//! token above all it ever granted, the quorum's token is the largest, and nodes that granted a smaller one are raised
+//! to it, provided nothing was granted there in between. Any two quorums share a node, on which the two tenures follow
+//! each other, so the later token is the larger one. Sources: M. Kleppmann, "How to do distributed locking" (2016), for
+//! why tokens; Attiya, Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems" (1995), for why
+//! majorities keep a maximum without consensus.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    clock::{self, Deadline, Stamp},
+    config::{Settings, TokenKey},
+    error::{LockError, NodeCause},
+    node::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, Sent},
+    owner::{OwnerKey, wire_owner},
+    runtime,
+    script::{Call, Reply, Scripts, scripts},
+};
+
+/// How far a node follows a proposed token away from its own clock.
+const PROPOSAL_SLACK: Duration = Duration::from_millis(20);
+/// How long a counter is kept after its last use; the clock then seeds the next one.
+const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
+/// The key of a node's marker, the same for all locks of a deployment.
+const MARKER: &str = "redlock_node";
+/// How long a clean-up goes on for a node that does not come back.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The names of one lock on the servers.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Without the client's prefix.
+    pub(crate) name: String,
+    pub(crate) lock: String,
+    pub(crate) channel: String,
+    counter: String,
+    ended: String,
+    average: String,
+}
+
+impl Keys {
+    pub(crate) fn new(name: &str, lock: String, settings: &Settings) -> Self {
+        // Redisson's rule: braces are added only to a name that has none, so that all keys share a cluster slot.
+        let of = |kind: &str| if lock.contains('{') { format!("{kind}:{lock}") } else { format!("{kind}:{{{lock}}}") };
+        let counter = match settings.config.token_key {
+            TokenKey::Redlock => of("redlock_token"),
+            TokenKey::Redisson => of("redisson_lock_token"),
+        };
+        Self {
+            name: name.to_owned(),
+            channel: of("redisson_lock__channel"),
+            counter,
+            ended: of("redlock_ended"),
+            average: of("redlock_hold"),
+            lock,
+        }
+    }
+}
+
+/// The nodes of a client and what it knows of them.
+pub(crate) struct Quorum {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) settings: Arc<Settings>,
+    scripts: &'static Scripts,
+    /// For each node, its time minus ours in µs; `i64::MIN` until it told.
+    offsets: Vec<AtomicI64>,
+    /// Since when nodes without a marker are seen while others are unreachable.
+    unmarked: Mutex<Option<Stamp>>,
+}
+
+/// What became of an acquisition.
+pub(crate) enum Verdict {
+    Held(Grant),
+    /// Somebody holds it. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody may hold it.
+    Busy {
+        free_in: Option<Duration>,
+        split: bool,
+    },
+    Conflict,
+    Unavailable {
+        causes: Vec<NodeCause>,
+        permanent: bool,
+    },
+}
+
+/// A quorum's grant.
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    /// Before the requests were sent.
+    pub(crate) since: Stamp,
+    /// For each node, what is known of the tenure there.
+    pub(crate) places: Vec<Place>,
+    /// Answers still to come.
+    pub(crate) late: Answers,
+}
+
+/// What is known of a tenure on one node.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Not there.
+    No,
+    /// Asked, no answer: it may be there, or come there late.
+    Maybe(Option<Link>),
+    /// There, at least until the deadline.
+    Yes(Deadline),
+}
+
+pub(crate) type Answer = (usize, Result<Reply, NodeError>);
+pub(crate) type Answers = FuturesUnordered<BoxFuture<Answer>>;
+
+impl Quorum {
+    pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, settings: Arc<Settings>) -> Self {
+        Self {
+            scripts: scripts(settings.config.wire),
+            offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
+            unmarked: Mutex::new(None),
+            nodes,
+            settings,
+        }
+    }
+
+    pub(crate) fn needed(&self) -> usize {
+        self.settings.quorum
+    }
+
+    /// How many failures make a quorum impossible.
+    pub(crate) fn spare(&self) -> usize {
+        self.nodes.len() - self.settings.quorum
+    }
+
+    /// The lane for a blocking caller. It drives its own round trips only when it waits for all of them, which is so
+    /// for one node; answers that come after a quorum need the runtime that is always driven.
+    pub(crate) fn caller_lane(&self) -> Lane {
+        if self.nodes.len() == 1 { Lane::Caller } else { Lane::Background }
+    }
+
+    fn ask(&self, lane: Lane, call: &Call, limit: Duration) -> Answers {
+        (0..self.nodes.len()).map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default())).collect()
+    }
+
+    fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
+        let answer = self.nodes[node].eval(lane, call, limit, sent);
+        Box::pin(async move { (node, answer.await) })
+    }
+
+    pub(crate) fn cause(&self, node: usize, cause: impl ToString) -> NodeCause {
+        NodeCause::new(self.nodes[node].name(), cause)
+    }
+
+    pub(crate) fn unavailable(&self, causes: Vec<NodeCause>) -> LockError {
+        LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
+    }
+
+    /// Asks all nodes and returns once `needed` of them ran the script, or too few can.
+    pub(crate) async fn gather(&self, lane: Lane, call: &Call) -> Result<Vec<(usize, Reply)>, LockError> {
+        let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
+        let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
+        while let Some((node, answer)) = answers.next().await {
+            match answer {
+                Ok(reply) => replies.push((node, reply)),
+                Err(error) => {
+                    wrong += usize::from(error.kind == NodeErrorKind::WrongType);
+                    causes.push(self.cause(node, error));
+                }
+            }
+            if replies.len() >= self.needed() {
+                return Ok(replies);
+            }
+            if wrong > self.spare() {
+                return Err(LockError::Conflict { key: call.keys[0].clone() });
+            }
+            if causes.len() > self.spare() {
+                break;
+            }
+        }
+        Err(self.unavailable(causes))
+    }
+
+    /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
+    fn proposal(&self) -> i64 {
+        let mut known: Vec<i64> =
+            self.offsets.iter().map(|offset| offset.load(Relaxed)).filter(|offset| *offset != i64::MIN).collect();
+        if self.nodes.len() == 1 || known.is_empty() {
+            return 0;
+        }
+        known.sort_unstable();
+        clock::now().micros() + known[known.len() / 2]
+    }
+
+    fn learn_time(&self, node: usize, micros: i64) {
+        self.offsets[node].store(micros - clock::now().micros(), Relaxed);
+    }
+
+    fn counter_ttl(&self) -> u128 {
+        match self.settings.config.token_key {
+            TokenKey::Redlock => COUNTER_TTL.as_millis(),
+            TokenKey::Redisson => 0,
+        }
+    }
+
+    pub(crate) fn release_call(&self, keys: &Keys, field: &str, announce: bool) -> Call {
+        // An empty channel reaches nobody.
+        let channel = if announce { keys.channel.clone() } else { String::new() };
+        Call::new(&self.scripts.release, vec![keys.lock.clone()], vec![field.to_owned(), channel])
+    }
+
+    /// One renewal of many tenures; a ttl of zero only checks that a tenure is there.
+    pub(crate) fn renew_call<'a>(&self, tenures: impl Iterator<Item = (&'a Keys, &'a str, Duration)>) -> Call {
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for (names, field, ttl) in tenures {
+            keys.extend([names.lock.clone(), names.ended.clone()]);
+            args.extend([field.to_owned(), ttl.as_millis().to_string()]);
+        }
+        Call::new(&self.scripts.renew, keys, args)
+    }
+
+    pub(crate) fn end_call(&self, keys: &Keys, owner: Option<&str>) -> Call {
+        let args = vec![owner.map(wire_owner).unwrap_or_default(), keys.channel.clone()];
+        Call::new(&self.scripts.end, vec![keys.lock.clone(), keys.ended.clone()], args)
+    }
+
+    pub(crate) fn inspect_call(&self, keys: &Keys) -> Call {
+        Call::new(&self.scripts.inspect, vec![keys.lock.clone(), keys.counter.clone()], Vec::new())
+    }
+
+    pub(crate) fn attach_call(&self, keys: &Keys, old: &str, new: &str, ttl: Duration) -> Call {
+        let args = vec![old.to_owned(), new.to_owned(), ttl.as_millis().to_string()];
+        Call::new(&self.scripts.attach, vec![keys.lock.clone()], args)
+    }
+
+    /// Reads, or with a sample updates, the average hold of a lock.
+    pub(crate) fn learn_call(&self, keys: &Keys, sample: Option<Duration>) -> Call {
+        let sample = sample.map_or(-1, |hold| hold.as_micros().max(1) as i64);
+        let args = vec![sample.to_string(), COUNTER_TTL.as_millis().to_string()];
+        Call::new(&self.scripts.learn, vec![keys.average.clone()], args)
+    }
+
+    fn provision_call(&self, how: &str, seen: i64) -> Call {
+        let args = vec![how.to_owned(), seen.to_string()];
+        Call { identify: true, ..Call::new(&self.scripts.provision, vec![MARKER.to_owned()], args) }
+    }
+
+    /// Vouches for every node: all vote at once, whatever they went through.
+    pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
+        let mut answers = self.ask(Lane::Background, &self.provision_call("init", 0), self.settings.config.reply_timeout);
+        let mut causes = Vec::new();
+        while let Some((node, answer)) = answers.next().await {
+            if let Err(error) = answer {
+                causes.push(self.cause(node, error));
+            }
+        }
+        if causes.is_empty() { Ok(()) } else { Err(self.unavailable(causes)) }
+    }
+
+    /// Writes markers on the nodes that lack one. `fresh`: no node has one, so this is a new deployment.
+    async fn provision(&self, missing: &[(usize, i64)], fresh: bool) {
+        let how = if fresh { "new" } else { "lost" };
+        let written = missing.iter().map(|(node, seen)| {
+            let call = self.provision_call(how, *seen);
+            self.nodes[*node].eval(Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
+        });
+        // A failure shows again in the next attempt.
+        join_all(written).await;
+    }
+}
+
+/// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
+pub(crate) struct Attempt {
+    quorum: Arc<Quorum>,
+    keys: Arc<Keys>,
+    field: String,
+    ttl: Duration,
+    sent: Vec<Sent>,
+    /// What each node is known to have done: `None` while unknown.
+    granted: Vec<Option<bool>>,
+    settled: bool,
+}
+
+/// The answers so far.
+#[derive(Default)]
+struct Tally {
+    grants: Vec<(usize, i64)>,
+    denied: Vec<Option<Duration>>,
+    conflicts: usize,
+    permanent: usize,
+    causes: Vec<NodeCause>,
+    /// Nodes without a marker, and their time when seen so.
+    missing: Vec<(usize, i64)>,
+    /// Nodes that answered and have a marker.
+    marked: usize,
+}
+
+impl Attempt {
+    pub(crate) fn new(quorum: &Arc<Quorum>, keys: &Arc<Keys>, field: String, ttl: Duration) -> Self {
+        Self {
+            quorum: quorum.clone(),
+            keys: keys.clone(),
+            field,
+            ttl,
+            sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
+            granted: vec![None; quorum.nodes.len()],
+            settled: false,
+        }
+    }
+
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// The nodes that have not answered.
+    pub(crate) fn silent(&self) -> Vec<NodeCause> {
+        let silent = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
+        silent.map(|(node, _)| self.quorum.cause(node, "has not answered")).collect()
+    }
+
+    fn call(&self, owner: &OwnerKey) -> Call {
+        let quorum = &self.quorum;
+        let mut keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
+        let mut args = vec![
+            self.field.clone(),
+            match owner {
+                OwnerKey::Explicit(name) => wire_owner(name),
+                OwnerKey::Ambient(_) => String::new(),
+            },
+            self.ttl.as_millis().to_string(),
+            quorum.proposal().to_string(),
+            PROPOSAL_SLACK.as_micros().to_string(),
+            quorum.counter_ttl().to_string(),
+        ];
+        let identify = quorum.settings.guarded();
+        if identify {
+            keys.push(MARKER.to_owned());
+            args.push(quorum.settings.quarantine().as_micros().to_string());
+        }
+        Call { identify, ..Call::new(&quorum.scripts.acquire, keys, args) }
+    }
+
+    /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
+    pub(crate) async fn run(&mut self, lane: Lane, owner: &OwnerKey) -> Verdict {
+        let quorum = self.quorum.clone();
+        let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
+        let call = self.call(owner);
+        let limit = quorum.settings.reply_timeout(self.ttl);
+        let since = clock::now();
+        let mut answers: Answers = (0..nodes)
+            .map(|node| quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone()))
+            .collect();
+        let mut tally = Tally::default();
+        while let Some((node, answer)) = answers.next().await {
+            self.count(&mut tally, node, answer);
+            if tally.grants.len() >= needed {
+                break;
+            }
+            // A missing marker means different things when all lack one: then every answer is needed.
+            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare && tally.missing.is_empty() {
+                break;
+            }
+        }
+        if tally.grants.len() < needed {
+            return self.refused(tally, spare).await;
+        }
+        if !tally.missing.is_empty() {
+            let (quorum, missing) = (quorum.clone(), tally.missing.clone());
+            runtime::background().spawn(async move { quorum.provision(&missing, false).await });
+        }
+        let Some(token) = self.agree(lane, &tally.grants).await else {
+            return Verdict::Busy { free_in: None, split: true };
+        };
+        // The very last step: a grant whose time went by while it was fetched is none.
+        let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
+        if deadline.left() < self.ttl / 20 {
+            let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
+            let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
+            return Verdict::Unavailable { causes, permanent: false };
+        }
+        self.settled = true;
+        let places = (0..nodes)
+            .map(|node| match self.granted[node] {
+                Some(true) => Place::Yes(deadline),
+                Some(false) => Place::No,
+                None => Place::Maybe(self.sent[node].get().cloned()),
+            })
+            .collect();
+        Verdict::Held(Grant { token: token as u64, since, places, late: answers })
+    }
+
+    fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<Reply, NodeError>) {
+        let quorum = &self.quorum;
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) if error.kind == NodeErrorKind::WrongType => {
+                self.granted[node] = Some(false);
+                tally.conflicts += 1;
+                return;
+            }
+            Err(error) => {
+                if !error.may_have_run() {
+                    self.granted[node] = Some(false);
+                }
+                tally.permanent += usize::from(error.is_permanent());
+                tally.causes.push(quorum.cause(node, error));
+                return;
+            }
+        };
+        let numbers: Vec<i64> = reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
+        let [code, value, time] = numbers[..] else {
+            tally.causes.push(quorum.cause(node, "answered something that is no answer to an acquire"));
+            return;
+        };
+        quorum.learn_time(node, time);
+        self.granted[node] = Some(code == 1);
+        tally.marked += usize::from(code != 4);
+        match code {
+            1 => tally.grants.push((node, value)),
+            0 => tally.denied.push(u64::try_from(value).ok().map(Duration::from_millis)),
+            2 => tally.conflicts += 1,
+            3 => {
+                let left = Duration::from_micros(value.max(0) as u64);
+                let ago = quorum.settings.quarantine().saturating_sub(left);
+                let cause = format!(
+                    "restarted or lost its keys {}, votes again in {}",
+                    if ago.is_zero() { "just now".to_owned() } else { format!("{} s ago", ago.as_secs()) },
+                    format_args!("{} s", left.as_secs() + 1),
+                );
+                tally.causes.push(quorum.cause(node, cause));
+            }
+            _ => {
+                tally.missing.push((node, time));
+                tally.causes.push(quorum.cause(node, "has no marker of this deployment yet"));
+            }
+        }
+    }
+
+    async fn refused(&mut self, tally: Tally, spare: usize) -> Verdict {
+        let quorum = self.quorum.clone();
+        if !tally.missing.is_empty() {
+            let everywhere = tally.missing.len() == quorum.nodes.len();
+            if everywhere && quorum.settings.config.strict {
+                let detail = "no node has a marker; call init_nodes() once for a new deployment";
+                let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
+                return Verdict::Unavailable { causes, permanent: true };
+            }
+            // While some nodes are silent nobody knows whether the others are new or have lost their keys; after a
+            // while the safe reading is taken.
+            let waited_enough = {
+                let mut unmarked = quorum.unmarked.lock();
+                unmarked.get_or_insert_with(clock::now).elapsed() >= quorum.settings.config.patience
+            };
+            if everywhere || tally.marked > 0 || waited_enough {
+                quorum.provision(&tally.missing, everywhere).await;
+                *quorum.unmarked.lock() = None;
+            }
+            if everywhere {
+                // A new deployment is ready now.
+                return Verdict::Busy { free_in: Some(Duration::ZERO), split: true };
+            }
+        }
+        if tally.conflicts > spare {
+            return Verdict::Conflict;
+        }
+        if tally.conflicts + tally.causes.len() > spare {
+            return Verdict::Unavailable { permanent: tally.permanent > spare, causes: tally.causes };
+        }
+        let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
+        free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
+        free_in.sort_unstable();
+        let free_in = free_in.get(quorum.needed() - 1).or(free_in.last()).copied();
+        Verdict::Busy { free_in, split: !tally.grants.is_empty() }
+    }
+
+    /// Makes a quorum of nodes hold the largest granted token. Returns it, or nothing when too few could be raised.
+    async fn agree(&self, lane: Lane, grants: &[(usize, i64)]) -> Option<i64> {
+        let quorum = &self.quorum;
+        let token = grants.iter().map(|(_, token)| *token).max()?;
+        let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
+        if agreed >= quorum.needed() {
+            return Some(token);
+        }
+        let mut bumps: Answers = grants
+            .iter()
+            .filter(|(_, granted)| *granted < token)
+            .map(|(node, granted)| {
+                let args = vec![
+                    self.field.clone(),
+                    granted.to_string(),
+                    token.to_string(),
+                    quorum.counter_ttl().to_string(),
+                ];
+                let keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
+                let call = Call::new(&quorum.scripts.bump, keys, args);
+                quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
+            })
+            .collect();
+        while let Some((_, answer)) = bumps.next().await {
+            agreed += usize::from(answer == Ok(Reply::Int(1)));
+            if agreed >= quorum.needed() {
+                return Some(token);
+            }
+        }
+        None
+    }
+
+    /// The nodes that may hold something of this attempt, with the connection that carried the request.
+    fn leftovers(&mut self) -> Vec<(usize, Link)> {
+        self.settled = true;
+        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
+        unsettled.filter_map(|(node, _)| Some((node, self.sent[node].get()?.clone()))).collect()
+    }
+
+    /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
+    pub(crate) fn undo(&mut self, announce: bool) {
+        let call = self.quorum.release_call(&self.keys, &self.field, announce);
+        for (node, link) in self.leftovers() {
+            runtime::background().spawn(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
+        }
+    }
+
+    /// Takes back on the caller's own connection, for as long as the caller is ready to drive it; what is left is done
+    /// in the background.
+    pub(crate) async fn undo_here(&mut self, patience: Duration) {
+        if self.settled {
+            return;
+        }
+        let call = self.quorum.release_call(&self.keys, &self.field, true);
+        for node in 0..self.granted.len() {
+            let Some(link) = self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned() else { continue };
+            let done = Sent::default();
+            let release = self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
+            // Only the same connection is ordered behind the request.
+            if release.await.is_ok() && done.get().is_some_and(|used| used.number == link.number) {
+                self.granted[node] = Some(false);
+            }
+        }
+        self.undo(true);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.undo(true);
+        }
+    }
+}
+
+/// Releases a tenure on one node, ordered after everything sent on `link`, until the node confirms.
+pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call) {
+    let deadline = Deadline::after(CLEANUP_LIMIT);
+    let mut changes = node.changes();
+    while !deadline.passed() {
+        match node.eval_after(link.clone(), call.clone(), Duration::from_secs(2)).await {
+            Err(error) if matches!(error.kind, NodeErrorKind::NotRun | NodeErrorKind::Unknown) => {}
+            // Done; or the server refuses to release, as it refused to acquire, and what is there dies by its ttl.
+            _ => return,
+        }
+        // Whichever comes first: the node is back, or it is time to try again.
+        let _ = timeout(Duration::from_secs(1), changes.changed()).await;
+        if changes.has_changed().is_err() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who holds and who waits in this client: for each lock its tenures, by owner, and the queue of its waiters. Nested
+//! acquires, local exclusion and the order of waiters are decided here, without a round trip.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{
+    clock::Stamp,
+    error::NodeCause,
+    hold::{Fate, Hold},
+    owner::OwnerKey,
+    waiter::Listener,
+};
+
+#[derive(Default)]
+pub(crate) struct Table {
+    locks: Mutex<HashMap<String, Entry>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    holds: Vec<Arc<Hold>>,
+    queue: VecDeque<Arc<Place>>,
+    /// Shared by the waiters, one after another; ends with the last of them.
+    listener: Option<Arc<Listener>>,
+    outage: Option<Outage>,
+}
+
+/// Fewer than a quorum answer, as the waiters of a lock saw it.
+#[derive(Clone)]
+pub(crate) struct Outage {
+    pub(crate) since: Stamp,
+    pub(crate) causes: Vec<NodeCause>,
+}
+
+/// A waiter's place in the queue of one lock.
+pub(crate) struct Place {
+    owner: OwnerKey,
+    /// Something changed that this waiter should look at.
+    pub(crate) wake: Notify,
+    pub(crate) first: AtomicBool,
+}
+
+/// What this client itself knows about a lock, seen by one owner.
+pub(crate) enum Local {
+    /// The owner holds it, or held it and has not noticed the loss.
+    Own(Arc<Hold>),
+    /// Another owner of this client holds it.
+    Other(Arc<Hold>),
+    /// Nobody here holds it, but others of this client wait for it.
+    Waited,
+    Free,
+}
+
+impl Table {
+    /// What this client knows of a lock.
+    pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.get_mut(key) else { return Local::Free };
+        // A tenure that is over and that nobody can ask about any more is forgotten.
+        entry.holds.retain(|hold| hold.is_held() || hold.is_remembered());
+        if let Some(own) = entry.holds.iter().find(|hold| hold.terms.owner == *owner) {
+            return Local::Own(own.clone());
+        }
+        if let Some(other) = entry.holds.iter().find(|hold| hold.is_held()) {
+            return Local::Other(other.clone());
+        }
+        if !entry.queue.is_empty() {
+            return Local::Waited;
+        }
+        if entry.holds.is_empty() {
+            locks.remove(key);
+        }
+        Local::Free
+    }
+
+    /// Adds a tenure, and lets waiters of the same owner join it.
+    pub(crate) fn insert(&self, hold: Arc<Hold>) {
+        let mut locks = self.locks.lock();
+        let entry = locks.entry(hold.terms.keys.lock.clone()).or_default();
+        for place in entry.queue.iter().filter(|place| place.owner == hold.terms.owner) {
+            place.wake.notify_one();
+        }
+        entry.holds.push(hold);
+    }
+
+    /// Removes a tenure whose last lease was released.
+    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.get_mut(&hold.terms.keys.lock) else { return };
+        entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
+        if entry.holds.is_empty() && entry.queue.is_empty() {
+            locks.remove(&hold.terms.keys.lock);
+        }
+    }
+
+    /// The newest tenure of a lock that `wanted` accepts.
+    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Hold) -> bool) -> Option<Arc<Hold>> {
+        self.locks.lock().get(key)?.holds.iter().rev().find(|hold| wanted(hold)).cloned()
+    }
+
+    /// Every tenure that is held.
+    pub(crate) fn held(&self) -> Vec<Arc<Hold>> {
+        let locks = self.locks.lock();
+        let all = locks.values().flat_map(|entry| &entry.holds);
+        all.filter(|hold| hold.current_fate() == Fate::Held).cloned().collect()
+    }
+
+    /// Takes the last place in the queue of a lock.
+    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Place> {
+        let mut locks = self.locks.lock();
+        let queue = &mut locks.entry(key.to_owned()).or_default().queue;
+        let first = AtomicBool::new(queue.is_empty());
+        let place = Arc::new(Place { owner, wake: Notify::new(), first });
+        queue.push_back(place.clone());
+        place
+    }
+
+    /// Leaves the queue, and lets the next one try.
+    pub(crate) fn leave(&self, key: &str, place: &Arc<Place>) {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.get_mut(key) else { return };
+        entry.queue.retain(|other| !Arc::ptr_eq(other, place));
+        match entry.queue.front() {
+            Some(next) => {
+                if !next.first.swap(true, SeqCst) {
+                    next.wake.notify_one();
+                }
+            }
+            None if entry.holds.is_empty() => {
+                locks.remove(key);
+            }
+            None => {
+                entry.listener = None;
+                entry.outage = None;
+            }
+        }
+    }
+
+    /// The listener of a lock's waiters, made by the first that needs it.
+    pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
+        let mut locks = self.locks.lock();
+        locks.entry(key.to_owned()).or_default().listener.get_or_insert_with(make).clone()
+    }
+
+    /// Notes that fewer than a quorum answered; returns since when they do not.
+    pub(crate) fn note_outage(&self, key: &str, since: Stamp, causes: Vec<NodeCause>) -> Stamp {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.get_mut(key) else { return since };
+        let since = entry.outage.as_ref().map_or(since, |outage| outage.since);
+        entry.outage = Some(Outage { since, causes });
+        since
+    }
+
+    /// Notes that a quorum answered.
+    pub(crate) fn end_outage(&self, key: &str) {
+        if let Some(entry) = self.locks.lock().get_mut(key) {
+            entry.outage = None;
+        }
+    }
+
+    /// The outage that waiters of a lock see.
+    pub(crate) fn outage(&self, key: &str) -> Option<Outage> {
+        self.locks.lock().get(key)?.outage.clone()
+    }
+}

@@ -1,0 +1,181 @@
+//! Keeps tenures alive, and tells their holders at the deadline when it could not. One task a client looks at all of
+//! them at least once a second, since a suspended machine or a wall clock set forward moves deadlines that no timer
+//! knows of; renewals are batched for each node, so that a slow node delays nobody else.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use slab::Slab;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{
+    clock::{self, Stamp},
+    config::Settings,
+    hold::{Hold, Task},
+    node::{Lane, Sent},
+    quorum::Quorum,
+    runtime,
+    script::Reply,
+};
+
+/// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
+const BATCH: usize = 100;
+const TICK: Duration = Duration::from_secs(1);
+/// How long the task sleeps while there is nothing to look after.
+const IDLE: Duration = Duration::from_secs(3600);
+/// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
+const SPACING_PER_HOLD: Duration = Duration::from_micros(4);
+
+/// The tenures the watchdog looks after, and its task.
+pub(crate) struct Watchdog {
+    list: Arc<List>,
+    /// Dropped with the client: ends the tasks.
+    _tasks: JoinSet<()>,
+}
+
+struct List {
+    holds: Mutex<Slab<Arc<Hold>>>,
+    /// Something must be looked at before `planned`.
+    hurry: Notify,
+    planned: Mutex<Instant>,
+    /// Nodes that broke or came back since the last look.
+    returned: Mutex<Vec<usize>>,
+}
+
+impl Watchdog {
+    pub(crate) fn start(quorum: &Arc<Quorum>) -> Self {
+        let list = Arc::new(List {
+            holds: Mutex::new(Slab::new()),
+            hurry: Notify::new(),
+            planned: Mutex::new(Instant::now()),
+            returned: Mutex::new(Vec::new()),
+        });
+        let mut tasks = JoinSet::new();
+        for (index, node) in quorum.nodes.iter().enumerate() {
+            tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), runtime::background());
+        }
+        tasks.spawn_on(run(list.clone(), quorum.clone()), runtime::background());
+        Self { list, _tasks: tasks }
+    }
+
+    /// Looks after a tenure until it ends.
+    pub(crate) fn add(&self, hold: &Arc<Hold>) {
+        let slot = self.list.holds.lock().insert(hold.clone());
+        hold.set_slot(Some(slot));
+        self.reconsider(hold);
+    }
+
+    /// A tenure may need a look earlier than it did.
+    pub(crate) fn reconsider(&self, hold: &Hold) {
+        if Instant::now() + hold.patience() < *self.list.planned.lock() {
+            self.list.hurry.notify_one();
+        }
+    }
+
+    /// Forgets a tenure that ended.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        if let Some(slot) = hold.slot() {
+            hold.set_slot(None);
+            self.list.forget(slot, hold);
+        }
+    }
+}
+
+impl List {
+    fn forget(&self, slot: usize, hold: &Hold) {
+        let mut holds = self.holds.lock();
+        // Both the release and the task may forget it, and the slot may have a new tenant.
+        if holds.get(slot).is_some_and(|known| std::ptr::eq(&raw const **known, hold)) {
+            holds.remove(slot);
+        }
+    }
+}
+
+async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
+    loop {
+        // Until the end of this pass every tenure that comes in asks for another.
+        *list.planned.lock() = Instant::now() + IDLE;
+        let returned = std::mem::take(&mut *list.returned.lock());
+        let holds: Vec<(usize, Arc<Hold>)> =
+            list.holds.lock().iter().map(|(slot, hold)| (slot, hold.clone())).collect();
+        let now = clock::now();
+        let mut wake = if holds.is_empty() { IDLE } else { TICK };
+        let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
+        for (slot, hold) in &holds {
+            match hold.look(now, &returned) {
+                Task::Forget => list.forget(*slot, hold),
+                Task::Wait(time) => wake = wake.min(time),
+                Task::Renew { nodes, ttl, sent } => {
+                    for node in nodes {
+                        batches[node].push(Renewal { hold: hold.clone(), ttl, sent });
+                    }
+                    wake = wake.min(hold.patience());
+                }
+            }
+        }
+        for (node, batch) in batches.into_iter().enumerate() {
+            if !batch.is_empty() {
+                tokio::spawn(renew(quorum.clone(), node, batch));
+            }
+        }
+        let spacing = SPACING_PER_HOLD * holds.len() as u32;
+        let planned = Instant::now() + wake.max(spacing).max(Duration::from_millis(1));
+        drop(holds);
+        *list.planned.lock() = planned;
+        tokio::select! {
+            biased;
+            () = list.hurry.notified() => sleep(spacing).await,
+            () = sleep_until(planned) => {}
+        }
+    }
+}
+
+/// Has everything looked at again whenever a node broke or came back.
+async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>) {
+    while changes.changed().await.is_ok() {
+        let Some(list) = list.upgrade() else { return };
+        list.returned.lock().push(node);
+        list.hurry.notify_one();
+    }
+}
+
+struct Renewal {
+    hold: Arc<Hold>,
+    ttl: Duration,
+    sent: Stamp,
+}
+
+/// Renews on one node, a batch at a time.
+async fn renew(quorum: Arc<Quorum>, node: usize, batch: Vec<Renewal>) {
+    for batch in batch.chunks(BATCH) {
+        let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
+        let limit = renewal_limit(&quorum.settings, batch);
+        let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default());
+        let codes = match answer.await {
+            Ok(Reply::List(codes)) if codes.len() == batch.len() => codes,
+            _ => {
+                batch.iter().for_each(|renewal| renewal.hold.renewal_failed(node));
+                continue;
+            }
+        };
+        for (renewal, code) in batch.iter().zip(codes) {
+            match code.int() {
+                Some(code) => renewal.hold.renewed(node, code, renewal.ttl, renewal.sent),
+                None => renewal.hold.renewal_failed(node),
+            }
+        }
+    }
+}
+
+/// An answer that comes after the deadline is of no use; one that comes before it counts, however late.
+fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
+    let left = batch.iter().map(|renewal| renewal.hold.remaining()).max().unwrap_or_default();
+    settings.config.reply_timeout.min(left).max(Duration::from_millis(1))
+}
