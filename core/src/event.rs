@@ -7,7 +7,10 @@ use crate::error::LostReason;
 /// Something that happened. Its `Display` is a line for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields say what they are: the lock's name without prefix, its token, times")]
+#[allow(
+    missing_docs,
+    reason = "the fields say what they are: the lock's name without prefix, its token, times"
+)]
 pub enum Event {
     /// A lock was taken.
     Acquired { name: String, token: u64, waited: Duration },

@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
+use crate::sync::{Mutex, MutexGuard};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
@@ -260,7 +260,11 @@ impl Hold {
         let leftovers = self.leftovers(&state);
         drop(state);
         self.fate.send_replace(Fate::Lost(reason));
-        (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
+        (self.events)(&Event::Lost {
+            name: self.terms.keys.name.clone(),
+            token: self.token,
+            reason,
+        });
         // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
         if reason != LostReason::Closed {
             self.release_later(leftovers);
@@ -289,7 +293,8 @@ impl Hold {
                 let over = Deadline::after(ttl);
                 while !over.passed() {
                     let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
-                    let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
+                    let answer =
+                        node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
                     if !answer.is_err_and(|error| !error.is_permanent()) {
                         return;
                     }
@@ -318,7 +323,8 @@ impl Hold {
             if !granted {
                 state.places[node] = Place::No;
             } else if state.fate == Fate::Held && !state.renewal.orphaned {
-                state.places[node] = Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)));
+                state.places[node] =
+                    Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)));
             }
             // Otherwise the tenure ended, and its release was sent behind this request on the same connection.
         }
@@ -375,14 +381,21 @@ impl Hold {
         let due = !ttl.is_zero() && next.is_zero();
         if !ttl.is_zero() && !state.renewal.orphaned && due && !self.referenced(&state) {
             state.renewal.orphaned = true;
-            (self.events)(&Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
+            (self.events)(&Event::Orphaned {
+                name: self.terms.keys.name.clone(),
+                token: self.token,
+            });
         }
         let renewable = !ttl.is_zero() && !state.renewal.orphaned;
         if renewable {
             let late = self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0));
             if left < late && !state.renewal.warned {
                 state.renewal.warned = true;
-                (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
+                (self.events)(&Event::AtRisk {
+                    name: self.terms.keys.name.clone(),
+                    token: self.token,
+                    left,
+                });
             } else if !state.renewal.warned {
                 wake = wake.min((left - late).max(Duration::from_millis(1)));
             }
@@ -390,7 +403,9 @@ impl Hold {
         let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
         let nodes: Vec<usize> = (0..state.places.len())
             .filter(wanted)
-            .filter(|node| !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node])
+            .filter(|node| {
+                !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node]
+            })
             .collect();
         if nodes.is_empty() {
             if renewable && !due {
@@ -462,7 +477,10 @@ impl Hold {
     /// Plans the next try once a round ended without a quorum.
     fn settle(&self, state: &mut State, now: Stamp) {
         let ended = !state.renewal.in_flight.contains(&true);
-        if ended && state.renewal.successes < self.quorum.needed() && !Self::renewed_ttl(state).is_zero() {
+        if ended
+            && state.renewal.successes < self.quorum.needed()
+            && !Self::renewed_ttl(state).is_zero()
+        {
             let pause = Duration::from_millis(100) * 2_u32.pow(state.renewal.failures.min(4));
             state.renewal.failures += 1;
             state.renewal.next = Deadline::new(now, pause);
@@ -470,7 +488,12 @@ impl Hold {
     }
 
     /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
-    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Option<Duration> {
+    pub(crate) fn claim(
+        &self,
+        claim: &Arc<Claim>,
+        lock: Weak<()>,
+        ttl: Duration,
+    ) -> Option<Duration> {
         let mut state = self.state.lock();
         state.claims.push(claim.clone());
         state.locks.retain(|known| known.strong_count() > 0);
@@ -492,13 +515,21 @@ impl Hold {
     /// Asks all nodes for a lease of `ttl` from now on.
     pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
         let sent = clock::now();
-        let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
-        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
+        let call =
+            self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
+        let limit = self
+            .quorum
+            .settings
+            .config
+            .reply_timeout
+            .min(self.remaining())
+            .max(Duration::from_millis(1));
         let places = self.leftovers(&self.state.lock());
         let mut answers: FuturesUnordered<_> = places
             .into_iter()
             .map(|(node, _)| {
-                let answer = self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
+                let answer =
+                    self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
                 async move { (node, answer.await) }
             })
             .collect();
@@ -509,7 +540,8 @@ impl Hold {
                     self.renewed(node, code, ttl, sent);
                     extended += usize::from(code == 1);
                 }
-                Ok(None) => failures.push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
+                Ok(None) => failures
+                    .push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
                 Err(error) => failures.push((node, error)),
             }
             if extended >= self.quorum.needed() || !self.is_held() {
@@ -595,7 +627,8 @@ impl Hold {
             let state = self.state.lock();
             (self.leftovers(&state), self.left_in(&state, clock::now()))
         };
-        let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
+        let limit =
+            self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
         let call = self.release_call();
         let answers: Answers = FuturesUnordered::new();
         for (node, place) in &places {

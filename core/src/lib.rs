@@ -34,6 +34,7 @@ mod redis_node;
 pub mod runtime;
 #[doc(hidden)]
 pub mod script;
+mod sync;
 mod table;
 mod waiter;
 mod watchdog;
@@ -46,4 +47,5 @@ pub use hold::ReleaseOutcome;
 pub use home::close_all;
 pub use lease::Lease;
 pub use lock::{Lock, LockInfo, Request};
+pub use memory_node::Memory;
 pub use owner::{Identity, Owner};

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use tokio::{
     select,
     sync::{oneshot, watch},
@@ -226,9 +226,11 @@ impl Node for MemoryNode {
 
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
         let session = Arc::clone(&self.0);
-        Box::pin(session.request(None, Some(timeout), |state| {
-            Ok(NodeInfo::new(Some(state.run.clone()), None))
-        }))
+        Box::pin(
+            session.request(None, Some(timeout), |state| {
+                Ok(NodeInfo::new(Some(state.run.clone()), None))
+            }),
+        )
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -409,14 +411,12 @@ fn find(generation: u64, name: &str) -> Arc<Store> {
     static FIRST: Generation = Generation::new(0);
     let mut at = &FIRST;
     while at.number != generation {
-        at = match at.next.get() {
-            Some(next) => next,
-            None => {
-                // Leaked, as `'static` asks. Not `get_or_init`: a fork must not catch it while it waits for memory.
-                let _ = at.next.set(Box::leak(Box::new(Generation::new(generation))));
-                continue;
-            }
-        };
+        if let Some(next) = at.next.get() {
+            at = next;
+        } else {
+            // Leaked, as `'static` asks. Not `get_or_init`: a fork must not catch it while it waits for memory.
+            let _ = at.next.set(Box::leak(Box::new(Generation::new(generation))));
+        }
     }
     Arc::clone(at.stores.lock().entry(name.to_owned()).or_insert_with(|| {
         let (state, changes) = (Mutex::new(State::new()), watch::Sender::new(0));
@@ -498,7 +498,8 @@ impl State {
             args.extend([self.run.clone(), self.started.to_string(), "0".to_owned()]);
         }
         self.commands += 1;
-        let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
+        let mut lock =
+            Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
         let result = match script.name {
             "acquire" => lock.acquire(&keys, &args),
             "bump" => lock.bump(&keys, &args),
@@ -836,7 +837,11 @@ impl Wired<'_> {
                     self.redis.pexpire(key, ttl);
                 }
                 1
-            } else if self.redis.get(note)?.is_some_and(|ended| ended.contains(field)) {
+            } else if self
+                .redis
+                .get(note)?
+                .is_some_and(|ended| ended.contains(&format!(" {field} ")))
+            {
                 -2
             } else if self.redis.exists(key) {
                 -1
@@ -871,14 +876,16 @@ impl Wired<'_> {
             return Ok(Reply::Int(-1));
         }
         ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
+        let mut count = 0;
         for field in &ended {
             self.remove(key, field)?;
+            count += 1;
         }
-        if !ended.is_empty() {
-            self.redis.set_px(note, ended.join(" "), pttl.max(1000))?;
+        if count > 0 {
+            self.redis.set_px(note, format!(" {} ", ended.join(" ")), pttl.max(1000))?;
             self.announce_free(key, channel);
         }
-        Ok(Reply::Int(ended.len() as i64))
+        Ok(Reply::Int(count))
     }
 
     /// `scripts/inspect.lua`
@@ -899,10 +906,10 @@ impl Wired<'_> {
         if self.holds(key, new)? {
             return Ok(Reply::Int(pttl));
         }
-        if !self.holds(key, old)? {
+        let ttl = pttl.max(number(ttl)?);
+        if !self.holds(key, old)? || ttl <= 0 {
             return Ok(Reply::Int(-2));
         }
-        let ttl = pttl.max(number(ttl)?);
         self.rename(key, old, new, ttl)?;
         Ok(Reply::Int(ttl))
     }

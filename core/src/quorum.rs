@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
+use crate::sync::Mutex;
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use crate::{
@@ -54,7 +54,9 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn new(name: &str, lock: String, settings: &Settings) -> Self {
         // Redisson's rule: braces are added only to a name that has none, so that all keys share a cluster slot.
-        let of = |kind: &str| if lock.contains('{') { format!("{kind}:{lock}") } else { format!("{kind}:{{{lock}}}") };
+        let of = |kind: &str| {
+            if lock.contains('{') { format!("{kind}:{lock}") } else { format!("{kind}:{{{lock}}}") }
+        };
         let counter = match settings.config.token_key {
             TokenKey::Redlock => of("redlock_token"),
             TokenKey::Redisson => of("redisson_lock_token"),
@@ -148,10 +150,19 @@ impl Quorum {
     }
 
     fn ask(&self, lane: Lane, call: &Call, limit: Duration) -> Answers {
-        (0..self.nodes.len()).map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default())).collect()
+        (0..self.nodes.len())
+            .map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default()))
+            .collect()
     }
 
-    fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
+    fn ask_one(
+        &self,
+        node: usize,
+        lane: Lane,
+        call: Call,
+        limit: Duration,
+        sent: Sent,
+    ) -> BoxFuture<Answer> {
         let answer = self.nodes[node].eval(lane, call, limit, sent);
         Box::pin(async move { (node, answer.await) })
     }
@@ -165,7 +176,11 @@ impl Quorum {
     }
 
     /// Asks all nodes and returns once `needed` of them ran the script, or too few can.
-    pub(crate) async fn gather(&self, lane: Lane, call: &Call) -> Result<Vec<(usize, Reply)>, LockError> {
+    pub(crate) async fn gather(
+        &self,
+        lane: Lane,
+        call: &Call,
+    ) -> Result<Vec<(usize, Reply)>, LockError> {
         let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         while let Some((node, answer)) = answers.next().await {
@@ -191,8 +206,12 @@ impl Quorum {
 
     /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
     fn proposal(&self) -> i64 {
-        let mut known: Vec<i64> =
-            self.offsets.iter().map(|offset| offset.load(Relaxed)).filter(|offset| *offset != i64::MIN).collect();
+        let mut known: Vec<i64> = self
+            .offsets
+            .iter()
+            .map(|offset| offset.load(Relaxed))
+            .filter(|offset| *offset != i64::MIN)
+            .collect();
         if self.nodes.len() == 1 || known.is_empty() {
             return 0;
         }
@@ -218,7 +237,10 @@ impl Quorum {
     }
 
     /// One renewal of many tenures; a ttl of zero only checks that a tenure is there.
-    pub(crate) fn renew_call<'a>(&self, tenures: impl Iterator<Item = (&'a Keys, &'a str, Duration)>) -> Call {
+    pub(crate) fn renew_call<'a>(
+        &self,
+        tenures: impl Iterator<Item = (&'a Keys, &'a str, Duration)>,
+    ) -> Call {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (names, field, ttl) in tenures {
             keys.extend([names.lock.clone(), names.ended.clone()]);
@@ -255,7 +277,11 @@ impl Quorum {
 
     /// Vouches for every node: all vote at once, whatever they went through.
     pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
-        let mut answers = self.ask(Lane::Background, &self.provision_call("init", 0), self.settings.config.reply_timeout);
+        let mut answers = self.ask(
+            Lane::Background,
+            &self.provision_call("init", 0),
+            self.settings.config.reply_timeout,
+        );
         let mut causes = Vec::new();
         while let Some((node, answer)) = answers.next().await {
             if let Err(error) = answer {
@@ -270,7 +296,12 @@ impl Quorum {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
             let call = self.provision_call(how, *seen);
-            self.nodes[*node].eval(Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
+            self.nodes[*node].eval(
+                Lane::Background,
+                call,
+                self.settings.config.reply_timeout,
+                Sent::default(),
+            )
         });
         // A failure shows again in the next attempt.
         join_all(written).await;
@@ -304,7 +335,12 @@ struct Tally {
 }
 
 impl Attempt {
-    pub(crate) fn new(quorum: &Arc<Quorum>, keys: &Arc<Keys>, field: String, ttl: Duration) -> Self {
+    pub(crate) fn new(
+        quorum: &Arc<Quorum>,
+        keys: &Arc<Keys>,
+        field: String,
+        ttl: Duration,
+    ) -> Self {
         Self {
             quorum: quorum.clone(),
             keys: keys.clone(),
@@ -369,7 +405,9 @@ impl Attempt {
                 break;
             }
             // A missing marker means different things when all lack one: then every answer is needed.
-            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare && tally.missing.is_empty() {
+            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare
+                && tally.missing.is_empty()
+            {
                 break;
             }
         }
@@ -386,7 +424,11 @@ impl Attempt {
         // The very last step: a grant whose time went by while it was fetched is none.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 {
-            let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
+            let cause = format!(
+                "granted, but only after {:.1?} of a lease of {:?}",
+                since.elapsed(),
+                self.ttl
+            );
             let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
             return Verdict::Unavailable { causes, permanent: false };
         }
@@ -419,9 +461,12 @@ impl Attempt {
                 return;
             }
         };
-        let numbers: Vec<i64> = reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
+        let numbers: Vec<i64> =
+            reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
         let [code, value, time] = numbers[..] else {
-            tally.causes.push(quorum.cause(node, "answered something that is no answer to an acquire"));
+            tally
+                .causes
+                .push(quorum.cause(node, "answered something that is no answer to an acquire"));
             return;
         };
         quorum.learn_time(node, time);
@@ -436,7 +481,11 @@ impl Attempt {
                 let ago = quorum.settings.quarantine().saturating_sub(left);
                 let cause = format!(
                     "restarted or lost its keys {}, votes again in {}",
-                    if ago.is_zero() { "just now".to_owned() } else { format!("{} s ago", ago.as_secs()) },
+                    if ago.is_zero() {
+                        "just now".to_owned()
+                    } else {
+                        format!("{} s ago", ago.as_secs())
+                    },
                     format_args!("{} s", left.as_secs() + 1),
                 );
                 tally.causes.push(quorum.cause(node, cause));
@@ -454,7 +503,8 @@ impl Attempt {
             let everywhere = tally.missing.len() == quorum.nodes.len();
             if everywhere && quorum.settings.config.strict {
                 let detail = "no node has a marker; call init_nodes() once for a new deployment";
-                let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
+                let causes =
+                    tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
                 return Verdict::Unavailable { causes, permanent: true };
             }
             // While some nodes are silent nobody knows whether the others are new or have lost their keys; after a
@@ -476,7 +526,10 @@ impl Attempt {
             return Verdict::Conflict;
         }
         if tally.conflicts + tally.causes.len() > spare {
-            return Verdict::Unavailable { permanent: tally.permanent > spare, causes: tally.causes };
+            return Verdict::Unavailable {
+                permanent: tally.permanent > spare,
+                causes: tally.causes,
+            };
         }
         let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
         free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
@@ -505,7 +558,13 @@ impl Attempt {
                 ];
                 let keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
                 let call = Call::new(&quorum.scripts.bump, keys, args);
-                quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
+                quorum.ask_one(
+                    *node,
+                    lane,
+                    call,
+                    quorum.settings.reply_timeout(self.ttl),
+                    Sent::default(),
+                )
             })
             .collect();
         while let Some((_, answer)) = bumps.next().await {
@@ -520,7 +579,8 @@ impl Attempt {
     /// The nodes that may hold something of this attempt, with the connection that carried the request.
     fn leftovers(&mut self) -> Vec<(usize, Link)> {
         self.settled = true;
-        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
+        let unsettled =
+            self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
         unsettled.filter_map(|(node, _)| Some((node, self.sent[node].get()?.clone()))).collect()
     }
 
@@ -528,7 +588,11 @@ impl Attempt {
     pub(crate) fn undo(&mut self, announce: bool) {
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
         for (node, link) in self.leftovers() {
-            runtime::background().spawn(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
+            runtime::background().spawn(clean_up(
+                self.quorum.nodes[node].clone(),
+                link,
+                call.clone(),
+            ));
         }
     }
 
@@ -540,9 +604,14 @@ impl Attempt {
         }
         let call = self.quorum.release_call(&self.keys, &self.field, true);
         for node in 0..self.granted.len() {
-            let Some(link) = self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned() else { continue };
+            let Some(link) =
+                self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned()
+            else {
+                continue;
+            };
             let done = Sent::default();
-            let release = self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
+            let release =
+                self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
             // Only the same connection is ordered behind the request.
             if release.await.is_ok() && done.get().is_some_and(|used| used.number == link.number) {
                 self.granted[node] = Some(false);

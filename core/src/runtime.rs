@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::timeout,
@@ -40,6 +40,12 @@ struct Runtimes {
 
 /// How many forks lie between the first process and this one.
 pub fn generation() -> u64 {
+    static INSTALL: Once = Once::new();
+    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
+    // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
+    INSTALL.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+    });
     GENERATION.load(Ordering::Acquire)
 }
 
@@ -48,12 +54,6 @@ extern "C" fn forked() {
 }
 
 fn runtimes() -> &'static Runtimes {
-    static INSTALL: Once = Once::new();
-    // Done before any runtime exists, so a fork cannot go unnoticed.
-    // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
-    INSTALL.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(forked));
-    });
     let generation = generation();
     let mut current = CURRENT.load(Ordering::Acquire);
     loop {

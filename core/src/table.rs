@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
@@ -146,7 +146,11 @@ impl Table {
     }
 
     /// The listener of a lock's waiters, made by the first that needs it.
-    pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
+    pub(crate) fn listener(
+        &self,
+        key: &str,
+        make: impl FnOnce() -> Arc<Listener>,
+    ) -> Arc<Listener> {
         let mut locks = self.locks.lock();
         locks.entry(key.to_owned()).or_default().listener.get_or_insert_with(make).clone()
     }

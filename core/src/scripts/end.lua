@@ -15,7 +15,7 @@ for _, field in ipairs(all) do
 end
 if #ended > 0 then
   -- The note outlives every holder's deadline. It is a courtesy: without memory or right for it the tenures still end.
-  redis.pcall('SET', KEYS[2], table.concat(ended, ' '), 'PX', math.max(pttl, 1000))
+  redis.pcall('SET', KEYS[2], ' ' .. table.concat(ended, ' ') .. ' ', 'PX', math.max(pttl, 1000))
   if redis.call('EXISTS', KEYS[1]) == 0 then redis.pcall('PUBLISH', ARGV[2], '0') end
 end
 return #ended

@@ -11,7 +11,7 @@ for i = 1, #KEYS / 2 do
     replies[i] = 1
   else
     local ended = redis.call('GET', note)
-    if ended and ended:find(field, 1, true) then replies[i] = -2
+    if ended and ended:find(' ' .. field .. ' ', 1, true) then replies[i] = -2
     elseif redis.call('EXISTS', key) == 1 then replies[i] = -1
     else replies[i] = 0 end
   end

@@ -1,0 +1,20 @@
+//! A mutex without poisoning, on the standard library's. Not `parking_lot`'s, whose table of parked threads is shared
+//! by the whole process: a fork may copy it in a locked state, and the child would wait for ever.
+
+use std::sync::{self, PoisonError};
+
+pub(crate) use sync::MutexGuard;
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
+    }
+
+    /// Locks it. A panic while it was locked changes nothing: no critical section here leaves a half-made state.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
