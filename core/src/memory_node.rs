@@ -150,6 +150,11 @@ impl Memory {
         store.changed();
     }
 
+    /// How many subscriptions a channel has, as `PUBSUB NUMSUB`.
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.store().state.lock().subscribers.get(channel).map_or(0, Vec::len)
+    }
+
     /// How many script calls the store executed since the process made it, failed ones included.
     pub fn commands(&self) -> u64 {
         self.store().state.lock().commands
