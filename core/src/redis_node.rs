@@ -29,8 +29,8 @@ use std::{
     time::Duration,
 };
 
+use crate::sync::Mutex;
 use futures_util::{StreamExt, poll, stream::FuturesUnordered};
-use parking_lot::Mutex;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind,
     IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
