@@ -108,11 +108,7 @@ impl Client {
 
     /// A client on nodes of the caller's making, for simulations. The configuration's URLs only count and name them.
     #[doc(hidden)]
-    pub fn with_nodes(
-        config: Config,
-        events: EventSink,
-        nodes: Vec<Arc<dyn Node>>,
-    ) -> Result<Self, LockError> {
+    pub fn with_nodes(config: Config, events: EventSink, nodes: Vec<Arc<dyn Node>>) -> Result<Self, LockError> {
         let client = Self::with_events(config, events)?;
         let home = Home::with_nodes(&client.shared.settings, &client.shared.events, nodes);
         client.shared.home.store(Box::into_raw(Box::new(Tied::new(home))), Ordering::Release);
@@ -126,12 +122,7 @@ impl Client {
 
     /// The nodes' addresses, without credentials.
     pub fn nodes(&self) -> Vec<String> {
-        self.shared
-            .settings
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.transport.to_string())
-            .collect()
+        self.shared.settings.endpoints.iter().map(|endpoint| endpoint.transport.to_string()).collect()
     }
 
     /// A lock by name. Fails with `invalid` when the name or an option is wrong; sends nothing.
@@ -140,18 +131,14 @@ impl Client {
     }
 
     /// Asks every node for a sign of life.
-    pub fn ping(
-        &self,
-    ) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + 'static {
+    pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + 'static {
         let home = self.shared.home();
         async move {
             let home = home?;
             let limit = home.settings.config.reply_timeout;
             let pings = home.quorum.nodes.iter().map(|node| {
                 let (name, pong) = (node.name().to_owned(), node.ping(limit));
-                async move {
-                    NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) }
-                }
+                async move { NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) } }
             });
             let all = futures_util::future::join_all(pings.collect::<Vec<_>>());
             runtime::detached(all).await.ok_or(LockError::Closed)
@@ -160,16 +147,11 @@ impl Client {
 
     /// Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
     /// while two may believe that they hold it: only fencing tokens protect from that.
-    pub fn force_release(
-        &self,
-        name: &str,
-    ) -> impl Future<Output = Result<bool, LockError>> + Send + 'static {
+    pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + 'static {
         let begun = self.keys(name).and_then(|keys| Ok((self.shared.home()?, keys)));
         async move {
             let (home, keys) = begun?;
-            runtime::detached(async move { end(&home, &keys, None).await })
-                .await
-                .unwrap_or(Err(LockError::Closed))
+            runtime::detached(async move { end(&home, &keys, None).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 
@@ -179,9 +161,7 @@ impl Client {
         let home = self.shared.home();
         async move {
             let home = home?;
-            runtime::detached(async move { home.quorum.provision_all().await })
-                .await
-                .unwrap_or(Err(LockError::Closed))
+            runtime::detached(async move { home.quorum.provision_all().await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 
@@ -191,11 +171,7 @@ impl Client {
     }
 
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`.
-    pub fn attach(
-        &self,
-        text: &str,
-        owner: Owner,
-    ) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
         let begun = Detached::parse(text, self.config())
             .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
         async move {
@@ -218,12 +194,7 @@ impl Client {
     }
 }
 
-async fn attach(
-    home: Arc<Home>,
-    keys: Arc<Keys>,
-    detached: Detached,
-    owner: Owner,
-) -> Result<Lease, LockError> {
+async fn attach(home: Arc<Home>, keys: Arc<Keys>, detached: Detached, owner: Owner) -> Result<Lease, LockError> {
     let explicit = detached.field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':'));
     let (key, owner) = match explicit {
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
@@ -237,32 +208,20 @@ async fn attach(
     let quorum = home.quorum.clone();
     let since = clock::now();
     let wanted = if fixed { Duration::ZERO } else { ttl };
-    let replies = quorum
-        .gather(Lane::Background, &quorum.attach_call(&keys, &detached.field, &field, wanted))
-        .await?;
+    let replies = quorum.gather(Lane::Background, &quorum.attach_call(&keys, &detached.field, &field, wanted)).await?;
     let mut places = vec![Place::Maybe(None); quorum.nodes.len()];
     let mut attached = 0;
     for (node, reply) in replies {
-        let left =
-            reply.int().and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
-        places[node] = left.map_or(Place::No, |left| {
-            Place::Yes(Deadline::new(since, home.settings.validity(left)))
-        });
+        let left = reply.int().and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+        places[node] = left.map_or(Place::No, |left| Place::Yes(Deadline::new(since, home.settings.validity(left))));
         attached += usize::from(left.is_some());
     }
     if attached < quorum.needed() {
         let call = quorum.release_call(&keys, &field, true);
-        for (node, place) in
-            places.iter().enumerate().filter(|(_, place)| !matches!(place, Place::No))
-        {
+        for (node, place) in places.iter().enumerate().filter(|(_, place)| !matches!(place, Place::No)) {
             let _ = place;
             let limit = home.settings.config.reply_timeout;
-            runtime::background().spawn(quorum.nodes[node].eval(
-                Lane::Background,
-                call.clone(),
-                limit,
-                <_>::default(),
-            ));
+            runtime::background().spawn(quorum.nodes[node].eval(Lane::Background, call.clone(), limit, <_>::default()));
         }
         let name = keys.name.clone();
         return Err(LockError::Lost { name, reason: LostReason::Taken });
@@ -279,7 +238,7 @@ async fn attach(
         thread: None,
         identity: owner.watch(),
     };
-    let grant = Grant { token: detached.token, since, places, late: <_>::default() };
+    let grant = Grant { token: detached.token, since, places, late: <_>::default(), sent: Vec::new() };
     let hold = Hold::new(terms, grant, claim.clone(), Weak::new(), quorum, home.events.clone());
     let lease = Lease::new(&home, hold.clone(), claim);
     home.settle(&hold);

@@ -43,8 +43,7 @@ fn read(clock: libc::clockid_t) -> i64 {
 impl Stamp {
     /// Time from `earlier` to `self`: the largest of the three differences, never negative.
     pub fn since(&self, earlier: Stamp) -> Duration {
-        let nanos =
-            (self.boot - earlier.boot).max(self.raw - earlier.raw).max(self.real - earlier.real);
+        let nanos = (self.boot - earlier.boot).max(self.raw - earlier.raw).max(self.real - earlier.real);
         Duration::from_nanos(nanos.max(0) as u64)
     }
 

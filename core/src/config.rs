@@ -8,9 +8,7 @@ use url::Url;
 use crate::error::LockError;
 
 /// How a lock is written on the server.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Wire {
@@ -124,23 +122,16 @@ impl Config {
             .collect::<Result<Vec<_>, _>>()?;
         let mut seen = HashSet::new();
         if let Some(twice) = endpoints.iter().find(|e| !seen.insert(&e.transport)) {
-            return Err(LockError::invalid(
-                "nodes",
-                format!("{} is listed twice", twice.transport),
-            ));
+            return Err(LockError::invalid("nodes", format!("{} is listed twice", twice.transport)));
         }
         let majority = count / 2 + 1;
         let quorum = self.quorum.unwrap_or(majority);
         if !(majority..=count).contains(&quorum) {
-            let detail =
-                format!("must be from {majority} (a majority of {count}) to {count}, not {quorum}");
+            let detail = format!("must be from {majority} (a majority of {count}) to {count}, not {quorum}");
             return Err(LockError::invalid("quorum", detail));
         }
         if !(0.01..0.5).contains(&self.drift) {
-            return Err(LockError::invalid(
-                "drift",
-                format!("must be from 0.01 to below 0.5, not {}", self.drift),
-            ));
+            return Err(LockError::invalid("drift", format!("must be from 0.01 to below 0.5, not {}", self.drift)));
         }
         for (argument, timeout) in [
             ("connect_timeout", self.connect_timeout),
@@ -148,17 +139,11 @@ impl Config {
             ("patience", self.patience),
         ] {
             if timeout < Duration::from_millis(1) || timeout > MAX_TTL {
-                return Err(LockError::invalid(
-                    argument,
-                    format!("must be from 1 ms to 10 years, not {timeout:?}"),
-                ));
+                return Err(LockError::invalid(argument, format!("must be from 1 ms to 10 years, not {timeout:?}")));
             }
         }
         if self.tls.cert.is_some() != self.tls.key.is_some() {
-            return Err(LockError::invalid(
-                "cert",
-                "a client certificate needs its key, and a key its certificate",
-            ));
+            return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
         }
         check_duration("max_ttl", self.max_ttl, MIN_TTL)?;
         check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
@@ -174,16 +159,9 @@ const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
-fn check_duration(
-    argument: &'static str,
-    value: Duration,
-    least: Duration,
-) -> Result<(), LockError> {
+fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
     if value < least || value > MAX_TTL {
-        return Err(LockError::invalid(
-            argument,
-            format!("must be from {least:?} to 10 years, not {value:?}"),
-        ));
+        return Err(LockError::invalid(argument, format!("must be from {least:?} to 10 years, not {value:?}")));
     }
     Ok(())
 }
@@ -191,14 +169,10 @@ fn check_duration(
 /// A number of seconds as a duration; refuses NaN, infinity and anything negative.
 pub fn seconds(argument: &'static str, value: f64) -> Result<Duration, LockError> {
     if value.is_nan() || value < 0.0 {
-        return Err(LockError::invalid(
-            argument,
-            format!("must be a number of seconds of at least 0, not {value}"),
-        ));
+        return Err(LockError::invalid(argument, format!("must be a number of seconds of at least 0, not {value}")));
     }
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        LockError::invalid(argument, format!("must be at most 10 years, not {value} s"))
-    })
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| LockError::invalid(argument, format!("must be at most 10 years, not {value} s")))
 }
 
 /// A validated configuration.
@@ -249,15 +223,10 @@ impl Settings {
     }
 
     /// Checks a lock's name and options; returns its key.
-    pub(crate) fn check_lock(
-        &self,
-        name: &str,
-        options: &LockOptions,
-    ) -> Result<String, LockError> {
+    pub(crate) fn check_lock(&self, name: &str, options: &LockOptions) -> Result<String, LockError> {
         let key = format!("{}{name}", self.config.prefix);
         if name.is_empty() || key.len() > 1024 {
-            let detail =
-                format!("must have 1 to 1024 bytes together with the prefix, not {}", key.len());
+            let detail = format!("must have 1 to 1024 bytes together with the prefix, not {}", key.len());
             return Err(LockError::invalid("name", detail));
         }
         if key.contains('\0') {
@@ -269,24 +238,17 @@ impl Settings {
         if let Some(owner) = &options.owner
             && !(1..=256).contains(&owner.len())
         {
-            return Err(LockError::invalid(
-                "owner",
-                format!("must have 1 to 256 bytes, not {}", owner.len()),
-            ));
+            return Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", owner.len())));
         }
         if let Some(wait) = options.wait
             && wait > MAX_TTL
         {
-            return Err(LockError::invalid(
-                "wait",
-                format!("must be at most 10 years, not {wait:?}"),
-            ));
+            return Err(LockError::invalid("wait", format!("must be at most 10 years, not {wait:?}")));
         }
         if let Some(max_hold) = options.max_hold {
             check_duration("max_hold", max_hold, MIN_TTL)?;
             if matches!(options.ttl, Ttl::Fixed(_)) {
-                let detail =
-                    "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
+                let detail = "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
                 return Err(LockError::invalid("max_hold", detail));
             }
         }
@@ -348,17 +310,11 @@ pub(crate) enum Transport {
 }
 
 impl Endpoint {
-    fn parse(
-        text: &str,
-        username: Option<&str>,
-        password: Option<&str>,
-    ) -> Result<Self, LockError> {
-        let url = Url::parse(text)
-            .map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
+    fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
+        let url = Url::parse(text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
         let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", redacted(&url)));
         let decode = |part: &str| {
-            percent_decode(part)
-                .ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
+            percent_decode(part).ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
         };
         let db = |part: &str| match part {
             "" => Ok(0),
@@ -387,9 +343,7 @@ impl Endpoint {
                 (Transport::Unix { path: decode(url.path())? }, query_db()?)
             }
             "unix" | "redis+unix" => return Err(bad("the socket's path is missing")),
-            "memory" => {
-                (Transport::Memory { name: url.host_str().unwrap_or_default().to_owned() }, 0)
-            }
+            "memory" => (Transport::Memory { name: url.host_str().unwrap_or_default().to_owned() }, 0),
             other => {
                 let detail = format!("unknown scheme {other:?}; use redis, rediss, unix or memory");
                 return Err(LockError::invalid("nodes", detail));

@@ -7,10 +7,7 @@ use crate::error::LostReason;
 /// Something that happened. Its `Display` is a line for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[allow(
-    missing_docs,
-    reason = "the fields say what they are: the lock's name without prefix, its token, times"
-)]
+#[allow(missing_docs, reason = "the fields say what they are: the lock's name without prefix, its token, times")]
 pub enum Event {
     /// A lock was taken.
     Acquired { name: String, token: u64, waited: Duration },
@@ -47,10 +44,7 @@ impl fmt::Display for Event {
                 write!(f, "lock {name:?} with token {token} released after {held:.1?}")
             }
             Self::AtRisk { name, token, left } => {
-                write!(
-                    f,
-                    "lock {name:?} with token {token} could not be renewed and is lost in {left:.1?}"
-                )
+                write!(f, "lock {name:?} with token {token} could not be renewed and is lost in {left:.1?}")
             }
             Self::Lost { name, token, reason } => {
                 write!(f, "lock {name:?} with token {token} was lost: {reason}")

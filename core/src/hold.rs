@@ -183,7 +183,7 @@ impl Hold {
         state.renewal.next = Deadline::new(grant.since, hold.interval(&state));
         drop(state);
         if !grant.late.is_empty() {
-            runtime::background().spawn(hold.clone().welcome(grant.late, grant.since));
+            runtime::background().spawn(hold.clone().welcome(grant.late, grant.sent, grant.since));
         }
         hold
     }
@@ -260,11 +260,7 @@ impl Hold {
         let leftovers = self.leftovers(&state);
         drop(state);
         self.fate.send_replace(Fate::Lost(reason));
-        (self.events)(&Event::Lost {
-            name: self.terms.keys.name.clone(),
-            token: self.token,
-            reason,
-        });
+        (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
         // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
         if reason != LostReason::Closed {
             self.release_later(leftovers);
@@ -293,8 +289,7 @@ impl Hold {
                 let over = Deadline::after(ttl);
                 while !over.passed() {
                     let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
-                    let answer =
-                        node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
+                    let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
                     if !answer.is_err_and(|error| !error.is_permanent()) {
                         return;
                     }
@@ -311,22 +306,24 @@ impl Hold {
     }
 
     /// Takes in the answers that came after the quorum had been reached.
-    async fn welcome(self: Arc<Self>, mut late: Answers, since: Stamp) {
+    async fn welcome(self: Arc<Self>, mut late: Answers, sent: Vec<Sent>, since: Stamp) {
         while let Some((node, answer)) = late.next().await {
-            let granted = match answer {
-                Ok(reply) => reply.list().and_then(|list| list.first()?.int()) == Some(1),
-                // It stays "maybe": renewals and the release include it.
-                Err(error) if error.may_have_run() => continue,
-                Err(_) => false,
+            let place = match answer {
+                Ok(reply) if reply.list().and_then(|list| list.first()?.int()) == Some(1) => {
+                    Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)))
+                }
+                // Renewals and the release include it.
+                Err(error) if error.may_have_run() => Place::Maybe(sent[node].get().cloned()),
+                _ => Place::No,
             };
-            let mut state = self.state.lock();
-            if !granted {
-                state.places[node] = Place::No;
-            } else if state.fate == Fate::Held && !state.renewal.orphaned {
-                state.places[node] =
-                    Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)));
+            let ended = {
+                let mut state = self.state.lock();
+                state.places[node] = place.clone();
+                matches!(state.fate, Fate::Lost(_) | Fate::Released)
+            };
+            if ended && !matches!(place, Place::No) {
+                self.release_later(vec![(node, place)]);
             }
-            // Otherwise the tenure ended, and its release was sent behind this request on the same connection.
         }
     }
 
@@ -381,21 +378,14 @@ impl Hold {
         let due = !ttl.is_zero() && next.is_zero();
         if !ttl.is_zero() && !state.renewal.orphaned && due && !self.referenced(&state) {
             state.renewal.orphaned = true;
-            (self.events)(&Event::Orphaned {
-                name: self.terms.keys.name.clone(),
-                token: self.token,
-            });
+            (self.events)(&Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
         }
         let renewable = !ttl.is_zero() && !state.renewal.orphaned;
         if renewable {
             let late = self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0));
             if left < late && !state.renewal.warned {
                 state.renewal.warned = true;
-                (self.events)(&Event::AtRisk {
-                    name: self.terms.keys.name.clone(),
-                    token: self.token,
-                    left,
-                });
+                (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
             } else if !state.renewal.warned {
                 wake = wake.min((left - late).max(Duration::from_millis(1)));
             }
@@ -403,9 +393,7 @@ impl Hold {
         let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
         let nodes: Vec<usize> = (0..state.places.len())
             .filter(wanted)
-            .filter(|node| {
-                !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node]
-            })
+            .filter(|node| !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node])
             .collect();
         if nodes.is_empty() {
             if renewable && !due {
@@ -477,10 +465,7 @@ impl Hold {
     /// Plans the next try once a round ended without a quorum.
     fn settle(&self, state: &mut State, now: Stamp) {
         let ended = !state.renewal.in_flight.contains(&true);
-        if ended
-            && state.renewal.successes < self.quorum.needed()
-            && !Self::renewed_ttl(state).is_zero()
-        {
+        if ended && state.renewal.successes < self.quorum.needed() && !Self::renewed_ttl(state).is_zero() {
             let pause = Duration::from_millis(100) * 2_u32.pow(state.renewal.failures.min(4));
             state.renewal.failures += 1;
             state.renewal.next = Deadline::new(now, pause);
@@ -488,12 +473,7 @@ impl Hold {
     }
 
     /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
-    pub(crate) fn claim(
-        &self,
-        claim: &Arc<Claim>,
-        lock: Weak<()>,
-        ttl: Duration,
-    ) -> Option<Duration> {
+    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Option<Duration> {
         let mut state = self.state.lock();
         state.claims.push(claim.clone());
         state.locks.retain(|known| known.strong_count() > 0);
@@ -515,21 +495,13 @@ impl Hold {
     /// Asks all nodes for a lease of `ttl` from now on.
     pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
         let sent = clock::now();
-        let call =
-            self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
-        let limit = self
-            .quorum
-            .settings
-            .config
-            .reply_timeout
-            .min(self.remaining())
-            .max(Duration::from_millis(1));
+        let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
+        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
         let places = self.leftovers(&self.state.lock());
         let mut answers: FuturesUnordered<_> = places
             .into_iter()
             .map(|(node, _)| {
-                let answer =
-                    self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
+                let answer = self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
                 async move { (node, answer.await) }
             })
             .collect();
@@ -540,8 +512,7 @@ impl Hold {
                     self.renewed(node, code, ttl, sent);
                     extended += usize::from(code == 1);
                 }
-                Ok(None) => failures
-                    .push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
+                Ok(None) => failures.push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
                 Err(error) => failures.push((node, error)),
             }
             if extended >= self.quorum.needed() || !self.is_held() {
@@ -627,8 +598,7 @@ impl Hold {
             let state = self.state.lock();
             (self.leftovers(&state), self.left_in(&state, clock::now()))
         };
-        let limit =
-            self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
+        let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
         let call = self.release_call();
         let answers: Answers = FuturesUnordered::new();
         for (node, place) in &places {

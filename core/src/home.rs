@@ -43,10 +43,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn new(
-        settings: &Arc<Settings>,
-        events: &EventSink,
-    ) -> Result<Arc<Self>, LockError> {
+    pub(crate) fn new(settings: &Arc<Settings>, events: &EventSink) -> Result<Arc<Self>, LockError> {
         let nodes = settings
             .endpoints
             .iter()
@@ -63,11 +60,7 @@ impl Home {
         Ok(home)
     }
 
-    pub(crate) fn with_nodes(
-        settings: &Arc<Settings>,
-        events: &EventSink,
-        nodes: Vec<Arc<dyn Node>>,
-    ) -> Arc<Self> {
+    pub(crate) fn with_nodes(settings: &Arc<Settings>, events: &EventSink, nodes: Vec<Arc<dyn Node>>) -> Arc<Self> {
         let quorum = Arc::new(Quorum::new(nodes, settings.clone()));
         Arc::new(Self {
             settings: settings.clone(),
@@ -90,9 +83,7 @@ impl Home {
         match ttl {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
             Ttl::Fixed(ttl) => Some(ttl),
-            Ttl::Adaptive => {
-                self.averages.lock().get(&keys.lock).map(|average| self.adaptive(*average))
-            }
+            Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(*average)),
         }
     }
 
@@ -106,25 +97,15 @@ impl Home {
 
     fn adaptive(&self, average: Duration) -> Duration {
         let longest = self.settings.config.watchdog;
-        if average.is_zero() {
-            longest
-        } else {
-            (average * 4).clamp(ADAPTIVE_MIN.min(longest), longest)
-        }
+        if average.is_zero() { longest } else { (average * 4).clamp(ADAPTIVE_MIN.min(longest), longest) }
     }
 
     /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
     pub(crate) async fn learn(&self, keys: &Keys, sample: Option<Duration>) -> Option<Duration> {
-        let replies = self
-            .quorum
-            .gather(Lane::Background, &self.quorum.learn_call(keys, sample))
-            .await
-            .ok()?;
-        let mut averages: Vec<i64> =
-            replies.iter().filter_map(|(_, reply)| Reply::int(reply)).collect();
+        let replies = self.quorum.gather(Lane::Background, &self.quorum.learn_call(keys, sample)).await.ok()?;
+        let mut averages: Vec<i64> = replies.iter().filter_map(|(_, reply)| Reply::int(reply)).collect();
         averages.sort_unstable();
-        let average =
-            Duration::from_micros(u64::try_from(*averages.get(averages.len() / 2)?).ok()?);
+        let average = Duration::from_micros(u64::try_from(*averages.get(averages.len() / 2)?).ok()?);
         self.averages.lock().insert(keys.lock.clone(), average);
         Some(average)
     }
@@ -140,8 +121,7 @@ impl Home {
         self.table.remove(hold);
         self.watchdog.remove(hold);
         if hold.terms.adaptive {
-            let (home, keys, sample) =
-                (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
+            let (home, keys, sample) = (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
             runtime::background().spawn(async move { home.learn(&keys, Some(sample)).await });
         }
     }
@@ -152,18 +132,14 @@ impl Home {
         if self.closed.swap(true, SeqCst) {
             return;
         }
-        let survives =
-            |hold: &Hold| hold.terms.fixed && matches!(hold.terms.owner, OwnerKey::Explicit(_));
-        let (left, ending): (Vec<_>, Vec<_>) =
-            self.table.held().into_iter().partition(|hold| survives(hold));
+        let survives = |hold: &Hold| hold.terms.fixed && matches!(hold.terms.owner, OwnerKey::Explicit(_));
+        let (left, ending): (Vec<_>, Vec<_>) = self.table.held().into_iter().partition(|hold| survives(hold));
         for hold in left.iter().chain(&ending) {
             hold.lose(LostReason::Closed);
         }
+        self.table.wake_all();
         let ended = |hold: &Hold| *hold.fate.borrow() == Fate::Lost(LostReason::Closed);
-        let releases = ending
-            .into_iter()
-            .filter(|hold| ended(hold))
-            .map(|hold| hold.release(Lane::Background));
+        let releases = ending.into_iter().filter(|hold| ended(hold)).map(|hold| hold.release(Lane::Background));
         let all = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
         // What is not confirmed by then dies with its ttl.
         let _ = timeout(FAREWELL, all).await;

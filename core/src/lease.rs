@@ -88,11 +88,7 @@ impl Detached {
 impl Lease {
     pub(crate) fn new(home: &Arc<Home>, hold: Arc<Hold>, claim: Arc<Claim>) -> Self {
         hold.handles.fetch_add(1, Relaxed);
-        let facts = Facts {
-            name: hold.terms.keys.name.clone(),
-            owner: shown(&hold.terms.field),
-            token: hold.token,
-        };
+        let facts = Facts { name: hold.terms.keys.name.clone(), owner: shown(&hold.terms.field), token: hold.token };
         Self {
             hold: Tied::new(hold),
             home: Tied::new(home.clone()),
@@ -167,12 +163,8 @@ impl Lease {
         let name = self.facts.name.clone();
         match fate {
             Fate::Lost(reason) => LockError::Lost { name, reason },
-            Fate::Detached => {
-                LockError::NotHeld { name, detail: "the lease was detached".to_owned() }
-            }
-            Fate::Released | Fate::Held => {
-                LockError::NotHeld { name, detail: "the lease was released".to_owned() }
-            }
+            Fate::Detached => LockError::NotHeld { name, detail: "the lease was detached".to_owned() },
+            Fate::Released | Fate::Held => LockError::NotHeld { name, detail: "the lease was released".to_owned() },
         }
     }
 
@@ -192,10 +184,7 @@ impl Lease {
 
     /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
-    pub fn extend(
-        &self,
-        ttl: Duration,
-    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let work = self.begin_extend(ttl, Lane::Background);
         async move {
             let (work, ended) = work?;
@@ -222,8 +211,7 @@ impl Lease {
         &self,
         ttl: Duration,
         lane: Lane,
-    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + 'static, LockError), LockError>
-    {
+    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + 'static, LockError), LockError> {
         self.check()?;
         let (Some(hold), Some(home)) = (self.hold.get().cloned(), self.home.get().cloned()) else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
@@ -241,9 +229,7 @@ impl Lease {
     /// Ends this lease. The last lease of a tenure frees the lock: returns once a quorum confirmed, and after the reply
     /// time-out at the latest; what is not confirmed by then is tried on until the lease would have ended. Never fails
     /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
-    pub fn release(
-        &self,
-    ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+    pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
         let begun = self.begin_release();
         async move {
             match begun? {
@@ -288,8 +274,7 @@ impl Lease {
     /// lease was detached or released inside.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let fate = self.fate();
-        let (release, lost) =
-            (self.release(), matches!(fate, Fate::Lost(_)).then(|| self.ended(fate)));
+        let (release, lost) = (self.release(), matches!(fate, Fate::Lost(_)).then(|| self.ended(fate)));
         // Nobody noticed the loss before the release did: the key was gone.
         let unheld = self.ended(Fate::Lost(LostReason::Deleted));
         async move {
@@ -306,10 +291,7 @@ impl Lease {
     }
 
     /// `leave`, blocking.
-    pub fn leave_blocking<E: From<LockError>>(
-        &self,
-        check: &mut dyn FnMut() -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn leave_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
         let fate = self.fate();
         if matches!(fate, Fate::Released | Fate::Detached) {
             return Ok(());
@@ -318,9 +300,7 @@ impl Lease {
         match fate {
             Fate::Lost(_) => Err(self.ended(fate).into()),
             // Nobody noticed the loss before the release did: the key was gone.
-            _ if outcome == ReleaseOutcome::Lost => {
-                Err(self.ended(Fate::Lost(LostReason::Deleted)).into())
-            }
+            _ if outcome == ReleaseOutcome::Lost => Err(self.ended(Fate::Lost(LostReason::Deleted)).into()),
             _ => Ok(()),
         }
     }
@@ -333,9 +313,7 @@ impl Lease {
         };
         self.check()?;
         hold.detach().map_err(|fate| match fate {
-            Fate::Held => {
-                LockError::invalid("lease", "has nested leases; release them before it is detached")
-            }
+            Fate::Held => LockError::invalid("lease", "has nested leases; release them before it is detached"),
             fate => self.ended(fate),
         })?;
         self.claim.released.store(true, Relaxed);
@@ -366,11 +344,7 @@ pub(crate) enum Begun {
     Ours(Arc<Hold>),
 }
 
-pub(crate) fn begin_release(
-    home: &Arc<Home>,
-    hold: &Arc<Hold>,
-    claim: &Arc<Claim>,
-) -> Result<Begun, Fate> {
+pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
     if claim.released.load(Relaxed) {
         return match hold.current_fate() {
             Fate::Detached => Err(Fate::Detached),
@@ -409,18 +383,13 @@ pub(crate) async fn extend(
 ) -> Result<(), LockError> {
     hold.clone().extend(lane, ttl).await.map_err(|fallen| match fallen {
         Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
-        Fallen::Ended(_) => LockError::NotHeld {
-            name: name.to_owned(),
-            detail: "the lease was released".to_owned(),
-        },
-        Fallen::Unanswered(errors)
-            if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) =>
-        {
+        Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
+        Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
             LockError::Conflict { key: hold.terms.keys.lock.clone() }
         }
-        Fallen::Unanswered(errors) => home.quorum.unavailable(
-            errors.into_iter().map(|(node, error)| home.quorum.cause(node, error)).collect(),
-        ),
+        Fallen::Unanswered(errors) => {
+            home.quorum.unavailable(errors.into_iter().map(|(node, error)| home.quorum.cause(node, error)).collect())
+        }
     })
 }
 

@@ -70,11 +70,7 @@ pub struct LockInfo {
 }
 
 impl Lock {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        name: &str,
-        options: LockOptions,
-    ) -> Result<Self, LockError> {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Result<Self, LockError> {
         let key = shared.settings.check_lock(name, &options)?;
         let keys = Arc::new(Keys::new(name, key, &shared.settings));
         Ok(Self { shared, keys, options: Arc::new(options), handle: Arc::new(()) })
@@ -103,11 +99,8 @@ impl Lock {
     }
 
     /// Takes the lock if it is free, in one round trip: `None` when somebody holds it.
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + 'static {
-        let pending =
-            self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + 'static {
+        let pending = self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
         async move {
             match pending.await {
                 Ok(lease) => Ok(Some(lease)),
@@ -118,10 +111,7 @@ impl Lock {
     }
 
     /// `acquire` for a host that names the owner.
-    pub fn acquire_as(
-        &self,
-        request: Request,
-    ) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
         let (deliver, result) = oneshot::channel();
         let call = self.start(request, move |lease| {
             // A lease nobody waits for is dropped, and so released.
@@ -161,10 +151,7 @@ impl Lock {
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
         let acquisition = self.begin(request)?;
-        let forked = || LockError::Lost {
-            name: self.keys.name.clone(),
-            reason: crate::error::LostReason::Forked,
-        };
+        let forked = || LockError::Lost { name: self.keys.name.clone(), reason: crate::error::LostReason::Forked };
         let acquisition = match acquisition.first_try_blocking(check) {
             Ok(Step::Done(lease)) => return Ok(lease?),
             Ok(Step::Wait(acquisition)) => acquisition,
@@ -208,10 +195,7 @@ impl Lock {
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
     /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
     /// `not_held` when there is none.
-    pub fn release(
-        &self,
-        owner: &Owner,
-    ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+    pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
@@ -221,9 +205,7 @@ impl Lock {
                     let outcome = runtime::detached(hold.release(Lane::Background)).await;
                     Ok(outcome.unwrap_or(ReleaseOutcome::Unconfirmed))
                 }
-                Ending::Everywhere(end) => {
-                    runtime::detached(end).await.unwrap_or(Err(LockError::Closed))
-                }
+                Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
             }
         }
     }
@@ -236,9 +218,7 @@ impl Lock {
     ) -> Result<ReleaseOutcome, E> {
         let blocked = match self.begin_release(owner)? {
             Ending::Local(Begun::Done(outcome)) => Ok(Ok(outcome)),
-            Ending::Local(Begun::Elsewhere(hold)) => {
-                runtime::block(Lane::Background, elsewhere(hold), check).map(Ok)
-            }
+            Ending::Local(Begun::Elsewhere(hold)) => runtime::block(Lane::Background, elsewhere(hold), check).map(Ok),
             Ending::Local(Begun::Ours(hold)) => {
                 let lane = hold.quorum.caller_lane();
                 runtime::block(lane, hold.release(lane), check).map(Ok)
@@ -259,15 +239,9 @@ impl Lock {
     fn begin_release(
         &self,
         owner: &Owner,
-    ) -> Result<
-        Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static>,
-        LockError,
-    > {
+    ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static>, LockError> {
         let home = self.shared.home()?;
-        let unheld = |detail: &str| LockError::NotHeld {
-            name: self.keys.name.clone(),
-            detail: detail.to_owned(),
-        };
+        let unheld = |detail: &str| LockError::NotHeld { name: self.keys.name.clone(), detail: detail.to_owned() };
         let owner = self.owner(owner);
         if let Some(hold) = self.newest(&home, &owner)
             && let Some(claim) = hold.newest_claim()
@@ -311,15 +285,11 @@ impl Lock {
     }
 
     /// Who holds the lock, decided by a quorum: `None` when nobody does.
-    pub fn inspect(
-        &self,
-    ) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + 'static {
+    pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + 'static {
         let (home, keys) = (self.shared.home(), self.keys.clone());
         async move {
             let home = home?;
-            runtime::detached(async move { inspect(&home, &keys).await })
-                .await
-                .unwrap_or(Err(LockError::Closed))
+            runtime::detached(async move { inspect(&home, &keys).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 }
@@ -349,8 +319,7 @@ async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError
     let mut seen: Vec<(&str, usize, i64)> = Vec::new();
     let mut token = 0;
     for (_, reply) in &replies {
-        let [Reply::Int(ttl), Reply::Int(counter), fields @ ..] = reply.list().unwrap_or_default()
-        else {
+        let [Reply::Int(ttl), Reply::Int(counter), fields @ ..] = reply.list().unwrap_or_default() else {
             continue;
         };
         token = token.max(*counter);
@@ -365,10 +334,7 @@ async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError
             }
         }
     }
-    let holder = seen
-        .into_iter()
-        .max_by_key(|(_, count, _)| *count)
-        .filter(|(_, n, _)| n + unasked >= quorum.needed());
+    let holder = seen.into_iter().max_by_key(|(_, count, _)| *count).filter(|(_, n, _)| n + unasked >= quorum.needed());
     Ok(holder.map(|(field, _, ttl)| LockInfo {
         owner: owner::shown(field),
         ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
@@ -455,8 +421,7 @@ impl Acquisition {
         let next = match local {
             Local::Own(hold) => match hold.current_fate() {
                 Fate::Held if !options.reentrant => {
-                    let detail =
-                        "its owner holds it already, and this lock is not re-entrant".to_owned();
+                    let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
                     return Err(LockError::Deadlock { name: self.name(), detail });
                 }
                 Fate::Held => return Ok(self.nest(&hold)),
@@ -464,8 +429,7 @@ impl Acquisition {
                 Fate::Released | Fate::Detached => Next::Try,
             },
             Local::Other(hold) => {
-                let same_thread =
-                    self.request.thread.is_some() && hold.terms.thread == self.request.thread;
+                let same_thread = self.request.thread.is_some() && hold.terms.thread == self.request.thread;
                 if self.request.blocking && same_thread && !self.is_try() {
                     let detail = "another task of the same thread holds it, and cannot release it while the thread is \
                                   blocked"
@@ -506,20 +470,13 @@ impl Acquisition {
     }
 
     /// The first try of a blocking caller, on its own connection: what an uncontended acquire costs.
-    fn first_try_blocking<E>(
-        mut self,
-        check: &mut dyn FnMut() -> Result<(), E>,
-    ) -> Result<Step, Interrupted<E>> {
+    fn first_try_blocking<E>(mut self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<Step, Interrupted<E>> {
         let lane = self.home.quorum.caller_lane();
         match self.look() {
             Err(error) => return Ok(Step::Done(Err(error))),
             Ok(Next::Nested(lease, hold, Some(ttl))) => {
                 let (home, name) = (self.home.clone(), self.name());
-                let extended = runtime::block(
-                    lane,
-                    async { extend(&home, &hold, lane, ttl, &name).await },
-                    check,
-                )?;
+                let extended = runtime::block(lane, async { extend(&home, &hold, lane, ttl, &name).await }, check)?;
                 return Ok(Step::Done(extended.map(|()| lease)));
             }
             Ok(Next::Nested(lease, ..)) => return Ok(Step::Done(Ok(lease))),
@@ -545,16 +502,12 @@ impl Acquisition {
                 return Err(Interrupted::Forked);
             }
             Err(interrupted) => {
-                runtime::caller().block_on(async {
-                    timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok()
-                });
+                runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
                 return Err(interrupted);
             }
         };
         let Ok(verdict) = verdict else {
-            runtime::caller().block_on(async {
-                timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok()
-            });
+            runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
             return Ok(Step::Done(Err(self.unanswered(&attempt))));
         };
         Ok(match self.conclude(verdict, attempt) {
@@ -593,8 +546,7 @@ impl Acquisition {
                     // A released tenure is free only once its release went out, which the outcome tells.
                     let mut outcome = hold.outcome.subscribe();
                     let ended = async {
-                        let ended =
-                            fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
+                        let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
                         if matches!(ended, Ok(Fate::Released)) {
                             let _ = outcome.wait_for(Option::is_some).await;
                         }
@@ -606,8 +558,7 @@ impl Acquisition {
                     let ttl = self.home.ttl(&self.lock.keys, self.lock.options.ttl).await;
                     // Boxed: thousands may wait, few try.
                     let mut attempt = Box::new(self.attempt(ttl));
-                    let round =
-                        timeout(self.limit(), Box::pin(attempt.run(Lane::Background, &self.key)));
+                    let round = timeout(self.limit(), Box::pin(attempt.run(Lane::Background, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
                     match self.conclude(verdict, *attempt) {
                         Conclusion::Lease(lease) => return Ok(lease),
@@ -632,9 +583,7 @@ impl Acquisition {
         match self.left() {
             None => woken.await,
             Some(left) => {
-                if timeout(left, woken).await.is_err()
-                    && self.left().is_some_and(|left| left.is_zero())
-                {
+                if timeout(left, woken).await.is_err() && self.left().is_some_and(|left| left.is_zero()) {
                     return Err(self.timed_out());
                 }
             }
@@ -672,11 +621,7 @@ impl Acquisition {
                     return Conclusion::Failed(LockError::Closed);
                 }
                 let waited = self.started.elapsed();
-                (self.home.events)(&Event::Acquired {
-                    name: self.name(),
-                    token: hold.token,
-                    waited,
-                });
+                (self.home.events)(&Event::Acquired { name: self.name(), token: hold.token, waited });
                 Conclusion::Lease(lease)
             }
             Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
@@ -702,7 +647,7 @@ impl Acquisition {
                 }
                 let patience = self.home.settings.config.patience;
                 let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
-                let silent_since = self.home.table.note_outage(key, self.started, causes);
+                let silent_since = self.home.table.note_outage(key, clock::now(), causes);
                 if silent_since.elapsed() >= patience && self.started.elapsed() >= patience {
                     return Conclusion::Failed(error);
                 }
@@ -714,9 +659,7 @@ impl Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
             Pause::Split(time) => self.wait(sleep(time)).await,
-            Pause::Silent => {
-                self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await
-            }
+            Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
                 let mut subscribed_before = true;

@@ -194,23 +194,12 @@ impl Node for MemoryNode {
         &self.0.name
     }
 
-    fn eval(
-        &self,
-        lane: Lane,
-        call: Call,
-        timeout: Duration,
-        sent: Sent,
-    ) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
         let session = Arc::clone(&self.0);
         Box::pin(session.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call)))
     }
 
-    fn eval_after(
-        &self,
-        _: Link,
-        call: Call,
-        timeout: Duration,
-    ) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         // A store has one queue: whatever was sent before runs before.
         let session = Arc::clone(&self.0);
         Box::pin(session.request(None, Some(timeout), |state| state.run_script(call)))
@@ -231,11 +220,7 @@ impl Node for MemoryNode {
 
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
         let session = Arc::clone(&self.0);
-        Box::pin(
-            session.request(None, Some(timeout), |state| {
-                Ok(NodeInfo::new(Some(state.run.clone()), None))
-            }),
-        )
+        Box::pin(session.request(None, Some(timeout), |state| Ok(NodeInfo::new(Some(state.run.clone()), None))))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -503,8 +488,7 @@ impl State {
             args.extend([self.run.clone(), self.started.to_string(), "0".to_owned()]);
         }
         self.commands += 1;
-        let mut lock =
-            Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
+        let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
         let result = match script.name {
             "acquire" => lock.acquire(&keys, &args),
             "bump" => lock.bump(&keys, &args),
@@ -746,9 +730,7 @@ impl Wired<'_> {
 
     fn joins(&mut self, key: &str, owner: &str) -> Result<bool, Fault> {
         Ok(match self.wire {
-            Wire::Redisson => {
-                self.redis.hkeys(key)?.iter().all(|field| owner_of(field) == Some(owner))
-            }
+            Wire::Redisson => self.redis.hkeys(key)?.iter().all(|field| owner_of(field) == Some(owner)),
             Wire::Token => false,
         })
     }
@@ -842,11 +824,7 @@ impl Wired<'_> {
                     self.redis.pexpire(key, ttl);
                 }
                 1
-            } else if self
-                .redis
-                .get(note)?
-                .is_some_and(|ended| ended.contains(&format!(" {field} ")))
-            {
+            } else if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
                 -2
             } else if self.redis.exists(key) {
                 -1
@@ -996,11 +974,7 @@ mod tests {
         Call::new(&scripts(Wire::Redisson).release, texts(&["lock"]), texts(&[field, "channel"]))
     }
 
-    fn eval(
-        node: &MemoryNode,
-        call: Call,
-        timeout: Duration,
-    ) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(node: &MemoryNode, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         node.eval(Lane::Background, call, timeout, Sent::default())
     }
 
@@ -1043,8 +1017,7 @@ mod tests {
         let mut commands = Commands { state: &mut state, now };
         assert!(commands.set_px("key", String::new(), 50).is_ok());
         assert_eq!(commands.pttl("key"), 50);
-        commands.state.keys.get_mut("key").expect("set above").expires =
-            Some(Deadline::new(now, Duration::ZERO));
+        commands.state.keys.get_mut("key").expect("set above").expires = Some(Deadline::new(now, Duration::ZERO));
         assert_eq!(commands.pttl("key"), -2);
         assert!(commands.state.keys.is_empty());
     }
@@ -1203,8 +1176,7 @@ mod tests {
         assert!(node.ping(LONG).await.is_err() && node.ping(LONG).await.is_err());
         memory.start();
         assert!(node.ping(LONG).await.is_ok() && node.ping(LONG).await.is_ok());
-        let expected =
-            ["node memory://events does not answer: stopped", "node memory://events answers again"];
+        let expected = ["node memory://events does not answer: stopped", "node memory://events answers again"];
         assert_eq!(*seen.lock(), expected);
     }
 

@@ -63,22 +63,11 @@ pub trait Node: Send + Sync + 'static {
 
     /// Runs a script on `lane`; fails after `timeout` without a reply. The transport never sends it twice, except
     /// after a NOSCRIPT reply, which proves that it did not run.
-    fn eval(
-        &self,
-        lane: Lane,
-        call: Call,
-        timeout: Duration,
-        sent: Sent,
-    ) -> BoxFuture<Result<Reply, NodeError>>;
+    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Runs a script so that it takes effect after everything ever sent on `link`: on that connection while it
     /// lives and is driven from the background, else on another once the server confirmed that `link` is closed.
-    fn eval_after(
-        &self,
-        link: Link,
-        call: Call,
-        timeout: Duration,
-    ) -> BoxFuture<Result<Reply, NodeError>>;
+    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Listens to a channel; resolves once the server acknowledged it.
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>>;
@@ -150,10 +139,7 @@ impl NodeError {
 
     /// Whether something of the request may be on the server, now or later.
     pub fn may_have_run(&self) -> bool {
-        matches!(
-            self.kind,
-            NodeErrorKind::Unknown | NodeErrorKind::Refused | NodeErrorKind::Permanent
-        )
+        matches!(self.kind, NodeErrorKind::Unknown | NodeErrorKind::Refused | NodeErrorKind::Permanent)
     }
 
     /// Whether trying again cannot help.

@@ -99,10 +99,9 @@ pub(crate) fn shown(field: &str) -> String {
 /// Checks an identity that a host passed along.
 pub(crate) fn check(owner: &Owner) -> Result<(), LockError> {
     match owner {
-        Owner::Explicit(name) if !(1..=256).contains(&name.len()) => Err(LockError::invalid(
-            "owner",
-            format!("must have 1 to 256 bytes, not {}", name.len()),
-        )),
+        Owner::Explicit(name) if !(1..=256).contains(&name.len()) => {
+            Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", name.len())))
+        }
         _ => Ok(()),
     }
 }

@@ -105,8 +105,9 @@ pub(crate) struct Grant {
     pub(crate) since: Stamp,
     /// For each node, what is known of the tenure there.
     pub(crate) places: Vec<Place>,
-    /// Answers still to come.
+    /// Answers still to come, and the connections that carry them.
     pub(crate) late: Answers,
+    pub(crate) sent: Vec<Sent>,
 }
 
 /// What is known of a tenure on one node.
@@ -150,19 +151,10 @@ impl Quorum {
     }
 
     fn ask(&self, lane: Lane, call: &Call, limit: Duration) -> Answers {
-        (0..self.nodes.len())
-            .map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default()))
-            .collect()
+        (0..self.nodes.len()).map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default())).collect()
     }
 
-    fn ask_one(
-        &self,
-        node: usize,
-        lane: Lane,
-        call: Call,
-        limit: Duration,
-        sent: Sent,
-    ) -> BoxFuture<Answer> {
+    fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
         let answer = self.nodes[node].eval(lane, call, limit, sent);
         Box::pin(async move { (node, answer.await) })
     }
@@ -176,11 +168,7 @@ impl Quorum {
     }
 
     /// Asks all nodes and returns once `needed` of them ran the script, or too few can.
-    pub(crate) async fn gather(
-        &self,
-        lane: Lane,
-        call: &Call,
-    ) -> Result<Vec<(usize, Reply)>, LockError> {
+    pub(crate) async fn gather(&self, lane: Lane, call: &Call) -> Result<Vec<(usize, Reply)>, LockError> {
         let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         while let Some((node, answer)) = answers.next().await {
@@ -192,6 +180,8 @@ impl Quorum {
                 }
             }
             if replies.len() >= self.needed() {
+                // The other nodes are to run it as well, whether or not somebody waits.
+                runtime::background().spawn(answers.for_each(|_| async {}));
                 return Ok(replies);
             }
             if wrong > self.spare() {
@@ -206,12 +196,8 @@ impl Quorum {
 
     /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
     fn proposal(&self) -> i64 {
-        let mut known: Vec<i64> = self
-            .offsets
-            .iter()
-            .map(|offset| offset.load(Relaxed))
-            .filter(|offset| *offset != i64::MIN)
-            .collect();
+        let mut known: Vec<i64> =
+            self.offsets.iter().map(|offset| offset.load(Relaxed)).filter(|offset| *offset != i64::MIN).collect();
         if self.nodes.len() == 1 || known.is_empty() {
             return 0;
         }
@@ -237,10 +223,7 @@ impl Quorum {
     }
 
     /// One renewal of many tenures; a ttl of zero only checks that a tenure is there.
-    pub(crate) fn renew_call<'a>(
-        &self,
-        tenures: impl Iterator<Item = (&'a Keys, &'a str, Duration)>,
-    ) -> Call {
+    pub(crate) fn renew_call<'a>(&self, tenures: impl Iterator<Item = (&'a Keys, &'a str, Duration)>) -> Call {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (names, field, ttl) in tenures {
             keys.extend([names.lock.clone(), names.ended.clone()]);
@@ -277,11 +260,8 @@ impl Quorum {
 
     /// Vouches for every node: all vote at once, whatever they went through.
     pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
-        let mut answers = self.ask(
-            Lane::Background,
-            &self.provision_call("init", 0),
-            self.settings.config.reply_timeout,
-        );
+        let mut answers =
+            self.ask(Lane::Background, &self.provision_call("init", 0), self.settings.config.reply_timeout);
         let mut causes = Vec::new();
         while let Some((node, answer)) = answers.next().await {
             if let Err(error) = answer {
@@ -296,12 +276,7 @@ impl Quorum {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
             let call = self.provision_call(how, *seen);
-            self.nodes[*node].eval(
-                Lane::Background,
-                call,
-                self.settings.config.reply_timeout,
-                Sent::default(),
-            )
+            self.nodes[*node].eval(Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
         });
         // A failure shows again in the next attempt.
         join_all(written).await;
@@ -335,12 +310,7 @@ struct Tally {
 }
 
 impl Attempt {
-    pub(crate) fn new(
-        quorum: &Arc<Quorum>,
-        keys: &Arc<Keys>,
-        field: String,
-        ttl: Duration,
-    ) -> Self {
+    pub(crate) fn new(quorum: &Arc<Quorum>, keys: &Arc<Keys>, field: String, ttl: Duration) -> Self {
         Self {
             quorum: quorum.clone(),
             keys: keys.clone(),
@@ -395,9 +365,8 @@ impl Attempt {
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
-        let mut answers: Answers = (0..nodes)
-            .map(|node| quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone()))
-            .collect();
+        let mut answers: Answers =
+            (0..nodes).map(|node| quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone())).collect();
         let mut tally = Tally::default();
         while let Some((node, answer)) = answers.next().await {
             self.count(&mut tally, node, answer);
@@ -405,9 +374,7 @@ impl Attempt {
                 break;
             }
             // A missing marker means different things when all lack one: then every answer is needed.
-            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare
-                && tally.missing.is_empty()
-            {
+            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare && tally.missing.is_empty() {
                 break;
             }
         }
@@ -424,11 +391,7 @@ impl Attempt {
         // The very last step: a grant whose time went by while it was fetched is none.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 {
-            let cause = format!(
-                "granted, but only after {:.1?} of a lease of {:?}",
-                since.elapsed(),
-                self.ttl
-            );
+            let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
             let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
             return Verdict::Unavailable { causes, permanent: false };
         }
@@ -440,7 +403,7 @@ impl Attempt {
                 None => Place::Maybe(self.sent[node].get().cloned()),
             })
             .collect();
-        Verdict::Held(Grant { token: token as u64, since, places, late: answers })
+        Verdict::Held(Grant { token: token as u64, since, places, late: answers, sent: self.sent.clone() })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<Reply, NodeError>) {
@@ -461,12 +424,9 @@ impl Attempt {
                 return;
             }
         };
-        let numbers: Vec<i64> =
-            reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
+        let numbers: Vec<i64> = reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
         let [code, value, time] = numbers[..] else {
-            tally
-                .causes
-                .push(quorum.cause(node, "answered something that is no answer to an acquire"));
+            tally.causes.push(quorum.cause(node, "answered something that is no answer to an acquire"));
             return;
         };
         quorum.learn_time(node, time);
@@ -481,11 +441,7 @@ impl Attempt {
                 let ago = quorum.settings.quarantine().saturating_sub(left);
                 let cause = format!(
                     "restarted or lost its keys {}, votes again in {}",
-                    if ago.is_zero() {
-                        "just now".to_owned()
-                    } else {
-                        format!("{} s ago", ago.as_secs())
-                    },
+                    if ago.is_zero() { "just now".to_owned() } else { format!("{} s ago", ago.as_secs()) },
                     format_args!("{} s", left.as_secs() + 1),
                 );
                 tally.causes.push(quorum.cause(node, cause));
@@ -503,8 +459,7 @@ impl Attempt {
             let everywhere = tally.missing.len() == quorum.nodes.len();
             if everywhere && quorum.settings.config.strict {
                 let detail = "no node has a marker; call init_nodes() once for a new deployment";
-                let causes =
-                    tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
+                let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
                 return Verdict::Unavailable { causes, permanent: true };
             }
             // While some nodes are silent nobody knows whether the others are new or have lost their keys; after a
@@ -526,10 +481,7 @@ impl Attempt {
             return Verdict::Conflict;
         }
         if tally.conflicts + tally.causes.len() > spare {
-            return Verdict::Unavailable {
-                permanent: tally.permanent > spare,
-                causes: tally.causes,
-            };
+            return Verdict::Unavailable { permanent: tally.permanent > spare, causes: tally.causes };
         }
         let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
         free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
@@ -550,21 +502,11 @@ impl Attempt {
             .iter()
             .filter(|(_, granted)| *granted < token)
             .map(|(node, granted)| {
-                let args = vec![
-                    self.field.clone(),
-                    granted.to_string(),
-                    token.to_string(),
-                    quorum.counter_ttl().to_string(),
-                ];
+                let args =
+                    vec![self.field.clone(), granted.to_string(), token.to_string(), quorum.counter_ttl().to_string()];
                 let keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
                 let call = Call::new(&quorum.scripts.bump, keys, args);
-                quorum.ask_one(
-                    *node,
-                    lane,
-                    call,
-                    quorum.settings.reply_timeout(self.ttl),
-                    Sent::default(),
-                )
+                quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
             })
             .collect();
         while let Some((_, answer)) = bumps.next().await {
@@ -579,8 +521,7 @@ impl Attempt {
     /// The nodes that may hold something of this attempt, with the connection that carried the request.
     fn leftovers(&mut self) -> Vec<(usize, Link)> {
         self.settled = true;
-        let unsettled =
-            self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
+        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
         unsettled.filter_map(|(node, _)| Some((node, self.sent[node].get()?.clone()))).collect()
     }
 
@@ -588,11 +529,7 @@ impl Attempt {
     pub(crate) fn undo(&mut self, announce: bool) {
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
         for (node, link) in self.leftovers() {
-            runtime::background().spawn(clean_up(
-                self.quorum.nodes[node].clone(),
-                link,
-                call.clone(),
-            ));
+            runtime::background().spawn(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
         }
     }
 
@@ -604,14 +541,11 @@ impl Attempt {
         }
         let call = self.quorum.release_call(&self.keys, &self.field, true);
         for node in 0..self.granted.len() {
-            let Some(link) =
-                self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned()
-            else {
+            let Some(link) = self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned() else {
                 continue;
             };
             let done = Sent::default();
-            let release =
-                self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
+            let release = self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
             // Only the same connection is ordered behind the request.
             if release.await.is_ok() && done.get().is_some_and(|used| used.number == link.number) {
                 self.granted[node] = Some(false);

@@ -32,9 +32,8 @@ use std::{
 use crate::sync::Mutex;
 use futures_util::{StreamExt, poll, stream::FuturesUnordered};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind,
-    IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
-    ServerError, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, ServerError, TlsCertificates, Value,
     aio::{MultiplexedConnection, SendError},
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
@@ -62,6 +61,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a failure that waiting does not mend.
 const PERMANENT_PAUSE: Duration = Duration::from_secs(5);
+/// When a clean-up is repeated that could not be ordered after what it cleans up.
+const WITHOUT_BARRIER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 /// When TCP asks an idle peer whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -77,11 +78,7 @@ pub(crate) struct RedisNode {
 
 impl RedisNode {
     /// Prepares the node; connects at first use.
-    pub(crate) fn new(
-        endpoint: &Endpoint,
-        settings: &Settings,
-        events: EventSink,
-    ) -> Result<Self, LockError> {
+    pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
         let config = &settings.config;
         let inner = Inner {
             name: endpoint.transport.to_string(),
@@ -119,13 +116,7 @@ impl Node for RedisNode {
         &self.inner.name
     }
 
-    fn eval(
-        &self,
-        lane: Lane,
-        call: Call,
-        timeout: Duration,
-        sent: Sent,
-    ) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             let connection = match lane {
@@ -136,12 +127,7 @@ impl Node for RedisNode {
         })
     }
 
-    fn eval_after(
-        &self,
-        link: Link,
-        call: Call,
-        timeout: Duration,
-    ) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move { inner.eval_after(link, call, timeout).await })
     }
@@ -382,9 +368,7 @@ impl Inner {
         match &state.health {
             Health::Up => Standing::Go,
             Health::Connecting => Standing::Wait,
-            Health::Silent { since } => {
-                Standing::Fail(not_run(format!("no answer for {:.1?}", since.elapsed())))
-            }
+            Health::Silent { since } => Standing::Fail(not_run(format!("no answer for {:.1?}", since.elapsed()))),
             Health::Failing { error, at } => {
                 if state.attempting || at.elapsed() <= LONGEST_PAUSE {
                     return Standing::Fail(error.clone());
@@ -654,9 +638,7 @@ impl Inner {
             return found;
         }
         let limit = timeout.min(self.connect_timeout);
-        patient(Lane::Background, limit, self.look_again(look))
-            .await
-            .unwrap_or_else(|| Err(no_connection(limit)))
+        patient(Lane::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
     }
 
     /// Looks each time there is news.
@@ -869,12 +851,7 @@ impl Inner {
         }
     }
 
-    async fn eval_after(
-        self: &Arc<Self>,
-        link: Link,
-        call: Call,
-        timeout: Duration,
-    ) -> Result<Reply, NodeError> {
+    async fn eval_after(self: &Arc<Self>, link: Link, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
         let current = self.state.lock().background.clone();
         let mut kill = None;
         let connection = if let Some(same) = current.filter(|c| c.number() == link.number) {
@@ -959,12 +936,25 @@ impl Inner {
                 // The server answers 0 when that client is gone already.
                 if let Ok(Value::ServerError(error)) = reply {
                     self.warn_of_kill(&error);
+                    return false;
                 }
             }
+            true
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         // Both are sent at once, in this order.
-        let ((), value) = tokio::join!(biased; killing, exchange(connection, &command, Some(call)));
+        let (ordered, mut value) = tokio::join!(biased; killing, exchange(connection, &command, Some(call)));
+        if !ordered {
+            // What the old connection still carries runs about when this did, since the server reads all of them in
+            // turn: a little later it has run.
+            for pause in WITHOUT_BARRIER {
+                if value != Ok(Value::Int(0)) {
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+                value = exchange(connection, &command, Some(call)).await;
+            }
+        }
         match value {
             Ok(value) => {
                 outstanding.answered();
@@ -1093,12 +1083,11 @@ impl Actor {
     /// Serves until the connection ends; returns why it did.
     async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Request>) -> NodeError {
         let connecting = self.client.get_async_pubsub();
-        let (sink, mut messages) =
-            match tokio::time::timeout(self.connect_timeout, connecting).await {
-                Ok(Ok(connection)) => connection.split(),
-                Ok(Err(error)) => return refused_connection(&error),
-                Err(_) => return no_connection(self.connect_timeout),
-            };
+        let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => connection.split(),
+            Ok(Err(error)) => return refused_connection(&error),
+            Err(_) => return no_connection(self.connect_timeout),
+        };
         let mut asked = FuturesUnordered::<Asked>::new();
         loop {
             tokio::select! {
@@ -1133,9 +1122,7 @@ impl Actor {
     fn ask(&self, sink: &redis::aio::PubSubSink, channel: String, join: bool) -> Asked {
         let (mut sink, timeout) = (sink.clone(), self.reply_timeout);
         Box::pin(async move {
-            let asked = async {
-                if join { sink.subscribe(&channel).await } else { sink.unsubscribe(&channel).await }
-            };
+            let asked = async { if join { sink.subscribe(&channel).await } else { sink.unsubscribe(&channel).await } };
             let result = match tokio::time::timeout(timeout, asked).await {
                 Ok(result) => result.map_err(|error| {
                     let text = server_text(&error);
@@ -1173,12 +1160,7 @@ impl Actor {
         Some((name, false))
     }
 
-    fn done(
-        &mut self,
-        name: String,
-        joined: bool,
-        result: Result<(), NodeError>,
-    ) -> Option<(String, bool)> {
+    fn done(&mut self, name: String, joined: bool, result: Result<(), NodeError>) -> Option<(String, bool)> {
         let channel = self.channels.get_mut(&name)?;
         match result {
             Ok(()) if joined => {
@@ -1208,16 +1190,11 @@ impl Actor {
     /// Answers those who waited for the server's acknowledgement. Who does not listen any more drops the guard, and
     /// with it leaves.
     fn admit(&mut self, name: &str) {
-        let (Some(channel), Some(requests)) =
-            (self.channels.get_mut(name), self.requests.upgrade())
-        else {
+        let (Some(channel), Some(requests)) = (self.channels.get_mut(name), self.requests.upgrade()) else {
             return;
         };
         for answer in channel.waiting.drain(..) {
-            let guard = Guard {
-                generation: self.generation,
-                leave: Some((requests.clone(), name.to_owned())),
-            };
+            let guard = Guard { generation: self.generation, leave: Some((requests.clone(), name.to_owned())) };
             let messages = channel.messages.subscribe();
             let _ = answer.send(Ok(Subscription { messages, guard: Box::new(guard) }));
         }
@@ -1286,11 +1263,7 @@ fn timer(lane: Lane, limit: Duration) -> Sleep {
 // ---- requests and replies -------------------------------------------------------------------------------------------
 
 /// Sends a command and, when it names a script that the server does not know, the whole script.
-async fn exchange(
-    connection: &Connection,
-    request: &Cmd,
-    call: Option<&Call>,
-) -> Result<Value, RedisError> {
+async fn exchange(connection: &Connection, request: &Cmd, call: Option<&Call>) -> Result<Value, RedisError> {
     let mut redis = connection.redis.clone();
     let value = redis.send_packed_command(request).await?;
     match (&value, call) {
@@ -1303,10 +1276,7 @@ async fn exchange(
 }
 
 fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
-    let size = name.len()
-        + body.len()
-        + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>()
-        + 72;
+    let size = name.len() + body.len() + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>() + 72;
     let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
     command.arg(name).arg(body).arg(call.keys.len());
     for part in call.keys.iter().chain(&call.args) {
@@ -1343,8 +1313,7 @@ fn reply(value: Value) -> Result<Reply, NodeError> {
 }
 
 fn into_text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 // ---- who the server is ----------------------------------------------------------------------------------------------
@@ -1359,9 +1328,7 @@ async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
                 command.arg(*part);
             }
             match redis.send_packed_command(&command).await {
-                Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => {
-                    Err(refusal(&error))
-                }
+                Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
                 Ok(value) => Ok(value),
                 Err(error) => Err(refused_connection(&error)),
             }
@@ -1375,33 +1342,24 @@ async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
     )?;
     let mut facts = Facts::default();
     if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
-        let field = |name| {
-            text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-        };
-        facts.peer =
-            field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(str::to_owned));
+        let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(str::to_owned));
     } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
         // Before 6.2.
         facts.peer = Some((id, String::new()));
     }
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
-        let field = |name| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-        };
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
         facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
-        facts.version =
-            field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
+        facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
         facts.durable = number("aof_enabled") == Some(1) && always(&sync);
         facts.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
             .map(str::to_owned);
         // A server that was a replica of another may lack that one's last writes, whenever it was started.
-        let never_promoted = field("master_replid2")
-            .is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
-        if never_promoted
-            && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds"))
-        {
+        let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
+        if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
             facts.lost_at = now - uptime * 1_000_000;
         }
     }
@@ -1481,10 +1439,7 @@ fn refusal_text(text: &str) -> NodeError {
     {
         NodeErrorKind::Permanent
     } else if !in_script
-        && matches!(
-            code,
-            "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-        )
+        && matches!(code, "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK")
     {
         NodeErrorKind::NotRun
     } else {
@@ -1509,11 +1464,9 @@ fn without_place(text: &str) -> (&str, bool) {
 /// The server's own words, if it was the server that refused.
 fn server_text(error: &RedisError) -> Option<String> {
     match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => Some(format!(
-            "{} {}",
-            error.code().unwrap_or("ERR"),
-            error.detail().unwrap_or_default()
-        )),
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            Some(format!("{} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default()))
+        }
         _ => None,
     }
 }
@@ -1525,8 +1478,7 @@ fn lacks_hello(error: &RedisError) -> bool {
     server_text(error).is_some_and(|text| {
         let lower = text.to_ascii_lowercase();
         lower.starts_with("noproto")
-            || (lower.contains("hello")
-                && (lower.contains("unknown command") || lower.starts_with("noperm")))
+            || (lower.contains("hello") && (lower.contains("unknown command") || lower.starts_with("noperm")))
     })
 }
 
@@ -1587,15 +1539,9 @@ fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<C
         Transport::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Transport::Unix { path } => ConnectionAddr::Unix(path.into()),
         Transport::Tls { host, port } => {
-            ServerName::try_from(host.as_str()).map_err(|_| {
-                LockError::invalid("nodes", format!("{host:?} is no host name for TLS"))
-            })?;
-            ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port: *port,
-                insecure: false,
-                tls_params: None,
-            }
+            ServerName::try_from(host.as_str())
+                .map_err(|_| LockError::invalid("nodes", format!("{host:?} is no host name for TLS")))?;
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
         Transport::Memory { .. } => {
             return Err(LockError::invalid("nodes", "memory:// is no server"));
@@ -1612,14 +1558,8 @@ fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<C
     if let Some(password) = &endpoint.password {
         login = login.set_password(password);
     }
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-    let info = address
-        .into_connection_info()
-        .map_err(invalid)?
-        .set_tcp_settings(tcp)
-        .set_redis_settings(login);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    let info = address.into_connection_info().map_err(invalid)?.set_tcp_settings(tcp).set_redis_settings(login);
     if matches!(endpoint.transport, Transport::Tls { .. }) {
         Client::build_with_tls(info, certificates(tls)?).map_err(invalid)
     } else {
@@ -1644,8 +1584,8 @@ fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
     let client = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => {
             let (cert, key) = (pem("cert", cert)?, pem("key", key)?);
-            let parsed = PrivateKeyDer::from_pem_slice(&key)
-                .map_err(|error| LockError::invalid("key", error.to_string()))?;
+            let parsed =
+                PrivateKeyDer::from_pem_slice(&key).map_err(|error| LockError::invalid("key", error.to_string()))?;
             rustls::ClientConfig::builder()
                 .with_root_certificates(roots)
                 .with_client_auth_cert(chain("cert", &cert)?, parsed)
@@ -1726,14 +1666,11 @@ mod tests {
             static COUNT: AtomicU64 = AtomicU64::new(0);
             let port = free_port();
             let number = COUNT.fetch_add(1, SeqCst);
-            let dir =
-                std::env::temp_dir().join(format!("redlock-node-{}-{number}", std::process::id()));
+            let dir = std::env::temp_dir().join(format!("redlock-node-{}-{number}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
             let options: Vec<_> = options
                 .iter()
-                .map(|o| {
-                    o.replace("{dir}", dir.to_str().unwrap()).replace("{port}", &port.to_string())
-                })
+                .map(|o| o.replace("{dir}", dir.to_str().unwrap()).replace("{port}", &port.to_string()))
                 .collect();
             let child = Self::spawn(port, &dir, &options);
             Self { port, dir, options, child }
@@ -1871,12 +1808,7 @@ mod tests {
         let tested = Tested::new(&server.url());
         let echo = call("return {1, ARGV[1], {KEYS[1]}, false}", &["k"], &["v"]);
         let text = |text: &str| Reply::Text(text.to_owned());
-        let expected = Reply::List(vec![
-            Reply::Int(1),
-            text("v"),
-            Reply::List(vec![text("k")]),
-            Reply::List(vec![]),
-        ]);
+        let expected = Reply::List(vec![Reply::Int(1), text("v"), Reply::List(vec![text("k")]), Reply::List(vec![])]);
         assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
         server.run("SCRIPT FLUSH");
         assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
@@ -2063,8 +1995,7 @@ mod tests {
         server.signal("-STOP");
         for _ in 0..MOST_UNANSWERED {
             let give_up = Duration::ZERO;
-            let error =
-                tested.node.eval(Lane::Background, set("x"), give_up, Sent::default()).await;
+            let error = tested.node.eval(Lane::Background, set("x"), give_up, Sent::default()).await;
             assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
         }
         let error = tested.eval(set("x")).await.unwrap_err();
@@ -2342,8 +2273,7 @@ mod tests {
         server.run("CONFIG SET replica-serve-stale-data no");
         assert_eq!(kind(set("x")).await.kind, NodeErrorKind::NotRun);
 
-        let wrapped =
-            "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
+        let wrapped = "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
         assert_eq!(refusal_text(wrapped).kind, NodeErrorKind::WrongType);
         let noperm = "NOPERM User bob has no permissions to run the 'set' command";
         assert_eq!(refusal_text(noperm), permanent(noperm));
@@ -2429,8 +2359,7 @@ mod tests {
     }
 
     fn openssl(dir: &std::path::Path, arguments: &str) {
-        let output =
-            Command::new("openssl").current_dir(dir).args(arguments.split(' ')).output().unwrap();
+        let output = Command::new("openssl").current_dir(dir).args(arguments.split(' ')).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
@@ -2477,9 +2406,7 @@ mod tests {
             config.tls.cert = Some(path("server.crt"));
             config.tls.key = Some(path("server.key"));
         });
-        let eval = |tested: &Tested| {
-            tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default())
-        };
+        let eval = |tested: &Tested| tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default());
         eval(&tested).await.unwrap();
         tested.node.subscribe("a".to_owned()).await.map(drop).unwrap();
 

@@ -22,8 +22,33 @@ use crate::{
 
 #[derive(Default)]
 pub(crate) struct Table {
-    locks: Mutex<HashMap<String, Entry>>,
+    locks: Mutex<Locks>,
 }
+
+#[derive(Default)]
+struct Locks {
+    entries: HashMap<String, Entry>,
+    /// Tenures taken in since ended ones were last swept out.
+    fresh: usize,
+}
+
+impl Locks {
+    /// Forgets tenures that are over and that nobody can ask about any more. Done when as many came in as there are
+    /// entries, so that it costs each of them little.
+    fn sweep(&mut self) {
+        self.fresh += 1;
+        if self.fresh <= self.entries.len() + SWEEP_LEAST {
+            return;
+        }
+        self.fresh = 0;
+        self.entries.retain(|_, entry| {
+            entry.holds.retain(|hold| hold.is_held() || hold.is_remembered());
+            !entry.holds.is_empty() || !entry.queue.is_empty()
+        });
+    }
+}
+
+const SWEEP_LEAST: usize = 64;
 
 #[derive(Default)]
 struct Entry {
@@ -63,7 +88,7 @@ pub(crate) enum Local {
 impl Table {
     /// What this client knows of a lock.
     pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local {
-        let mut locks = self.locks.lock();
+        let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
         // A tenure that is over and that nobody can ask about any more is forgotten.
         entry.holds.retain(|hold| hold.is_held() || hold.is_remembered());
@@ -85,7 +110,8 @@ impl Table {
     /// Adds a tenure, and lets waiters of the same owner join it.
     pub(crate) fn insert(&self, hold: Arc<Hold>) {
         let mut locks = self.locks.lock();
-        let entry = locks.entry(hold.terms.keys.lock.clone()).or_default();
+        locks.sweep();
+        let entry = locks.entries.entry(hold.terms.keys.lock.clone()).or_default();
         for place in entry.queue.iter().filter(|place| place.owner == hold.terms.owner) {
             place.wake.notify_one();
         }
@@ -94,7 +120,7 @@ impl Table {
 
     /// Removes a tenure whose last lease was released.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        let mut locks = self.locks.lock();
+        let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(&hold.terms.keys.lock) else { return };
         entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
         if entry.holds.is_empty() && entry.queue.is_empty() {
@@ -104,19 +130,19 @@ impl Table {
 
     /// The newest tenure of a lock that `wanted` accepts.
     pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Hold) -> bool) -> Option<Arc<Hold>> {
-        self.locks.lock().get(key)?.holds.iter().rev().find(|hold| wanted(hold)).cloned()
+        self.locks.lock().entries.get(key)?.holds.iter().rev().find(|hold| wanted(hold)).cloned()
     }
 
     /// Every tenure that is held.
     pub(crate) fn held(&self) -> Vec<Arc<Hold>> {
-        let locks = self.locks.lock();
+        let locks = &self.locks.lock().entries;
         let all = locks.values().flat_map(|entry| &entry.holds);
         all.filter(|hold| hold.current_fate() == Fate::Held).cloned().collect()
     }
 
     /// Takes the last place in the queue of a lock.
     pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Place> {
-        let mut locks = self.locks.lock();
+        let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
         let first = AtomicBool::new(queue.is_empty());
         let place = Arc::new(Place { owner, wake: Notify::new(), first });
@@ -126,7 +152,7 @@ impl Table {
 
     /// Leaves the queue, and lets the next one try.
     pub(crate) fn leave(&self, key: &str, place: &Arc<Place>) {
-        let mut locks = self.locks.lock();
+        let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return };
         entry.queue.retain(|other| !Arc::ptr_eq(other, place));
         match entry.queue.front() {
@@ -145,19 +171,21 @@ impl Table {
         }
     }
 
+    /// Has every waiter look again.
+    pub(crate) fn wake_all(&self) {
+        let locks = &self.locks.lock().entries;
+        locks.values().flat_map(|entry| &entry.queue).for_each(|place| place.wake.notify_one());
+    }
+
     /// The listener of a lock's waiters, made by the first that needs it.
-    pub(crate) fn listener(
-        &self,
-        key: &str,
-        make: impl FnOnce() -> Arc<Listener>,
-    ) -> Arc<Listener> {
-        let mut locks = self.locks.lock();
+    pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
+        let locks = &mut self.locks.lock().entries;
         locks.entry(key.to_owned()).or_default().listener.get_or_insert_with(make).clone()
     }
 
     /// Notes that fewer than a quorum answered; returns since when they do not.
     pub(crate) fn note_outage(&self, key: &str, since: Stamp, causes: Vec<NodeCause>) -> Stamp {
-        let mut locks = self.locks.lock();
+        let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return since };
         let since = entry.outage.as_ref().map_or(since, |outage| outage.since);
         entry.outage = Some(Outage { since, causes });
@@ -166,13 +194,13 @@ impl Table {
 
     /// Notes that a quorum answered.
     pub(crate) fn end_outage(&self, key: &str) {
-        if let Some(entry) = self.locks.lock().get_mut(key) {
+        if let Some(entry) = self.locks.lock().entries.get_mut(key) {
             entry.outage = None;
         }
     }
 
     /// The outage that waiters of a lock see.
     pub(crate) fn outage(&self, key: &str) -> Option<Outage> {
-        self.locks.lock().get(key)?.outage.clone()
+        self.locks.lock().entries.get(key)?.outage.clone()
     }
 }

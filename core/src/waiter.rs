@@ -34,10 +34,7 @@ impl Listener {
         for node in 0..quorum.nodes.len() {
             let (quorum, channel, events) = (quorum.clone(), channel.to_owned(), events.clone());
             let (count, news) = (count.clone(), news.clone());
-            tasks.spawn_on(
-                listen(quorum, node, channel, count, news, events),
-                runtime::background(),
-            );
+            tasks.spawn_on(listen(quorum, node, channel, count, news, events), runtime::background());
         }
         Arc::new(Self { acknowledged, news, _tasks: tasks })
     }
@@ -78,8 +75,7 @@ async fn listen(
                 interrupted = true;
             }
             Err(error) if error.is_permanent() => {
-                let detail =
-                    format!("cannot subscribe to release messages, polls instead: {error}");
+                let detail = format!("cannot subscribe to release messages, polls instead: {error}");
                 events(&Event::NodeWarning { node: target.name().to_owned(), detail });
                 return;
             }
@@ -101,8 +97,7 @@ pub(crate) fn patience(wire: Wire, free_in: Option<Duration>) -> Duration {
         Wire::Token => Duration::from_millis(100 + fastrand::u64(0..100)),
     };
     // The key ends when its ttl ran out on the node; a little later nobody has to be asked twice.
-    free_in
-        .map_or(poll, |free_in| poll.min(free_in + Duration::from_millis(1 + fastrand::u64(0..5))))
+    free_in.map_or(poll, |free_in| poll.min(free_in + Duration::from_millis(1 + fastrand::u64(0..5))))
 }
 
 /// How long to stay away after the votes were split for the `times`-th time in a row.

@@ -59,10 +59,7 @@ impl Watchdog {
         });
         let mut tasks = JoinSet::new();
         for (index, node) in quorum.nodes.iter().enumerate() {
-            tasks.spawn_on(
-                notice(Arc::downgrade(&list), index, node.changes()),
-                runtime::background(),
-            );
+            tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), runtime::background());
         }
         tasks.spawn_on(run(list.clone(), quorum.clone()), runtime::background());
         Self { list, _tasks: tasks }
@@ -160,12 +157,7 @@ async fn renew(quorum: Arc<Quorum>, node: usize, batch: Vec<Renewal>) {
     for batch in batch.chunks(BATCH) {
         let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
         let limit = renewal_limit(&quorum.settings, batch);
-        let answer = quorum.nodes[node].eval(
-            Lane::Background,
-            quorum.renew_call(tenures),
-            limit,
-            Sent::default(),
-        );
+        let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default());
         let codes = match answer.await {
             Ok(Reply::List(codes)) if codes.len() == batch.len() => codes,
             _ => {

@@ -29,8 +29,7 @@ const MARKERS: [&str; 2] = ["marker:1", "marker:2"];
 const AVERAGES: [&str; 2] = ["hold:a", "hold:b"];
 const MISSING: &str = "never written";
 /// "=a:12" contains "=a:1", the last two have no tenure number.
-const FIELDS: [&str; 9] =
-    ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
+const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
 const OWNERS: [&str; 3] = ["", "=a", "=b"];
 /// Far from each other and from 0, so that no comparison of two depends on the moment it is made.
 const TTLS: [&str; 4] = ["60000", "120000", "600000", "3600000"];
@@ -101,9 +100,7 @@ impl Outcome {
             match value {
                 Value::Int(number) => Some(Reply::Int(number)),
                 Value::BulkString(bytes) => Some(Reply::Text(String::from_utf8(bytes).ok()?)),
-                Value::Array(list) => {
-                    list.into_iter().map(convert).collect::<Option<_>>().map(Reply::List)
-                }
+                Value::Array(list) => list.into_iter().map(convert).collect::<Option<_>>().map(Reply::List),
                 _ => None,
             }
         }
@@ -186,11 +183,8 @@ impl Diff {
     fn new(server: &Server, seed: u64) -> Self {
         let mut redis = server.client.get_connection().expect("redis is up");
         for script in all_scripts() {
-            let sha: String = redis::cmd("SCRIPT")
-                .arg("LOAD")
-                .arg(&script.source)
-                .query(&mut redis)
-                .expect("a script that compiles");
+            let sha: String =
+                redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query(&mut redis).expect("a script that compiles");
             assert_eq!(sha, script.sha);
         }
         let name = format!("diff {seed}");
@@ -198,9 +192,8 @@ impl Diff {
         let mut heard_redis = server.client.get_connection().expect("redis is up");
         let mut heard_memory = Vec::new();
         for lock in LOCKS {
-            let subscribed = heard_redis.send_packed_command(
-                &redis::cmd("SUBSCRIBE").arg(channel(lock)).get_packed_command(),
-            );
+            let subscribed =
+                heard_redis.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel(lock)).get_packed_command());
             subscribed.and_then(|()| heard_redis.recv_response()).expect("subscribed");
             heard_memory.push(at_once(node.subscribe(channel(lock))).expect("subscribed"));
         }
@@ -233,12 +226,7 @@ impl Diff {
     }
 
     /// Runs a script on both sides: what Redis answered, and what the memory answered.
-    fn both(
-        &mut self,
-        script: &'static Script,
-        keys: &[String],
-        args: [Vec<String>; 2],
-    ) -> [Outcome; 2] {
+    fn both(&mut self, script: &'static Script, keys: &[String], args: [Vec<String>; 2]) -> [Outcome; 2] {
         self.commands += 1;
         let [redis_args, memory_args] = args;
         let mut eval = redis::cmd("EVALSHA");
@@ -255,10 +243,7 @@ impl Diff {
             }
         };
         if !alike(script.name, &redis, &memory) {
-            self.fail(&format!(
-                "{} {:?} {keys:?}: redis {redis:?}, memory {memory:?}",
-                script.name, script.wire
-            ));
+            self.fail(&format!("{} {:?} {keys:?}: redis {redis:?}, memory {memory:?}", script.name, script.wire));
         }
         [redis, memory]
     }
@@ -270,8 +255,7 @@ impl Diff {
 
     /// Compares all there is.
     fn compare_stores(&mut self) {
-        let mut keys: Vec<String> =
-            [&MARKERS[..], &AVERAGES[..]].concat().into_iter().map(String::from).collect();
+        let mut keys: Vec<String> = [&MARKERS[..], &AVERAGES[..]].concat().into_iter().map(String::from).collect();
         keys.extend(LOCKS.iter().flat_map(|lock| [lock.to_string(), counter(lock), note(lock)]));
         for key in &keys {
             for wire in [Wire::Redisson, Wire::Token] {
@@ -288,13 +272,11 @@ impl Diff {
     fn compare_messages(&mut self) {
         // All that was published comes before this.
         let last = channel(LOCKS[0]);
-        let heard: u64 =
-            redis::cmd("PUBLISH").arg(&last).arg("end").query(&mut self.redis).expect("published");
+        let heard: u64 = redis::cmd("PUBLISH").arg(&last).arg("end").query(&mut self.redis).expect("published");
         assert_eq!(heard, 1);
         loop {
             let message = self.heard_redis.recv_response().expect("a message");
-            let (_, channel, payload): (String, String, String) =
-                redis::from_redis_value(message).expect("a message");
+            let (_, channel, payload): (String, String, String) = redis::from_redis_value(message).expect("a message");
             if payload == "end" {
                 break;
             }
@@ -424,8 +406,7 @@ impl Diff {
                 }
                 let mut exists = redis::cmd("EXISTS");
                 exists.arg(&key);
-                while exists.query(&mut self.redis).expect("an answer") || self.memory.exists(&key)
-                {
+                while exists.query(&mut self.redis).expect("an answer") || self.memory.exists(&key) {
                     std::thread::yield_now();
                 }
                 return;
@@ -505,8 +486,7 @@ impl Diff {
             0..38 => self.acquire(wire, lock, held),
             38..50 => {
                 let keys = vec![key, self.other_key(counter(lock))];
-                let granted =
-                    if self.chance(80) { Arg::Counter(0) } else { same(self.pick(&["7", "abc"])) };
+                let granted = if self.chance(80) { Arg::Counter(0) } else { same(self.pick(&["7", "abc"])) };
                 let agreed = Arg::Counter([1, 1000, 3_600_000_000][self.random.usize(..3)]);
                 let args = vec![same(&field), granted, agreed, self.counter_ttl()];
                 Step::Call { script: &all.bump, keys, args }
@@ -597,8 +577,7 @@ fn wrong_token(outcome: &Outcome, args: &[String], known: (Option<i64>, bool)) -
     let fresh = (before + 1).max(proposal.clamp(now - window, now + window));
     let expected = if held { before } else { fresh };
     let soon = (wall_micros() - now).abs() < TOLERANCE_US;
-    (token != expected || !soon)
-        .then(|| format!("granted {token} at {now}, expected {expected} after {before}"))
+    (token != expected || !soon).then(|| format!("granted {token} at {now}, expected {expected} after {before}"))
 }
 
 /// Whether two outcomes are the same but for the moment they were made in.
@@ -607,9 +586,7 @@ fn alike(script: &str, redis: &Outcome, memory: &Outcome) -> bool {
         match (redis, memory) {
             (Reply::Int(a), Reply::Int(b)) => int(script, *a, *b),
             (Reply::Text(a), Reply::Text(b)) => text(a, b),
-            (Reply::List(a), Reply::List(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| reply(script, a, b))
-            }
+            (Reply::List(a), Reply::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| reply(script, a, b)),
             _ => false,
         }
     }
@@ -734,8 +711,7 @@ fn memory_matches_redis() {
     for (outcome, count) in &diff.outcomes {
         println!("{count:>8} {outcome}");
     }
-    let absent: Vec<_> =
-        EXPECTED.iter().filter(|outcome| !diff.outcomes.contains_key(**outcome)).collect();
+    let absent: Vec<_> = EXPECTED.iter().filter(|outcome| !diff.outcomes.contains_key(**outcome)).collect();
     if steps >= 20_000 && !absent.is_empty() {
         diff.fail(&format!("these never happened: {absent:?}"));
     }
