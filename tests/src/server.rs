@@ -1,0 +1,173 @@
+//! A real `redis-server` of a test's own, on a free port of 127.0.0.1 with a directory of its own, which can be killed,
+//! restarted, frozen and looked into. It owns its process: dropped, it is killed and its directory removed, whatever
+//! the test did to it. Nothing is persisted unless a test asks for it, so that a restart loses every key.
+
+use std::{
+    fs, io,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio, id},
+    sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use redis::{Cmd, Connection, FromRedisValue, RedisResult};
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(10);
+/// How long one command may take; a frozen server answers none.
+const REPLY: Duration = Duration::from_secs(5);
+
+/// A redis-server process.
+#[derive(Debug)]
+pub struct Server {
+    port: u16,
+    directory: PathBuf,
+    extra: Vec<String>,
+    child: Option<Child>,
+    frozen: bool,
+}
+
+impl Server {
+    /// Starts a server without persistence.
+    pub fn start() -> Self {
+        Self::with_args(&["--save", "", "--appendonly", "no"])
+    }
+
+    /// Starts a server with these options, as on the command line of `redis-server`.
+    pub fn with_args(args: &[&str]) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let directory = std::env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
+        fs::create_dir_all(&directory).expect("a directory for the server");
+        let extra = args.iter().map(|&arg| arg.to_owned()).collect();
+        let mut server = Self { port: 0, directory, extra, child: None, frozen: false };
+        for _ in 0..20 {
+            server.port = free_port();
+            if server.run() {
+                return server;
+            }
+        }
+        panic!("no redis-server could be started; is it installed?");
+    }
+
+    /// The port it listens on, the same after a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The process, while there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Whether it can answer.
+    pub fn is_up(&self) -> bool {
+        self.child.is_some() && !self.frozen
+    }
+
+    /// Kills it, as a power cut does.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails only when it is dead already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.frozen = false;
+    }
+
+    /// Starts it again on the same port; returns once it answers. Does nothing if it runs.
+    pub fn restart(&mut self) {
+        assert!(self.child.is_some() || self.run(), "redis-server did not come back on port {}", self.port);
+    }
+
+    /// Suspends it: connections stay, nothing is answered.
+    pub fn freeze(&mut self) {
+        self.signal(libc::SIGSTOP);
+        self.frozen = true;
+    }
+
+    /// Resumes it.
+    pub fn thaw(&mut self) {
+        self.signal(libc::SIGCONT);
+        self.frozen = false;
+    }
+
+    /// A connection of its own, for a test that looks into it.
+    pub fn connect(&self) -> RedisResult<Connection> {
+        let connection = redis::Client::open(self.url())?.get_connection_with_timeout(REPLY)?;
+        connection.set_read_timeout(Some(REPLY))?;
+        Ok(connection)
+    }
+
+    /// Runs one command; panics when it fails.
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.connect().and_then(|mut connection| command.query(&mut connection)).expect("a command on a running server")
+    }
+
+    /// Starts the process and waits until it answers; false when it ended instead, as with a port in use.
+    fn run(&mut self) -> bool {
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--loglevel", "warning", "--dir"])
+            .arg(&self.directory)
+            .args(&self.extra)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        self.child = Some(child);
+        let started = Instant::now();
+        while started.elapsed() < START {
+            if self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
+                break;
+            }
+            // The pid tells this server from another one that was faster on the same port.
+            let pid = self.connect().and_then(|mut connection| {
+                let info: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
+                Ok(info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default())))
+            });
+            if pid.unwrap_or(false) {
+                return true;
+            }
+            sleep(Duration::from_millis(5));
+        }
+        self.stop();
+        false
+    }
+
+    #[allow(unsafe_code, reason = "the standard library sends no signal but SIGKILL")]
+    fn signal(&self, signal: libc::c_int) {
+        let Some(pid) = self.pid() else { return };
+        // SAFETY: a plain system call; the process is our child and not yet waited for, so the number is still its own.
+        let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
+        assert_eq!(sent, 0, "signal {signal} to {pid}: {}", io::Error::last_os_error());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A port below those that the kernel gives to outgoing connections: nobody takes it while its server is stopped.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        // Test processes that run at the same time start at different places.
+        let offset = (id().wrapping_mul(97) as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = 12_000 + offset % 18_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
