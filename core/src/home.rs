@@ -33,7 +33,7 @@ const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 pub(crate) struct Home {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) table: Table,
+    pub(crate) table: Arc<Table>,
     pub(crate) watchdog: Watchdog,
     pub(crate) tenures: Tenures,
     pub(crate) events: EventSink,
@@ -66,7 +66,7 @@ impl Home {
             settings: settings.clone(),
             watchdog: Watchdog::start(&quorum),
             quorum,
-            table: Table::default(),
+            table: Arc::default(),
             tenures: Tenures::new(),
             events: events.clone(),
             averages: Mutex::new(HashMap::new()),

@@ -189,6 +189,7 @@ impl Lock {
             place: None,
             splits: 0,
             answered: false,
+            heard: None,
         })
     }
 
@@ -369,6 +370,8 @@ struct Acquisition {
     splits: u32,
     /// Whether a quorum answered the last time.
     answered: bool,
+    /// How many release messages had come before the last attempt; `None` if some may have been missed.
+    heard: Option<u64>,
 }
 
 enum Step {
@@ -525,7 +528,8 @@ impl Acquisition {
         }
     }
 
-    fn attempt(&self, ttl: Duration) -> Attempt {
+    fn attempt(&mut self, ttl: Duration) -> Attempt {
+        self.heard = self.home.table.heard(&self.lock.keys.lock);
         Attempt::new(&self.home.quorum, &self.lock.keys, self.home.tenures.draw(&self.key), ttl)
     }
 
@@ -662,28 +666,21 @@ impl Acquisition {
             Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
-                let mut subscribed_before = true;
-                let listener = self.home.table.listener(&keys.lock, || {
-                    subscribed_before = false;
-                    Listener::start(quorum, &keys.channel, &self.home.events)
-                });
+                let listener =
+                    self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel, &self.home.events));
                 let patience = waiter::patience(self.home.settings.config.wire, free_in);
-                let many = quorum.nodes.len() > 1;
-                self.wait(async {
-                    let news = async {
-                        if !subscribed_before {
-                            // A release may have come before the subscription: look again once subscribed.
-                            return listener.ready(quorum).await;
-                        }
-                        listener.news.notified().await;
-                        if many {
-                            // The release reaches the other nodes at about the same time.
-                            sleep(Duration::from_millis(1)).await;
-                        }
+                let news = async {
+                    let Some(heard) = self.heard else {
+                        // A release may have come before the subscription: look again once subscribed.
+                        return listener.ready().await;
                     };
-                    let _ = timeout(patience, news).await;
-                })
-                .await
+                    listener.news(heard).await;
+                    if quorum.nodes.len() > 1 {
+                        // The release reaches the other nodes at about the same time.
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                self.wait(async { timeout(patience, news).await.unwrap_or_default() }).await
             }
         }
     }

@@ -7,18 +7,26 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
-use crate::sync::Mutex;
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 use crate::{
     clock::Stamp,
     error::NodeCause,
     hold::{Fate, Hold},
     owner::OwnerKey,
+    runtime,
+    sync::Mutex,
     waiter::Listener,
 };
+
+/// How long a lock is listened to after its last waiter left: under contention the next one comes soon.
+const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Table {
@@ -28,6 +36,7 @@ pub(crate) struct Table {
 #[derive(Default)]
 struct Locks {
     entries: HashMap<String, Entry>,
+    listeners: HashMap<String, Listening>,
     /// Tenures taken in since ended ones were last swept out.
     fresh: usize,
 }
@@ -54,9 +63,16 @@ const SWEEP_LEAST: usize = 64;
 struct Entry {
     holds: Vec<Arc<Hold>>,
     queue: VecDeque<Arc<Place>>,
-    /// Shared by the waiters, one after another; ends with the last of them.
-    listener: Option<Arc<Listener>>,
     outage: Option<Outage>,
+}
+
+/// The listener of a lock, shared by its waiters one after another.
+struct Listening {
+    listener: Arc<Listener>,
+    /// When a waiter last left.
+    used: Instant,
+    /// Whether a task will end it.
+    ending: bool,
 }
 
 /// Fewer than a quorum answer, as the waiters of a lock saw it.
@@ -151,24 +167,50 @@ impl Table {
     }
 
     /// Leaves the queue, and lets the next one try.
-    pub(crate) fn leave(&self, key: &str, place: &Arc<Place>) {
-        let locks = &mut self.locks.lock().entries;
-        let Some(entry) = locks.get_mut(key) else { return };
-        entry.queue.retain(|other| !Arc::ptr_eq(other, place));
-        match entry.queue.front() {
-            Some(next) => {
-                if !next.first.swap(true, SeqCst) {
-                    next.wake.notify_one();
-                }
+    pub(crate) fn leave(self: &Arc<Self>, key: &str, place: &Arc<Place>) {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.entries.get_mut(key) else { return };
+        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, place)) {
+            entry.queue.pop_front();
+        } else {
+            entry.queue.retain(|other| !Arc::ptr_eq(other, place));
+        }
+        if let Some(next) = entry.queue.front() {
+            if !next.first.swap(true, SeqCst) {
+                next.wake.notify_one();
             }
-            None if entry.holds.is_empty() => {
-                locks.remove(key);
-            }
-            None => {
-                entry.listener = None;
-                entry.outage = None;
+            return;
+        }
+        entry.outage = None;
+        if entry.holds.is_empty() {
+            locks.entries.remove(key);
+        }
+        if let Some(listening) = locks.listeners.get_mut(key) {
+            listening.used = Instant::now();
+            if !listening.ending {
+                listening.ending = true;
+                let (table, key) = (Arc::downgrade(self), key.to_owned());
+                runtime::background().spawn(async move {
+                    loop {
+                        sleep(LINGER).await;
+                        if table.upgrade().is_none_or(|table| table.stop_listening(&key)) {
+                            return;
+                        }
+                    }
+                });
             }
         }
+    }
+
+    /// Ends a listener that nobody needed for a while; says whether it did.
+    fn stop_listening(&self, key: &str) -> bool {
+        let mut locks = self.locks.lock();
+        let waited_for = locks.entries.get(key).is_some_and(|entry| !entry.queue.is_empty());
+        let idle = !waited_for && locks.listeners.get(key).is_none_or(|known| known.used.elapsed() >= LINGER);
+        if idle {
+            locks.listeners.remove(key);
+        }
+        idle
     }
 
     /// Has every waiter look again.
@@ -177,10 +219,16 @@ impl Table {
         locks.values().flat_map(|entry| &entry.queue).for_each(|place| place.wake.notify_one());
     }
 
+    /// How many messages the listener of a lock has heard, if there is one that hears them all.
+    pub(crate) fn heard(&self, key: &str) -> Option<u64> {
+        self.locks.lock().listeners.get(key)?.listener.heard()
+    }
+
     /// The listener of a lock's waiters, made by the first that needs it.
     pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
-        let locks = &mut self.locks.lock().entries;
-        locks.entry(key.to_owned()).or_default().listener.get_or_insert_with(make).clone()
+        let mut locks = self.locks.lock();
+        let fresh = || Listening { listener: make(), used: Instant::now(), ending: false };
+        locks.listeners.entry(key.to_owned()).or_insert_with(fresh).listener.clone()
     }
 
     /// Notes that fewer than a quorum answered; returns since when they do not.

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -16,35 +16,49 @@ use crate::{
     runtime,
 };
 
-/// Listens to the release messages of one lock on all nodes, for as long as somebody of this client waits for it.
+/// Listens to the release messages of one lock on all nodes.
 pub(crate) struct Listener {
     /// How many nodes acknowledged the subscription.
     acknowledged: watch::Receiver<usize>,
-    /// A lock was released, or listening was interrupted and something may have been missed.
-    pub(crate) news: Arc<Notify>,
+    /// How many nodes must be listened to for no release of a quorum to go unheard.
+    enough: usize,
+    /// Counts messages, and interruptions in which one may have been missed.
+    news: watch::Receiver<u64>,
     /// Dropped with the listener: ends the subscriptions.
     _tasks: JoinSet<()>,
 }
 
 impl Listener {
     pub(crate) fn start(quorum: &Arc<Quorum>, channel: &str, events: &EventSink) -> Arc<Self> {
-        let (count, acknowledged) = watch::channel(0_usize);
-        let news = Arc::new(Notify::new());
+        let (count, acknowledged) = watch::channel(0);
+        let (heard, news) = watch::channel(0);
         let mut tasks = JoinSet::new();
         for node in 0..quorum.nodes.len() {
             let (quorum, channel, events) = (quorum.clone(), channel.to_owned(), events.clone());
-            let (count, news) = (count.clone(), news.clone());
-            tasks.spawn_on(listen(quorum, node, channel, count, news, events), runtime::background());
+            let (count, heard) = (count.clone(), heard.clone());
+            tasks.spawn_on(listen(quorum, node, channel, count, heard, events), runtime::background());
         }
-        Arc::new(Self { acknowledged, news, _tasks: tasks })
+        Arc::new(Self { acknowledged, enough: quorum.spare() + 1, news, _tasks: tasks })
     }
 
-    /// Resolves once enough nodes are listened to that no release of a quorum goes unheard.
-    pub(crate) async fn ready(&self, quorum: &Quorum) {
-        let enough = quorum.spare() + 1;
+    /// How many messages came, if none can be missed.
+    pub(crate) fn heard(&self) -> Option<u64> {
+        (*self.acknowledged.borrow() >= self.enough).then(|| *self.news.borrow())
+    }
+
+    /// Resolves once no message can be missed.
+    pub(crate) async fn ready(&self) {
         let mut acknowledged = self.acknowledged.clone();
-        if acknowledged.wait_for(|count| *count >= enough).await.is_err() {
+        if acknowledged.wait_for(|count| *count >= self.enough).await.is_err() {
             // Every subscription was refused for good: polling does the work.
+            std::future::pending().await
+        }
+    }
+
+    /// Resolves once more than `known` messages came.
+    pub(crate) async fn news(&self, known: u64) {
+        let mut news = self.news.clone();
+        if news.wait_for(|heard| *heard != known).await.is_err() {
             std::future::pending().await
         }
     }
@@ -55,7 +69,7 @@ async fn listen(
     node: usize,
     channel: String,
     acknowledged: watch::Sender<usize>,
-    news: Arc<Notify>,
+    heard: watch::Sender<u64>,
     events: EventSink,
 ) {
     let target = &quorum.nodes[node];
@@ -66,10 +80,10 @@ async fn listen(
                 acknowledged.send_modify(|count| *count += 1);
                 if interrupted {
                     // Messages may have been missed.
-                    news.notify_one();
+                    heard.send_modify(|count| *count += 1);
                 }
                 while subscription.messages.changed().await.is_ok() {
-                    news.notify_one();
+                    heard.send_modify(|count| *count += 1);
                 }
                 acknowledged.send_modify(|count| *count -= 1);
                 interrupted = true;
