@@ -475,17 +475,16 @@ impl Hold {
     /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
     pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Option<Duration> {
         let mut state = self.state.lock();
+        let renewed = Self::renewed_ttl(&state);
         state.claims.push(claim.clone());
         state.locks.retain(|known| known.strong_count() > 0);
         if !state.locks.iter().any(|known| known.ptr_eq(&lock)) {
             state.locks.push(lock);
         }
         if claim.renews.is_some() {
-            // The watchdog takes over, if it had nothing to do yet.
-            let now = clock::now();
-            let interval = self.interval(&state);
-            if state.renewal.next.left_at(now) > interval {
-                state.renewal.next = Deadline::new(now, Duration::ZERO);
+            // The watchdog takes over, or is to renew for longer than it did.
+            if Self::renewed_ttl(&state) > renewed {
+                state.renewal.next = Deadline::after(Duration::ZERO);
             }
             return None;
         }

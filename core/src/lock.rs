@@ -132,7 +132,11 @@ impl Lock {
         request: Request,
         deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
     ) -> AbortHandle {
-        let acquisition = self.begin(request);
+        let acquisition = self.begin(request).map(|mut acquisition| {
+            // Nesting and the place in the queue are decided in the order of the calls.
+            acquisition.seen = Some(acquisition.look());
+            acquisition
+        });
         let task = runtime::background().spawn(async move {
             let lease = match acquisition {
                 Ok(acquisition) => Box::pin(acquisition.run()).await,
@@ -190,6 +194,7 @@ impl Lock {
             splits: 0,
             answered: false,
             heard: None,
+            seen: None,
         })
     }
 
@@ -372,6 +377,8 @@ struct Acquisition {
     answered: bool,
     /// How many release messages had come before the last attempt; `None` if some may have been missed.
     heard: Option<u64>,
+    /// What the first look saw, when that was taken before the task ran.
+    seen: Option<Result<Next, LockError>>,
 }
 
 enum Step {
@@ -535,7 +542,7 @@ impl Acquisition {
 
     async fn run(mut self) -> Result<Lease, LockError> {
         loop {
-            let next = self.look()?;
+            let next = self.seen.take().unwrap_or_else(|| self.look())?;
             if self.is_try() && matches!(next, Next::Behind(_) | Next::Queued) {
                 return Err(self.timed_out());
             }

@@ -1,0 +1,419 @@
+//! What `docs/guarantees.md` promises, on real servers: how much a lock costs, how a loss is learned of, and that
+//! nothing is left behind. Times appear as bounds that separate one mechanism from another, never as speed.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
+use redlock_tests::server::Server;
+
+fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
+    let mut config = Config::new(servers.iter().map(Server::url));
+    change(&mut config);
+    Client::new(config).unwrap()
+}
+
+fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
+    let mut options = LockOptions::default();
+    change(&mut options);
+    options
+}
+
+fn servers(count: usize) -> Vec<Server> {
+    (0..count).map(|_| Server::start()).collect()
+}
+
+/// Calls of each command since the statistics were reset, without this test's own.
+fn calls(server: &Server) -> BTreeMap<String, u64> {
+    let text: String = server.command(&["INFO", "commandstats"]);
+    text.lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter(|(name, _)| !name.starts_with("config") && *name != "info")
+        .map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
+        .collect()
+}
+
+fn reset(server: &Server) {
+    let _: () = server.command(&["CONFIG", "RESETSTAT"]);
+}
+
+/// Waits for something that will happen soon, without saying when.
+async fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn keys(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
+    keys
+}
+
+#[tokio::test]
+async fn an_uncontended_pair_is_two_round_trips_and_a_nested_one_none() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    // Scripts are loaded at their first use.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    reset(&server[0]);
+    let lease = lock.acquire().await.unwrap();
+    assert_eq!(calls(&server[0])["evalsha"], 1);
+    lease.release().await.unwrap();
+    let seen = calls(&server[0]);
+    assert_eq!(seen["evalsha"], 2);
+    assert!(!seen.contains_key("eval") && !seen.contains_key("subscribe"), "{seen:?}");
+
+    let owned = client.lock("y", options(|o| o.owner = Some("me".into()))).unwrap();
+    let outer = owned.acquire().await.unwrap();
+    reset(&server[0]);
+    for _ in 0..100 {
+        let inner = owned.acquire().await.unwrap();
+        assert_eq!(inner.token(), outer.token());
+        assert_eq!(inner.release().await.unwrap(), ReleaseOutcome::Released);
+    }
+    assert_eq!(calls(&server[0]).get("evalsha"), None);
+    assert!(outer.held());
+}
+
+#[tokio::test]
+async fn blocking_callers_pay_the_same_round_trips() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let pair = move |lock: &redlock::Lock| {
+        let mut go_on = || Ok::<(), LockError>(());
+        let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
+        lease.release_blocking(&mut go_on).unwrap();
+    };
+    tokio::task::spawn_blocking({
+        let lock = lock.clone();
+        move || pair(&lock)
+    })
+    .await
+    .unwrap();
+    reset(&server[0]);
+    tokio::task::spawn_blocking(move || pair(&lock)).await.unwrap();
+    assert_eq!(calls(&server[0])["evalsha"], 2);
+}
+
+#[tokio::test]
+async fn an_idle_waiter_polls_at_most_every_two_seconds() {
+    let server = servers(1);
+    let (holder, waiter) = (client(&server, |_| {}), client(&server, |_| {}));
+    let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
+    until("the waiter is subscribed", || {
+        let counts: Vec<(String, u64)> = server[0].command(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{x}"]);
+        counts[0].1 == 1
+    })
+    .await;
+    // The try that follows the subscription.
+    until("it tried again", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    reset(&server[0]);
+    let watched = Instant::now();
+    until("it polled", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    assert!(watched.elapsed() > Duration::from_millis(2000), "{:?}", watched.elapsed());
+    lease.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().held());
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_noticed_before_the_key_can_expire() {
+    let mut server = servers(1);
+    let client = client(&server, |c| c.watchdog = Duration::from_millis(900));
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let frozen = Instant::now();
+    server[0].freeze();
+    let reason = lease.lost().await;
+    let learned = frozen.elapsed();
+    assert!(!lease.held() && lease.remaining().is_zero());
+    assert_eq!(reason, Some(LostReason::Unreachable));
+    // The key lives for 900 ms from the last renewal, which was before the freeze.
+    assert!(learned < Duration::from_millis(900), "learned only after {learned:?}");
+    server[0].thaw();
+    assert!(!lease.held(), "lost is final");
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
+}
+
+#[tokio::test]
+async fn a_deleted_key_is_noticed_at_the_next_renewal() {
+    let server = servers(1);
+    let client = client(&server, |c| c.watchdog = Duration::from_millis(1500));
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let deleted = Instant::now();
+    let _: () = server[0].command(&["DEL", "x"]);
+    assert_eq!(lease.lost().await, Some(LostReason::Deleted));
+    assert!(
+        deleted.elapsed() < Duration::from_millis(1000),
+        "a third of the lease and a little: {:?}",
+        deleted.elapsed()
+    );
+    assert!(matches!(lease.check(), Err(LockError::Lost { reason: LostReason::Deleted, .. })));
+}
+
+#[tokio::test]
+async fn a_broken_connection_has_every_hold_checked_at_once() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let watched = client.lock("watched", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let fixed = options(|o| o.ttl = Ttl::Fixed(Duration::from_secs(25)));
+    let fixed = client.lock("fixed", fixed).unwrap().acquire().await.unwrap();
+    let kept = client.lock("kept", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let _: () = server[0].command(&["DEL", "watched", "fixed"]);
+    let start = Instant::now();
+    let _: () = server[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    assert_eq!(watched.lost().await, Some(LostReason::Deleted));
+    assert_eq!(fixed.lost().await, Some(LostReason::Deleted));
+    // The next renewal would be after 10 s, the fixed lease's deadline after 22 s.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(kept.held());
+    assert_eq!(kept.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn a_restart_without_persistence_is_noticed_on_reconnection() {
+    let mut server = servers(1);
+    let client = client(&server, |_| {});
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let start = Instant::now();
+    server[0].stop();
+    server[0].restart();
+    assert_eq!(lease.lost().await, Some(LostReason::Deleted));
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap().token() > lease.token());
+}
+
+#[tokio::test]
+async fn flushed_scripts_are_loaded_again() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let _: () = server[0].command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let _: () = server[0].command(&["SCRIPT", "FLUSH"]);
+    assert!(client.lock("x", LockOptions::default()).unwrap().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_acquires_but_renews_and_releases() {
+    let server = servers(1);
+    let client = client(&server, |c| c.watchdog = Duration::from_millis(600));
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let _: () = server[0].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let _: () = server[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = client.lock("y", LockOptions::default()).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(refused.code(), "unavailable");
+    assert!(refused.to_string().contains("OOM"), "{refused}");
+    reset(&server[0]);
+    until("it was renewed twice", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
+    assert!(lease.held());
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(keys(&server[0]), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn foreign_data_is_left_alone() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let _: () = server[0].command(&["SET", "string", "theirs"]);
+    let _: () = server[0].command(&["HSET", "hash", "field", "theirs"]);
+    let _: () = server[0].command(&["LPUSH", "list", "theirs"]);
+    for key in ["string", "hash", "list"] {
+        let lock = client.lock(key, LockOptions::default()).unwrap();
+        assert_eq!(lock.acquire().await.unwrap_err().code(), "conflict", "{key}");
+        assert_eq!(client.force_release(key).await.unwrap_err().code(), "conflict", "{key}");
+    }
+    let (string, hash): (String, String) =
+        (server[0].command(&["GET", "string"]), server[0].command(&["HGET", "hash", "field"]));
+    assert_eq!((&*string, &*hash), ("theirs", "theirs"));
+    assert_eq!(server[0].command::<i64>(&["PTTL", "hash"]), -1);
+    assert_eq!(server[0].command::<i64>(&["LLEN", "list"]), 1);
+}
+
+#[tokio::test]
+async fn two_of_five_nodes_may_be_out_and_three_may_not() {
+    let mut nodes = servers(5);
+    let client = client(&nodes, |c| c.patience = Duration::from_millis(1500));
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    nodes[0].stop();
+    nodes[1].freeze();
+    // The frozen node costs nothing, not even the first time: a quorum does not wait for it.
+    for _ in 0..20 {
+        let start = Instant::now();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        assert!(start.elapsed() < Duration::from_millis(1500), "waited for a time-out: {:?}", start.elapsed());
+    }
+    nodes[2].stop();
+    let start = Instant::now();
+    let limited = client.lock("x", options(|o| o.wait = Some(Duration::from_secs(4)))).unwrap();
+    let error = limited.acquire().await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(error.code(), "unavailable");
+    for node in &nodes[..3] {
+        assert!(error.to_string().contains(&node.port().to_string()), "{error}");
+    }
+    nodes[1].thaw();
+    until("the thawed node votes", || nodes[1].command::<String>(&["PING"]) == "PONG").await;
+    let patient = client.lock("x", LockOptions::default()).unwrap();
+    assert!(patient.acquire().await.unwrap().held());
+}
+
+#[tokio::test]
+async fn a_node_restarted_empty_is_in_quarantine() {
+    let mut nodes = servers(3);
+    let client = client(&nodes, |c| {
+        c.max_ttl = Duration::from_secs(60);
+        c.patience = Duration::from_millis(500);
+    });
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    // Two nodes forget the lock; without quarantine they would be a quorum for somebody else.
+    for node in &mut nodes[..2] {
+        node.stop();
+        node.restart();
+    }
+    let other = self::client(&nodes, |c| c.patience = Duration::from_millis(500));
+    let error = other.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+    assert!(error.to_string().contains("votes again in"), "{error}");
+    assert_eq!(lease.lost().await, Some(LostReason::Deleted));
+    // Somebody who knows that no lock is held may vouch for them.
+    other.init_nodes().await.unwrap();
+    let next = other.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert!(next.token() > lease.token());
+}
+
+#[tokio::test]
+async fn a_flushed_node_is_in_quarantine() {
+    let nodes = servers(3);
+    let client = client(&nodes, |c| c.patience = Duration::from_millis(500));
+    let first = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    for node in &nodes[..2] {
+        let _: () = node.command(&["FLUSHALL"]);
+    }
+    let other = self::client(&nodes, |c| c.patience = Duration::from_millis(500));
+    let refused = other.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap_err();
+    assert_eq!(refused.code(), "unavailable");
+    drop(first);
+}
+
+#[tokio::test]
+async fn an_acquire_that_was_given_up_leaves_nothing_behind() {
+    let nodes = servers(3);
+    let client = client(&nodes, |_| {});
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..200 {
+        let moment = Duration::from_micros(fastrand::u64(0..2500));
+        // Dropped somewhere between the first byte and the last step; a lease that made it is dropped as well.
+        let _ = tokio::time::timeout(moment, lock.acquire()).await;
+    }
+    for node in &nodes {
+        until("all is released", || keys(node).is_empty()).await;
+    }
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_acquire_given_up_on_a_frozen_server_leaves_nothing_behind() {
+    let mut server = servers(1);
+    let client = client(&server, |c| c.reply_timeout = Duration::from_millis(300));
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for blocking in [false, true] {
+        server[0].freeze();
+        let error = if blocking {
+            let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
+            let lock = lock.clone();
+            let blocked = move || lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()));
+            tokio::task::spawn_blocking(blocked).await.unwrap().unwrap_err()
+        } else {
+            lock.try_acquire().await.unwrap_err()
+        };
+        assert_eq!(error.code(), "unavailable");
+        server[0].thaw();
+        let thawed = Instant::now();
+        until("it is free", || keys(&server[0]).is_empty()).await;
+        assert!(thawed.elapsed() < Duration::from_secs(5), "{:?}", thawed.elapsed());
+        // And it stays free: nothing of the request is still on its way.
+        until("it can be taken", || futures_util::FutureExt::now_or_never(lock.acquire()).is_none()).await;
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_of_one_client_share_one_try_and_come_in_order() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let first = lock.acquire().await.unwrap();
+    const WAITERS: u64 = 1000;
+    let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..WAITERS {
+        let (acquire, order) = (lock.acquire(), order.clone());
+        tokio::spawn(async move {
+            let lease = acquire.await.unwrap();
+            order.send((number, lease.token())).unwrap();
+            lease.release().await.unwrap();
+        });
+    }
+    reset(&server[0]);
+    first.release().await.unwrap();
+    let mut last = first.token();
+    for number in 0..WAITERS {
+        let (waiter, token) = served.recv().await.unwrap();
+        assert_eq!(waiter, number);
+        assert!(token > last);
+        last = token;
+    }
+    let scripts = calls(&server[0])["evalsha"];
+    assert!(scripts <= 3 * WAITERS, "{scripts} script calls for {WAITERS} grants");
+}
+
+#[tokio::test]
+async fn a_dead_holder_frees_the_lock_within_one_lease() {
+    let server = servers(1);
+    let (dying, next) = (client(&server, |c| c.watchdog = Duration::from_millis(1200)), client(&server, |_| {}));
+    let lease = dying.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let died = Instant::now();
+    // As kill -9 does: nothing is released, nothing renewed.
+    lease.detach().unwrap();
+    let heir = next.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert!(died.elapsed() < Duration::from_millis(1200 + 500), "{:?}", died.elapsed());
+    assert!(heir.token() > lease.token());
+}
+
+#[tokio::test]
+async fn closing_releases_and_spares_reservations() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    let lease = client.lock("mine", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let reserved = options(|o| {
+        o.owner = Some("user-42".into());
+        o.ttl = Ttl::Fixed(Duration::from_secs(30));
+    });
+    let reservation = client.lock("seat", reserved).unwrap().acquire().await.unwrap();
+    client.close().await;
+    assert_eq!(lease.lost_reason(), Some(LostReason::Closed));
+    assert_eq!(reservation.lost_reason(), Some(LostReason::Closed));
+    assert_eq!(keys(&server[0]), vec!["seat"]);
+    assert_eq!(client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap_err().code(), "closed");
+}
+
+#[tokio::test]
+async fn closing_takes_a_second_when_the_server_hangs() {
+    let mut server = servers(1);
+    let client = client(&server, |_| {});
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    server[0].freeze();
+    let start = Instant::now();
+    client.close().await;
+    assert_eq!(lease.lost_reason(), Some(LostReason::Closed));
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
