@@ -3,41 +3,29 @@
 
 use std::{
     future::Future,
-    ptr,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicPtr, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use crate::{
     clock::{self, Deadline},
-    config::{Config, LockOptions, Settings},
+    config::{Config, LockOptions},
     error::{LockError, LostReason},
     event::{self, EventSink},
     hold::{Claim, Hold, Terms},
-    home::Home,
+    home::{Home, Shared},
     lease::{Detached, Kind, Lease},
     lock::{Lock, end},
     node::{Lane, Node, NodeInfo},
     owner::{Owner, OwnerKey},
     quorum::{Grant, Keys, Place},
-    runtime::{self, Tied},
+    runtime,
 };
 
 /// A client of one or several nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
-    pub(crate) settings: Arc<Settings>,
-    events: EventSink,
-    /// What this process made of it. A child of a fork replaces, and leaks, its parent's.
-    home: AtomicPtr<Tied<Arc<Home>>>,
-    closed: AtomicBool,
 }
 
 /// What one node says of itself.
@@ -50,45 +38,6 @@ pub struct NodeStatus {
     pub state: Result<NodeInfo, String>,
 }
 
-impl Shared {
-    pub(crate) fn home(&self) -> Result<Arc<Home>, LockError> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(LockError::Closed);
-        }
-        let mut current = self.home.load(Ordering::Acquire);
-        loop {
-            // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is
-            // freed only in `drop`, when nobody refers to `self` any more.
-            #[allow(unsafe_code)]
-            if let Some(home) = unsafe { current.as_ref() }.and_then(Tied::get) {
-                return Ok(home.clone());
-            }
-            let fresh = Home::new(&self.settings, &self.events)?;
-            let fresh = Box::into_raw(Box::new(Tied::new(fresh)));
-            match self.home.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => current = fresh,
-                Err(other) => {
-                    // SAFETY: `fresh` was not published.
-                    #[allow(unsafe_code)]
-                    drop(unsafe { Box::from_raw(fresh) });
-                    current = other;
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let home = *self.home.get_mut();
-        if !home.is_null() {
-            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's home alone.
-            #[allow(unsafe_code)]
-            drop(unsafe { Box::from_raw(home) });
-        }
-    }
-}
-
 impl Client {
     /// A client with this configuration. No I/O happens before the first call that needs it.
     pub fn new(config: Config) -> Result<Self, LockError> {
@@ -97,21 +46,14 @@ impl Client {
 
     /// A client whose events go to `events` instead of `tracing`.
     pub fn with_events(config: Config, events: EventSink) -> Result<Self, LockError> {
-        let shared = Shared {
-            settings: Arc::new(config.validate()?),
-            events,
-            home: AtomicPtr::new(ptr::null_mut()),
-            closed: AtomicBool::new(false),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(Shared::new(config.validate()?, events)) })
     }
 
     /// A client on nodes of the caller's making, for simulations. The configuration's URLs only count and name them.
     #[doc(hidden)]
     pub fn with_nodes(config: Config, events: EventSink, nodes: Vec<Arc<dyn Node>>) -> Result<Self, LockError> {
         let client = Self::with_events(config, events)?;
-        let home = Home::with_nodes(&client.shared.settings, &client.shared.events, nodes);
-        client.shared.home.store(Box::into_raw(Box::new(Tied::new(home))), Ordering::Release);
+        client.shared.install(nodes);
         Ok(client)
     }
 
@@ -184,8 +126,7 @@ impl Client {
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and
     /// fixed leases of explicit owners live on. Later calls fail with `closed`.
     pub fn close(&self) -> impl Future<Output = ()> + Send + 'static {
-        let home = self.shared.home();
-        self.shared.closed.store(true, Ordering::Release);
+        let home = self.shared.close();
         async move {
             if let Ok(home) = home {
                 runtime::detached(async move { home.close().await }).await;

@@ -98,12 +98,6 @@ pub struct NodeCause {
     pub cause: String,
 }
 
-impl NodeCause {
-    pub(crate) fn new(node: &str, cause: impl ToString) -> Self {
-        Self { node: node.to_owned(), cause: cause.to_string() }
-    }
-}
-
 fn list(causes: &[NodeCause]) -> String {
     if causes.is_empty() {
         return "which did not answer".to_owned();

@@ -18,15 +18,15 @@ use std::{
 
 use crate::sync::{Mutex, MutexGuard};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 
 use crate::{
     clock::{self, Deadline, Stamp},
     error::LostReason,
     event::{Event, EventSink},
-    node::{Lane, NodeError, Sent},
+    node::{BoxFuture, Lane, Node, NodeError, NodeErrorKind, Sent},
     owner::OwnerKey,
-    quorum::{Answers, Grant, Keys, Place, Quorum, clean_up},
+    quorum::{Answers, Grant, Keys, Place, Quorum, clean_up, pause},
     runtime,
     script::{Call, Reply},
 };
@@ -257,7 +257,7 @@ impl Hold {
             return;
         }
         state.fate = Fate::Lost(reason);
-        let leftovers = self.leftovers(&state);
+        let leftovers = Self::leftovers(&state);
         drop(state);
         self.fate.send_replace(Fate::Lost(reason));
         (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
@@ -267,7 +267,7 @@ impl Hold {
         }
     }
 
-    fn leftovers(&self, state: &State) -> Vec<(usize, Place)> {
+    fn leftovers(state: &State) -> Vec<(usize, Place)> {
         let there = state.places.iter().cloned().enumerate();
         there.filter(|(_, place)| !matches!(place, Place::No)).collect()
     }
@@ -280,7 +280,7 @@ impl Hold {
     fn release_later(&self, places: Vec<(usize, Place)>) {
         for (index, place) in places {
             let node = self.quorum.nodes[index].clone();
-            let (call, ttl) = (self.release_call(), self.terms.ttl);
+            let (call, ttl) = (self.release_call(), self.longest_life(&place));
             runtime::background().spawn(async move {
                 if let Place::Maybe(Some(link)) = place {
                     return clean_up(node, link, call).await;
@@ -293,16 +293,19 @@ impl Hold {
                     if !answer.is_err_and(|error| !error.is_permanent()) {
                         return;
                     }
-                    // Woken by the node's return, or to try again.
-                    let _ = timeout(over.left().min(Duration::from_secs(1)), async {
-                        if changes.changed().await.is_err() {
-                            std::future::pending::<()>().await;
-                        }
-                    })
-                    .await;
+                    pause(&mut changes, over.left().min(Duration::from_secs(1))).await;
                 }
             });
         }
+    }
+
+    /// How long the key can live on a node at most.
+    fn longest_life(&self, place: &Place) -> Duration {
+        let left = match place {
+            Place::Yes(deadline) => deadline.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift)),
+            Place::Maybe(_) | Place::No => Duration::ZERO,
+        };
+        self.terms.ttl.max(left + Duration::from_millis(10))
     }
 
     /// Takes in the answers that came after the quorum had been reached.
@@ -314,7 +317,11 @@ impl Hold {
                 }
                 // Renewals and the release include it.
                 Err(error) if error.may_have_run() => Place::Maybe(sent[node].get().cloned()),
-                _ => Place::No,
+                Ok(reply) => {
+                    self.quorum.late_unmarked(node, &reply).await;
+                    Place::No
+                }
+                Err(_) => Place::No,
             };
             let ended = {
                 let mut state = self.state.lock();
@@ -387,7 +394,7 @@ impl Hold {
                 state.renewal.warned = true;
                 (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
             } else if !state.renewal.warned {
-                wake = wake.min((left - late).max(Duration::from_millis(1)));
+                wake = wake.min(left.saturating_sub(late).max(Duration::from_millis(1)));
             }
         }
         let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
@@ -496,7 +503,7 @@ impl Hold {
         let sent = clock::now();
         let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
         let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
-        let places = self.leftovers(&self.state.lock());
+        let places = Self::leftovers(&self.state.lock());
         let mut answers: FuturesUnordered<_> = places
             .into_iter()
             .map(|(node, _)| {
@@ -511,7 +518,7 @@ impl Hold {
                     self.renewed(node, code, ttl, sent);
                     extended += usize::from(code == 1);
                 }
-                Ok(None) => failures.push((node, NodeError::new(crate::node::NodeErrorKind::Refused, "no answer"))),
+                Ok(None) => failures.push((node, NodeError::new(NodeErrorKind::Refused, "no answer"))),
                 Err(error) => failures.push((node, error)),
             }
             if extended >= self.quorum.needed() || !self.is_held() {
@@ -595,7 +602,7 @@ impl Hold {
     pub(crate) async fn release(self: Arc<Self>, lane: Lane) -> ReleaseOutcome {
         let (places, left) = {
             let state = self.state.lock();
-            (self.leftovers(&state), self.left_in(&state, clock::now()))
+            (Self::leftovers(&state), self.left_in(&state, clock::now()))
         };
         let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
         let call = self.release_call();
@@ -604,7 +611,7 @@ impl Hold {
             let (node, target) = (*node, &self.quorum.nodes[*node]);
             let answer = match place {
                 Place::Maybe(Some(link)) => target.eval_after(link.clone(), call.clone(), limit),
-                _ => target.eval(lane, call.clone(), limit, Sent::default()),
+                _ => insist(target.clone(), lane, call.clone(), limit),
             };
             answers.push(Box::pin(async move { (node, answer.await) }));
         }
@@ -634,6 +641,23 @@ impl Hold {
         (self.events)(&Event::Released { name, token: self.token, held });
         outcome
     }
+}
+
+/// Runs a script on a node, as soon as it can within `limit`: a node that is down may be back any moment.
+fn insist(node: Arc<dyn Node>, lane: Lane, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    Box::pin(async move {
+        let over = Deadline::after(limit);
+        let mut changes = node.changes();
+        loop {
+            let left = over.left().max(Duration::from_millis(1));
+            let answer = node.eval(lane, call.clone(), left, Sent::default()).await;
+            let again = matches!(&answer, Err(error) if error.kind == NodeErrorKind::NotRun) && !over.passed();
+            if !again {
+                return answer;
+            }
+            pause(&mut changes, over.left().min(Duration::from_millis(100))).await;
+        }
+    })
 }
 
 /// Why an extension failed.

@@ -1,10 +1,17 @@
 //! What all locks of a client share within one process: its nodes, its tenures and waiters, its watchdog.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::sync::Mutex;
 use futures_util::{StreamExt, stream};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::time::timeout;
 
 use crate::{
@@ -17,7 +24,7 @@ use crate::{
     owner::{OwnerKey, Tenures},
     quorum::{Keys, Quorum},
     redis_node::RedisNode,
-    runtime,
+    runtime::{self, Tied},
     script::Reply,
     table::Table,
     watchdog::Watchdog,
@@ -29,6 +36,76 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELL_WINDOW: usize = 512;
 /// The shortest adaptive lease.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
+
+/// A client's configuration, and what this process made of it.
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<Settings>,
+    events: EventSink,
+    /// What this process made of it. A child of a fork replaces, and leaks, its parent's.
+    home: AtomicPtr<Tied<Arc<Home>>>,
+    closed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, events: EventSink) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            events,
+            home: AtomicPtr::new(ptr::null_mut()),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Uses these nodes instead of making them from the configuration. Only before the first use.
+    pub(crate) fn install(&self, nodes: Vec<Arc<dyn Node>>) {
+        let home = Home::with_nodes(&self.settings, &self.events, nodes);
+        self.home.store(Box::into_raw(Box::new(Tied::new(home))), Ordering::Release);
+    }
+
+    /// Fails later calls; returns what there is to be closed.
+    pub(crate) fn close(&self) -> Result<Arc<Home>, LockError> {
+        let home = self.home();
+        self.closed.store(true, Ordering::Release);
+        home
+    }
+
+    pub(crate) fn home(&self) -> Result<Arc<Home>, LockError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(LockError::Closed);
+        }
+        let mut current = self.home.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is
+            // freed only in `drop`, when nobody refers to `self` any more.
+            #[allow(unsafe_code)]
+            if let Some(home) = unsafe { current.as_ref() }.and_then(Tied::get) {
+                return Ok(home.clone());
+            }
+            let fresh = Home::new(&self.settings, &self.events)?;
+            let fresh = Box::into_raw(Box::new(Tied::new(fresh)));
+            match self.home.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => current = fresh,
+                Err(other) => {
+                    // SAFETY: `fresh` was not published.
+                    #[allow(unsafe_code)]
+                    drop(unsafe { Box::from_raw(fresh) });
+                    current = other;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let home = *self.home.get_mut();
+        if !home.is_null() {
+            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's home alone.
+            #[allow(unsafe_code)]
+            drop(unsafe { Box::from_raw(home) });
+        }
+    }
+}
 
 pub(crate) struct Home {
     pub(crate) settings: Arc<Settings>,
@@ -75,7 +152,7 @@ impl Home {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(SeqCst)
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// The lease to ask for, when that needs no round trip.
@@ -129,7 +206,7 @@ impl Home {
     /// Marks every lease lost, then releases what may be released, within one second. Detached leases and fixed
     /// leases of explicit owners go on without their process.
     pub(crate) async fn close(&self) {
-        if self.closed.swap(true, SeqCst) {
+        if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
         let survives = |hold: &Hold| hold.terms.fixed && matches!(hold.terms.owner, OwnerKey::Explicit(_));

@@ -14,13 +14,12 @@ use tokio::{
 };
 
 use crate::{
-    client::Shared,
     clock::{self, Stamp},
     config::{LockOptions, Ttl},
     error::{LockError, NodeCause},
     event::Event,
     hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
-    home::Home,
+    home::{Home, Shared},
     lease::{Begun, Lease, begin_release, elsewhere, extend},
     node::Lane,
     owner::{self, Owner, OwnerKey},
@@ -381,6 +380,7 @@ struct Acquisition {
     seen: Option<Result<Next, LockError>>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "lives for one call, on the stack")]
 enum Step {
     Done(Result<Lease, LockError>),
     Wait(Acquisition),
@@ -673,8 +673,7 @@ impl Acquisition {
             Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
-                let listener =
-                    self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel, &self.home.events));
+                let listener = self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel));
                 let patience = waiter::patience(self.home.settings.config.wire, free_in);
                 let news = async {
                     let Some(heard) = self.heard else {

@@ -9,6 +9,7 @@
 //! majorities keep a maximum without consensus.
 
 use std::{
+    fmt::Display,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -18,7 +19,7 @@ use std::{
 
 use crate::sync::Mutex;
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::time::{sleep, timeout};
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     clock::{self, Deadline, Stamp},
@@ -159,8 +160,8 @@ impl Quorum {
         Box::pin(async move { (node, answer.await) })
     }
 
-    pub(crate) fn cause(&self, node: usize, cause: impl ToString) -> NodeCause {
-        NodeCause::new(self.nodes[node].name(), cause)
+    pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
+        NodeCause { node: self.nodes[node].name().to_owned(), cause: cause.to_string() }
     }
 
     pub(crate) fn unavailable(&self, causes: Vec<NodeCause>) -> LockError {
@@ -271,6 +272,13 @@ impl Quorum {
         if causes.is_empty() { Ok(()) } else { Err(self.unavailable(causes)) }
     }
 
+    /// A node without a marker answered after others, which have one, had granted.
+    pub(crate) async fn late_unmarked(&self, node: usize, reply: &Reply) {
+        if let [Reply::Int(4), _, Reply::Int(time)] = reply.list().unwrap_or_default() {
+            self.provision(&[(node, *time)], false).await;
+        }
+    }
+
     /// Writes markers on the nodes that lack one. `fresh`: no node has one, so this is a new deployment.
     async fn provision(&self, missing: &[(usize, i64)], fresh: bool) {
         let how = if fresh { "new" } else { "lost" };
@@ -373,8 +381,12 @@ impl Attempt {
             if tally.grants.len() >= needed {
                 break;
             }
-            // A missing marker means different things when all lack one: then every answer is needed.
-            if tally.denied.len() + tally.conflicts + tally.causes.len() > spare && tally.missing.is_empty() {
+            // Over once the answers to come cannot change the verdict: an outage stays one, and busy is only what
+            // enough nodes denied to leave no room for an outage. A missing marker means different things when all
+            // nodes lack one: then every answer is needed.
+            let useless = tally.conflicts + tally.causes.len();
+            let busy = tally.denied.len() > spare && useless + answers.len() <= spare;
+            if (useless > spare || busy) && tally.missing.is_empty() {
                 break;
             }
         }
@@ -453,7 +465,7 @@ impl Attempt {
         }
     }
 
-    async fn refused(&mut self, tally: Tally, spare: usize) -> Verdict {
+    async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
         let quorum = self.quorum.clone();
         if !tally.missing.is_empty() {
             let everywhere = tally.missing.len() == quorum.nodes.len();
@@ -475,6 +487,15 @@ impl Attempt {
             if everywhere {
                 // A new deployment is ready now.
                 return Verdict::Busy { free_in: Some(Duration::ZERO), split: true };
+            }
+            if tally.marked > 0 || waited_enough {
+                let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
+                for (node, _) in &tally.missing {
+                    let cause = quorum.cause(*node, &detail);
+                    tally.causes.iter_mut().filter(|known| known.node == cause.node).for_each(|known| {
+                        known.cause.clone_from(&cause.cause);
+                    });
+                }
             }
         }
         if tally.conflicts > spare {
@@ -573,10 +594,18 @@ pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call) {
             // Done; or the server refuses to release, as it refused to acquire, and what is there dies by its ttl.
             _ => return,
         }
-        // Whichever comes first: the node is back, or it is time to try again.
-        let _ = timeout(Duration::from_secs(1), changes.changed()).await;
-        if changes.has_changed().is_err() {
-            sleep(Duration::from_secs(1)).await;
-        }
+        pause(&mut changes, Duration::from_secs(1)).await;
     }
+}
+
+/// Waits until a node changes, and for `time` at most.
+pub(crate) async fn pause(changes: &mut watch::Receiver<u64>, time: Duration) {
+    // A closed channel never changes.
+    let changed = async {
+        if changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    // Either is a reason to go on.
+    let _ = timeout(time, changed).await;
 }

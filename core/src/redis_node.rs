@@ -854,12 +854,14 @@ impl Inner {
     async fn eval_after(self: &Arc<Self>, link: Link, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
         let current = self.state.lock().background.clone();
         let mut kill = None;
+        let mut ordered = true;
         let connection = if let Some(same) = current.filter(|c| c.number() == link.number) {
             same
         } else {
             // Nobody may use a connection that is about to be killed.
             self.retire_caller(link.number);
             let other = self.settled(timeout).await?;
+            ordered = matches!((&link.run, &other.facts.run), (Some(old), Some(new)) if old != new);
             kill = link.peer.filter(|(_, address)| match (&link.run, &other.facts.run) {
                 // Of another run is nothing left, and the id may be somebody else's by now.
                 (Some(old), Some(new)) => old == new,
@@ -877,7 +879,7 @@ impl Inner {
         let (inner, carrier) = (Arc::clone(self), Arc::clone(&connection));
         // A task, because the request must stay queued when nobody waits for it any more.
         connection.spawn(async move {
-            let _ = done.send(inner.follow(&carrier, kill, &call).await);
+            let _ = done.send(inner.follow(&carrier, kill, ordered, &call).await);
         });
         let mut result = pin!(result);
         let usual = timeout.min(self.reply_timeout);
@@ -922,6 +924,7 @@ impl Inner {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         kill: Option<(i64, String)>,
+        ordered: bool,
         call: &Call,
     ) -> Result<Reply, NodeError> {
         let outstanding = Outstanding::new(self, connection);
@@ -938,8 +941,9 @@ impl Inner {
                     self.warn_of_kill(&error);
                     return false;
                 }
+                return true;
             }
-            true
+            ordered
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         // Both are sent at once, in this order.
@@ -986,7 +990,15 @@ impl Inner {
             let (answer, answered) = oneshot::channel();
             let join = Request::Join { channel: channel.clone(), answer };
             if self.listener()?.send(join).is_ok() {
-                return answered.await.unwrap_or_else(|_| Err(not_run(CLOSED_BY_SERVER)));
+                let subscribed = answered.await.unwrap_or_else(|_| Err(not_run(CLOSED_BY_SERVER)));
+                if let Err(error) = &subscribed
+                    && error.is_permanent()
+                {
+                    self.warn("subscribe".to_owned(), || {
+                        format!("cannot subscribe to release messages, polls instead: {error}")
+                    });
+                }
+                return subscribed;
             }
         }
         Err(not_run(CLOSED_BY_SERVER))
@@ -1353,7 +1365,6 @@ async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
         facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
         facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
-        facts.durable = number("aof_enabled") == Some(1) && always(&sync);
         facts.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
             .map(str::to_owned);
@@ -1361,6 +1372,7 @@ async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
         let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
         if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
             facts.lost_at = now - uptime * 1_000_000;
+            facts.durable = number("aof_enabled") == Some(1) && always(&sync);
         }
     }
     Ok(facts)

@@ -9,12 +9,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    config::Wire,
-    event::{Event, EventSink},
-    quorum::Quorum,
-    runtime,
-};
+use crate::{config::Wire, quorum::Quorum, runtime};
 
 /// Listens to the release messages of one lock on all nodes.
 pub(crate) struct Listener {
@@ -29,14 +24,14 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn start(quorum: &Arc<Quorum>, channel: &str, events: &EventSink) -> Arc<Self> {
+    pub(crate) fn start(quorum: &Arc<Quorum>, channel: &str) -> Arc<Self> {
         let (count, acknowledged) = watch::channel(0);
         let (heard, news) = watch::channel(0);
         let mut tasks = JoinSet::new();
         for node in 0..quorum.nodes.len() {
-            let (quorum, channel, events) = (quorum.clone(), channel.to_owned(), events.clone());
+            let (quorum, channel) = (quorum.clone(), channel.to_owned());
             let (count, heard) = (count.clone(), heard.clone());
-            tasks.spawn_on(listen(quorum, node, channel, count, heard, events), runtime::background());
+            tasks.spawn_on(listen(quorum, node, channel, count, heard), runtime::background());
         }
         Arc::new(Self { acknowledged, enough: quorum.spare() + 1, news, _tasks: tasks })
     }
@@ -51,7 +46,7 @@ impl Listener {
         let mut acknowledged = self.acknowledged.clone();
         if acknowledged.wait_for(|count| *count >= self.enough).await.is_err() {
             // Every subscription was refused for good: polling does the work.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -59,7 +54,7 @@ impl Listener {
     pub(crate) async fn news(&self, known: u64) {
         let mut news = self.news.clone();
         if news.wait_for(|heard| *heard != known).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -70,7 +65,6 @@ async fn listen(
     channel: String,
     acknowledged: watch::Sender<usize>,
     heard: watch::Sender<u64>,
-    events: EventSink,
 ) {
     let target = &quorum.nodes[node];
     let mut interrupted = false;
@@ -88,11 +82,8 @@ async fn listen(
                 acknowledged.send_modify(|count| *count -= 1);
                 interrupted = true;
             }
-            Err(error) if error.is_permanent() => {
-                let detail = format!("cannot subscribe to release messages, polls instead: {error}");
-                events(&Event::NodeWarning { node: target.name().to_owned(), detail });
-                return;
-            }
+            // The node warned of it; polling does the work.
+            Err(error) if error.is_permanent() => return,
             Err(_) => {
                 let mut changes = target.changes();
                 let _ = timeout(Duration::from_secs(1), changes.changed()).await;

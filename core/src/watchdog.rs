@@ -161,7 +161,9 @@ async fn renew(quorum: Arc<Quorum>, node: usize, batch: Vec<Renewal>) {
         let codes = match answer.await {
             Ok(Reply::List(codes)) if codes.len() == batch.len() => codes,
             _ => {
-                batch.iter().for_each(|renewal| renewal.hold.renewal_failed(node));
+                for renewal in batch {
+                    renewal.hold.renewal_failed(node);
+                }
                 continue;
             }
         };

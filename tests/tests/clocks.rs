@@ -1,5 +1,6 @@
 //! Clocks that jump. A lease counts as over by whichever clock ran fastest, so a suspended machine or a wall clock set
 //! forward ends it, and a wall clock set back does not prolong it. One test, since it moves the clocks of the process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Several processes fight for one lock, on one node and on five: no two hold it at once, and tokens rise in the order
 //! of the grants. `REDLOCK_GRANTS` sets how often each process takes it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     env, fs,

@@ -1,5 +1,6 @@
 //! What `docs/guarantees.md` promises, on real servers: how much a lock costs, how a loss is learned of, and that
 //! nothing is left behind. Times appear as bounds that separate one mechanism from another, never as speed.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::BTreeMap,

@@ -1,0 +1,321 @@
+"""The demo: five private redis-servers, six processes that fight for one lock, and things that go wrong meanwhile.
+
+    python demo.py [--seconds 24] [--workers 6]
+
+The processes change a file that shows it if two of them ever write at once. While they do, one server is frozen and
+thawed, one is killed and restarted empty, and one holder is killed with -9. A live view shows who holds the lock; a
+table at the end says what happened. Exits with 1 if two holders overlapped, a change was lost or a token did not rise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python" / "tests"))
+
+from rich.console import Console, Group  # noqa: E402
+from rich.live import Live  # noqa: E402
+from rich.table import Table  # noqa: E402
+from servers import Server  # noqa: E402
+from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG, now  # noqa: E402
+
+import redlock  # noqa: E402
+
+QUARANTINE = MAX_TTL * 1.1
+
+
+@dataclass
+class Tenure:
+    """One grant, as its holder logged it."""
+
+    token: int
+    pid: int
+    granted: float
+    waited: float
+    done: bool = False
+    released: float | None = None
+
+
+@dataclass
+class History:
+    """Everything the workers logged so far."""
+
+    tenures: list[Tenure] = field(default_factory=list)
+    corrupt: int = 0
+    interrupted: int = 0
+    stale: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def overlaps(self) -> int:
+        ordered = sorted(self.tenures, key=lambda t: t.granted)
+        pairs = zip(ordered, ordered[1:], strict=False)
+        return sum(first.released is not None and first.released > second.granted for first, second in pairs)
+
+    def disorder(self) -> int:
+        ordered = sorted(self.tenures, key=lambda t: t.granted)
+        return sum(first.token >= second.token for first, second in zip(ordered, ordered[1:], strict=False))
+
+    def hand_offs(self) -> list[float]:
+        """Times between a release and the next grant, by another process."""
+        ordered = sorted(self.tenures, key=lambda t: t.granted)
+        pairs = zip(ordered, ordered[1:], strict=False)
+        return sorted(b.granted - a.released for a, b in pairs if a.released is not None and a.pid != b.pid)
+
+
+class Logs:
+    """Reads the workers' logs as they grow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.history = History()
+        self._offsets: dict[Path, int] = {}
+        self._open: dict[int, Tenure] = {}
+
+    def read(self) -> History:
+        for path in sorted(self.folder.glob("*.log")):
+            text = path.read_text()
+            end = text.rfind("\n") + 1
+            for line in text[self._offsets.get(path, 0) : end].splitlines():
+                self._take(int(path.stem), line.split(" ", 3))
+            self._offsets[path] = end
+        return self.history
+
+    def _take(self, pid: int, words: list[str]) -> None:
+        history, event = self.history, words[0]
+        if event == "grant":
+            tenure = Tenure(int(words[1]), pid, float(words[2]), float(words[3]))
+            history.tenures.append(tenure)
+            self._open[tenure.token] = tenure
+        elif event == "done":
+            self._open[int(words[1])].done = True
+        elif event == "release":
+            self._open.pop(int(words[1])).released = float(words[2])
+        elif event == "corrupt":
+            history.corrupt += 1
+        elif event == "interrupted":
+            history.interrupted += 1
+        elif event == "stale":
+            history.stale += 1
+        elif event == "error":
+            history.errors.append(f"{words[1]}: {words[3]}")
+
+
+class Show:
+    """The servers, the workers, what is done to them, and the view of it all."""
+
+    def __init__(self, console: Console, folder: Path, seconds: float, workers: int) -> None:
+        self.console, self.folder, self.seconds = console, folder, seconds
+        self.servers = [Server().start() for _ in range(5)]
+        self.states = ["up"] * 5
+        self.quarantined: dict[int, float] = {}
+        self.urls = [server.url for server in self.servers]
+        self.file = folder / "ledger"
+        self.file.write_text("begin 0 0 0\nend 0 0 0\n".ljust(256))
+        self.client = redlock.Redlock(self.urls, **OPTIONS)
+        # A first acquire provisions the nodes of this new deployment.
+        with self.client.lock(LOCK):
+            pass
+        self.logs = Logs(folder)
+        self.workers = [self._start("asyncio" if number % 3 == 2 else "sync") for number in range(workers)]
+        self.started = time.monotonic()
+        self.told: list[str] = []
+        self.victim: int | None = None
+
+    def _start(self, kind: str) -> subprocess.Popen[bytes]:
+        # The log is named after the process, which is known only once it runs: a shell replaces itself by it.
+        command = 'exec "$0" "$1" "$2" "$3" "$4/$$.log" "$5"'
+        arguments = [sys.executable, str(HERE / "worker.py"), ",".join(self.urls), str(self.file), str(self.folder)]
+        return subprocess.Popen(["/bin/sh", "-c", command, *arguments, kind])
+
+    # ---- what goes wrong ------------------------------------------------------------------------------------
+
+    def tell(self, text: str) -> None:
+        elapsed = time.monotonic() - self.started
+        self.told.append(f"[dim]{elapsed:5.1f} s[/]  {text}")
+        if not self.console.is_terminal:
+            self.console.print(self.told[-1])
+
+    def freeze(self) -> None:
+        self.servers[0].freeze()
+        self.states[0] = "frozen"
+        self.tell(f"server {self.servers[0].port} is [cyan]frozen[/] (SIGSTOP)")
+
+    def thaw(self) -> None:
+        self.servers[0].thaw()
+        self.states[0] = "up"
+        self.tell(f"server {self.servers[0].port} is thawed")
+
+    def kill_server(self) -> None:
+        self.servers[1].kill()
+        self.states[1] = "down"
+        self.tell(f"server {self.servers[1].port} is [red]killed[/]; it keeps nothing")
+
+    def restart_server(self) -> None:
+        self.servers[1].start()
+        self.states[1] = "quarantine"
+        self.quarantined[1] = time.monotonic() + QUARANTINE
+        self.tell(
+            f"server {self.servers[1].port} is back, [yellow]empty[/]: in quarantine for {QUARANTINE:.0f} s, "
+            "until no lock it forgot can still be held"
+        )
+
+    def kill_holder(self) -> None:
+        """Kills a process while it holds the lock, and so half-way through its change."""
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            running = {worker.pid: worker for worker in self.workers if worker.poll() is None}
+            begin, end = (line.split() for line in self.file.read_text().split("\n")[:2])
+            if begin[1:] != end[1:] and int(begin[3]) in running:
+                victim = running[int(begin[3])]
+                victim.kill()
+                victim.wait()
+                self.victim = victim.pid
+                self.tell(f"process {victim.pid} is [red]killed with -9[/], perhaps while it held the lock")
+                # Only a holder that died inside proves something; otherwise another one is taken.
+                begin, end = (line.split() for line in self.file.read_text().split("\n")[:2])
+                self.workers.append(self._start("sync"))
+                if begin[1:] != end[1:] and int(begin[3]) == victim.pid:
+                    self.tell(f"it did: its lease of {WATCHDOG:.0f} s must end before the next one enters")
+                    return
+
+    def script(self) -> list[tuple[float, object]]:
+        return [
+            (0.10 * self.seconds, self.freeze),
+            (0.25 * self.seconds, self.thaw),
+            (0.35 * self.seconds, self.kill_server),
+            (0.42 * self.seconds, self.restart_server),
+            (0.55 * self.seconds, self.kill_holder),
+        ]
+
+    # ---- the view ---------------------------------------------------------------------------------------------
+
+    def view(self) -> Group:
+        history = self.logs.read()
+        nodes = Table(title="nodes", expand=True)
+        for column in ("server", "state"):
+            nodes.add_column(column)
+        for number, server in enumerate(self.servers):
+            state = self.states[number]
+            left = self.quarantined.get(number, 0) - time.monotonic()
+            if state == "quarantine" and left > 0:
+                state = f"quarantine, votes in {left:.0f} s"
+            elif state == "quarantine":
+                state = self.states[number] = "up"
+                self.tell(f"server {server.port} votes again")
+            colour = {"up": "green", "frozen": "cyan", "down": "red"}.get(state, "yellow")
+            nodes.add_row(f"127.0.0.1:{server.port}", f"[{colour}]{state}[/]")
+        return Group(self._holder(history), nodes, *self.told[-8:])
+
+    def _holder(self, history: History) -> Table:
+        lock = Table(title=f"lock {LOCK!r}", expand=True)
+        for column in ("holder", "token", "deadline", "grants", "overlaps"):
+            lock.add_column(column)
+        last = max(history.tenures, key=lambda t: t.granted, default=None)
+        try:
+            info = self.client.lock(LOCK).inspect()
+        except redlock.LockError as error:
+            info = None
+            self.tell(f"inspect: {error}")
+        pid = "" if last is None else f" (last grant: process {last.pid})"
+        holder = "nobody" if info is None else info.owner[:8] + "…"
+        deadline = "" if info is None or info.ttl is None else f"in {info.ttl:.1f} s unless renewed"
+        token = "" if info is None else str(info.token)
+        lock.add_row(holder + pid, token, deadline, str(len(history.tenures)), str(history.overlaps()))
+        return lock
+
+    def run(self) -> History:
+        plan = self.script()
+        with Live(self.view(), console=self.console, refresh_per_second=8, transient=True, auto_refresh=False) as live:
+            while (elapsed := time.monotonic() - self.started) < self.seconds:
+                while plan and elapsed >= plan[0][0]:
+                    plan.pop(0)[1]()  # type: ignore[operator]
+                if self.console.is_terminal:
+                    live.update(self.view(), refresh=True)
+                else:
+                    self.view()
+                time.sleep(0.12)
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.terminate()
+        for worker in self.workers:
+            worker.wait(timeout=30)
+        return self.logs.read()
+
+    def close(self) -> None:
+        self.client.close()
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+        for server in self.servers:
+            server.stop()
+
+
+def report(console: Console, show: Show, history: History) -> bool:
+    """Prints the table at the end; says whether every promise was kept."""
+    begin, end = (line.split()[1:] for line in show.file.read_text().split("\n")[:2])
+    counted = int(end[0])
+    finished = sum(tenure.done for tenure in history.tenures)
+    # The process killed with -9 may have written its change and died before it could say so.
+    lost = max(0, finished - counted)
+    hand_offs = history.hand_offs()
+    longest = max((tenure.waited for tenure in history.tenures), default=0.0)
+    table = Table(title="What happened")
+    table.add_column("")
+    table.add_column("", justify="right")
+    rows = {
+        "grants": f"{len(history.tenures)}",
+        "overlaps": f"{history.overlaps() + history.corrupt}",
+        "lost updates": f"{lost}",
+        "tokens out of order": f"{history.disorder() + history.stale}",
+        "holders that died inside": f"{history.interrupted}",
+        "errors the workers saw": f"{len(history.errors)}",
+        f"longest wait (a dead holder's lease: {WATCHDOG:.0f} s)": f"{longest * 1000:.0f} ms",
+        "hand-off between processes, p50": f"{percentile(hand_offs, 0.50) * 1000:.2f} ms",
+        "hand-off between processes, p99": f"{percentile(hand_offs, 0.99) * 1000:.2f} ms",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+    for text in sorted(set(history.errors))[:5]:
+        console.print(f"[yellow]{text}[/]")
+    kept = not (history.overlaps() or history.corrupt or lost or history.disorder() or history.stale)
+    if begin != end and int(begin[2]) != show.victim:
+        console.print("[red]the file was left half-written[/]")
+        kept = False
+    console.print("[green]Every promise was kept.[/]" if kept else "[red]A promise was broken.[/]")
+    return kept and len(history.tenures) > 0
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="redlock under fire")
+    parser.add_argument("--seconds", type=float, default=24, help="how long the processes fight (default: 24)")
+    parser.add_argument("--workers", type=int, default=6, help="how many processes (default: 6)")
+    arguments = parser.parse_args()
+    console = Console()
+    random.seed()
+    with tempfile.TemporaryDirectory(prefix="redlock-demo-") as folder:
+        console.print(f"five redis-servers and {arguments.workers} processes on {os.cpu_count()} cores…")
+        show = Show(console, Path(folder), arguments.seconds, arguments.workers)
+        try:
+            history = show.run()
+            return 0 if report(console, show, history) else 1
+        finally:
+            show.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

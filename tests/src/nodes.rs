@@ -1,0 +1,175 @@
+//! The servers of one test as a list, real or in memory, and the same faults for both: what a scenario does to a node
+//! means the same whichever kind it is. A node that is stopped or frozen is not looked into.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use redlock::memory_node::Memory;
+
+use crate::server::Server;
+
+/// What kind of nodes a test runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A process for each.
+    Redis,
+    /// A named store for each.
+    Memory,
+}
+
+impl Backend {
+    /// As shown in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// One server.
+#[derive(Debug)]
+pub enum Node {
+    /// A process.
+    Redis(Server),
+    /// A store by name, and whether it can answer.
+    Memory(String, bool),
+}
+
+impl Node {
+    /// Starts one.
+    pub fn start(backend: Backend) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        match backend {
+            Backend::Redis => Self::Redis(Server::start()),
+            Backend::Memory => Self::Memory(format!("node-{}", NUMBER.fetch_add(1, Relaxed)), true),
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Redis(server) => server.url(),
+            Self::Memory(name, _) => format!("memory://{name}"),
+        }
+    }
+
+    /// How errors name it.
+    pub fn address(&self) -> String {
+        self.url().replace("redis://", "")
+    }
+
+    /// Whether it can answer.
+    pub fn is_up(&self) -> bool {
+        match self {
+            Self::Redis(server) => server.is_up(),
+            Self::Memory(_, up) => *up,
+        }
+    }
+
+    /// Kills it; its keys are lost.
+    pub fn stop(&mut self) {
+        match self {
+            Self::Redis(server) => server.stop(),
+            Self::Memory(name, up) => {
+                Memory::named(name).stop();
+                *up = false;
+            }
+        }
+    }
+
+    /// Starts it again, empty.
+    pub fn restart(&mut self) {
+        match self {
+            Self::Redis(server) => server.restart(),
+            Self::Memory(name, up) => {
+                Memory::named(name).start();
+                *up = true;
+            }
+        }
+    }
+
+    /// Suspends it.
+    pub fn freeze(&mut self) {
+        match self {
+            Self::Redis(server) => server.freeze(),
+            Self::Memory(name, up) => {
+                Memory::named(name).freeze();
+                *up = false;
+            }
+        }
+    }
+
+    /// Resumes it.
+    pub fn thaw(&mut self) {
+        match self {
+            Self::Redis(server) => server.thaw(),
+            Self::Memory(name, up) => {
+                Memory::named(name).thaw();
+                *up = true;
+            }
+        }
+    }
+
+    /// Removes all keys.
+    pub fn flush(&self) {
+        match self {
+            Self::Redis(server) => server.command(&["FLUSHALL"]),
+            Self::Memory(name, _) => Memory::named(name).flush(),
+        }
+    }
+
+    /// Removes a key; announces nothing.
+    pub fn delete(&self, key: &str) {
+        match self {
+            Self::Redis(server) => server.command(&["DEL", key]),
+            Self::Memory(name, _) => drop(Memory::named(name).delete(key)),
+        }
+    }
+
+    /// Writes a string over the key, or adds a field to a hash; without a ttl.
+    pub fn put(&self, key: &str, hash: bool) {
+        match (self, hash) {
+            (Self::Redis(server), true) => server.command(&["HSET", key, "somebody", "1"]),
+            (Self::Redis(server), false) => server.command(&["SET", key, "somebody"]),
+            (Self::Memory(name, _), true) => drop(Memory::named(name).hset(key, "somebody")),
+            (Self::Memory(name, _), false) => Memory::named(name).set(key, "somebody"),
+        }
+    }
+
+    /// Lets a key end after `ttl`.
+    pub fn expire(&self, key: &str, ttl: Duration) {
+        match self {
+            Self::Redis(server) => server.command(&["PEXPIRE", key, &ttl.as_millis().to_string()]),
+            Self::Memory(name, _) => drop(Memory::named(name).expire(key, ttl)),
+        }
+    }
+
+    /// What a key holds, as `TYPE`; only a real server tells.
+    pub fn kind(&self, key: &str) -> Option<String> {
+        match self {
+            Self::Redis(server) => Some(server.command(&["TYPE", key])),
+            Self::Memory(..) => None,
+        }
+    }
+
+    /// Whether a key exists.
+    pub fn exists(&self, key: &str) -> bool {
+        match self {
+            Self::Redis(server) => server.command(&["EXISTS", key]),
+            Self::Memory(name, _) => Memory::named(name).exists(key),
+        }
+    }
+
+    /// How many clients listen for the release of the lock at `key`.
+    pub fn waiting(&self, key: &str) -> usize {
+        let braced = if key.contains('{') { key.to_owned() } else { format!("{{{key}}}") };
+        let channel = format!("redisson_lock__channel:{braced}");
+        match self {
+            Self::Redis(server) => server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1,
+            Self::Memory(name, _) => Memory::named(name).subscribers(&channel),
+        }
+    }
+}
