@@ -16,6 +16,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -196,13 +197,13 @@ impl Node for MemoryNode {
 
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
         let session = Arc::clone(&self.0);
-        Box::pin(session.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call)))
+        at_once(Box::pin(session.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call))))
     }
 
     fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         // A store has one queue: whatever was sent before runs before.
         let session = Arc::clone(&self.0);
-        Box::pin(session.request(None, Some(timeout), |state| state.run_script(call)))
+        at_once(Box::pin(session.request(None, Some(timeout), |state| state.run_script(call))))
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
@@ -240,6 +241,15 @@ impl Node for MemoryNode {
             all.retain(|subscriber| subscriber.node != self.0.number);
             !all.is_empty()
         });
+    }
+}
+
+/// Sends a request when it is made, not when somebody first asks for its answer: as on a network, where all nodes have
+/// it by the time a quorum has answered.
+fn at_once<T: Send + 'static>(mut request: BoxFuture<T>) -> BoxFuture<T> {
+    match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
+        Poll::Pending => request,
     }
 }
 

@@ -1,0 +1,117 @@
+"""Work that takes longer than the lease: a second one gets in, and the first one is not told.
+
+Whoever guesses a ttl guesses wrong some day. A renewed lease needs no guess. A fixed one must say when it ended,
+before anybody else can get the lock. And since any process can be stopped between looking and writing, the resource
+must be able to refuse the late write: that is what the fencing token is for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tools import eventually, process
+from workers import DONE, GO, HELD, fenced_write, hear, tell, write_late
+
+import redlock
+
+if TYPE_CHECKING:
+    import redis
+    from servers import Server
+
+
+def test_naive_lets_a_second_one_in_silently(peer: redis.Redis) -> None:
+    """SET NX PX with a ttl that was too short."""
+    assert peer.set("x", "a", nx=True, px=50)
+    inside = ["a"]
+    # a works, and nothing tells it anything.
+    if eventually(lambda: peer.set("x", "b", nx=True, px=50)):
+        inside.append("b")
+    assert inside == ["a", "b"]
+
+
+def test_the_watchdog_keeps_the_lock_for_as_long_as_the_work_takes(
+    client: redlock.Redlock, other: redlock.Redlock, peer: redis.Redis
+) -> None:
+    """Four leases long, and nobody gets in."""
+    with client.lock("x") as lease:
+        end = time.monotonic() + 4.0
+        while time.monotonic() < end:
+            assert other.lock("x").acquire(timeout=0.1) is None
+            assert lease.held
+            assert 0 < peer.pttl("x") <= 1000
+    assert other.lock("x").acquire(blocking=False) is not None
+
+
+def test_a_fixed_lease_ends_for_its_holder_before_others_can_get_it(
+    client: redlock.Redlock, peer: redis.Redis
+) -> None:
+    """`held` reads a clock that ends before the key does; the loss has a reason; the block says so."""
+    with pytest.raises(redlock.LockLost) as caught, client.lock("x", ttl=2) as lease:
+        # `remaining` is read first, so a delay between the two readings only makes the difference smaller: one
+        # reading with a difference proves that the lease ends before the key, by as much.
+        margins = (peer_pttl - remaining for remaining, peer_pttl in readings(lease, peer))
+        assert any(margin > 0.1 for margin in margins), "ends a tenth of its ttl earlier"
+        while peer.exists("x"):
+            pass
+        assert not lease.held, "the key is gone, so the lease must be, too"
+        assert lease.remaining() == 0
+        assert lease.lost.is_set()
+        assert lease.lost.reason == "expired"
+        with pytest.raises(redlock.LockLost):
+            lease.check()
+    assert caught.value.reason == "expired"
+
+
+def readings(lease: redlock.Lease, peer: redis.Redis) -> list[tuple[float, float]]:
+    """What the holder counts to, and what the server does, in seconds."""
+    return [(lease.remaining(), peer.pttl("x") / 1000) for _ in range(50)]
+
+
+def test_the_loss_does_not_mask_the_bodys_own_error(client: redlock.Redlock) -> None:
+    """What went wrong in the block is what its caller sees, also when the lock was lost by then."""
+    with pytest.raises(ZeroDivisionError), client.lock("x", ttl=0.1) as lease:
+        eventually(lease.lost.is_set)
+        _ = 1 / 0
+
+
+def test_an_extension_does_not_bring_back_what_ended(client: redlock.Redlock, peer: redis.Redis) -> None:
+    """Some locks extend by writing the key anew, and so take a lock that may have been somebody else's since."""
+    lease = client.lock("x", ttl=0.1).acquire()
+    assert lease is not None
+    eventually(lambda: not peer.exists("x"))
+    with pytest.raises(redlock.LockLost):
+        lease.extend(10)
+    assert not peer.exists("x")
+
+
+def test_a_nested_acquire_after_the_loss_does_not_take_the_lock_anew(
+    client: redlock.Redlock, peer: redis.Redis
+) -> None:
+    """A re-entrant lock that was lost and is taken again inside: the outer block would go on without knowing."""
+    with pytest.raises(redlock.LockLost), client.lock("x", ttl=0.1):
+        eventually(lambda: not peer.exists("x"))
+        with pytest.raises(redlock.LockLost):
+            client.lock("x", ttl=10).acquire()
+        assert not peer.exists("x")
+
+
+def test_the_token_stops_a_write_that_comes_too_late(server: Server, peer: redis.Redis, client: redlock.Redlock) -> None:
+    """The holder is stopped between its check and its write, for longer than its lease. No lock can prevent that."""
+    with process(write_late, server.url, "x") as late:
+        first = int(hear(peer, HELD))
+        assert late.pid is not None
+        os.kill(late.pid, signal.SIGSTOP)
+        with client.lock("x") as second:
+            assert second.token > first
+            assert fenced_write(peer, "from the second holder", second.token) == "written"
+            peer.set("naive", "from the second holder")
+            tell(peer, GO)
+            os.kill(late.pid, signal.SIGCONT)
+            assert hear(peer, DONE) == "refused"
+            assert second.held
+    assert peer.get("naive") == b"from the first holder", "without the token, the late write wins"
+    assert peer.get("fenced") == b"from the second holder"

@@ -1,0 +1,201 @@
+"""What the pitfall tests share: waiting for a state, a network that loses replies, and processes that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.context import SpawnProcess
+
+    import redis
+
+R = TypeVar("R")
+
+# Long enough for a busy machine; only a failing test waits for it.
+PATIENCE = 20.0
+
+
+def eventually(condition: Callable[[], R], within: float = PATIENCE) -> R:
+    """Poll until the condition is true, and return what it returned."""
+    deadline = time.monotonic() + within
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {within} s: {condition}"
+        time.sleep(0.005)
+    return result
+
+
+def bounded(action: Callable[[], R], within: float = PATIENCE) -> R:
+    """Run something that must not hang, and fail if it does."""
+    results: list[R] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(within)
+    assert not thread.is_alive(), f"hangs for more than {within} s"
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def lock_keys(peer: redis.Redis) -> dict[str, int]:
+    """The keys of locks, with their PTTL: all keys that are not redlock's own records, which have its prefix."""
+    keys = [key.decode() for key in peer.scan_iter(count=1000)]
+    found = {key: int(peer.pttl(key)) for key in keys if not key.startswith("redlock_")}
+    # -2: ended between the two looks.
+    return {key: pttl for key, pttl in found.items() if pttl != -2}
+
+
+@contextlib.contextmanager
+def process(target: Callable[..., None], *args: Any) -> Iterator[SpawnProcess]:
+    """A Python process of its own, killed at the end if it has not ended."""
+    child = multiprocessing.get_context("spawn").Process(target=target, args=args, daemon=True)
+    child.start()
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.join()
+
+
+class Proxy:
+    """A network between clients and a server, which can lose what it carries. Clients connect to `url`.
+
+    It can lose replies (`lose_reply`), hold them (`hold_replies`), swallow everything (`swallow`), refuse (`cut`), and
+    lead somewhere else (`target`), as an address that follows a failover does.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.requests: list[bytes] = []
+        """Everything that clients sent, in pieces as it came."""
+        self.lost = threading.Event()
+        """Set when a reply was lost as told."""
+        self._needle: bytes | None = None
+        self._flow = threading.Event()
+        self._flow.set()
+        self._swallow = False
+        self._refuse = False
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_reply(self, needle: bytes) -> None:
+        """Let the next request that contains `needle` reach the server, and cut the connection instead of replying."""
+        self.lost.clear()
+        self._needle = needle
+
+    def hold_replies(self) -> None:
+        """Keep replies back; requests go through."""
+        self._flow.clear()
+
+    def let_replies_go(self) -> None:
+        """End `hold_replies`."""
+        self._flow.set()
+
+    def swallow(self) -> None:
+        """Carry nothing any more in either direction, without an error for anybody: a black hole."""
+        self._swallow = True
+
+    def cut(self) -> None:
+        """Break all connections and take no more."""
+        self._refuse = True
+        self._break()
+
+    def mend(self, port: int | None = None) -> None:
+        """End `cut` and `swallow`, and lead to `port` from now on. Connections that lost something break."""
+        self.target = port or self.target
+        self._break()
+        self._swallow = self._refuse = False
+
+    def close(self) -> None:
+        """End it."""
+        self._flow.set()
+        with contextlib.suppress(OSError):
+            # Wakes the thread in `accept`, which closing alone does not.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._break()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _break(self) -> None:
+        with self._lock:
+            pairs = list(self._pairs)
+        for pair in pairs:
+            self._end(pair)
+
+    def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        with self._lock:
+            self._pairs.discard(pair)
+        for end in pair:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._refuse:
+                client.close()
+                continue
+            try:
+                upstream = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                client.close()
+                continue
+            for end in (client, upstream):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = (client, upstream)
+            with self._lock:
+                self._pairs.add(pair)
+            doomed = threading.Event()
+            threading.Thread(target=self._carry_requests, args=(pair, doomed), daemon=True).start()
+            threading.Thread(target=self._carry_replies, args=(pair, doomed), daemon=True).start()
+
+    def _carry_requests(self, pair: tuple[socket.socket, socket.socket], doomed: threading.Event) -> None:
+        client, upstream = pair
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                self.requests.append(data)
+                if self._needle is not None and self._needle in data:
+                    self._needle = None
+                    doomed.set()
+                if not self._swallow:
+                    upstream.sendall(data)
+        self._end(pair)
+
+    def _carry_replies(self, pair: tuple[socket.socket, socket.socket], doomed: threading.Event) -> None:
+        client, upstream = pair
+        with contextlib.suppress(OSError):
+            while data := upstream.recv(65536):
+                # The server has run the request: its reply is here, and goes no further.
+                if doomed.is_set():
+                    self.lost.set()
+                    break
+                self._flow.wait()
+                if not self._swallow:
+                    client.sendall(data)
+        self._end(pair)
