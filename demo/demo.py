@@ -10,6 +10,7 @@ table at the end says what happened. Exits with 1 if two holders overlapped, a c
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import subprocess
@@ -109,12 +110,23 @@ class Logs:
             history.errors.append(f"{words[1]}: {words[3]}")
 
 
+class Telling(logging.Handler):
+    """Shows what the library logs among the other news."""
+
+    def __init__(self, show: Show) -> None:
+        super().__init__(logging.WARNING)
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.show.tell(f"[dim]log: {record.getMessage()}[/]")
+
+
 class Show:
     """The servers, the workers, what is done to them, and the view of it all."""
 
     def __init__(self, console: Console, folder: Path, seconds: float, workers: int) -> None:
         self.console, self.folder, self.seconds = console, folder, seconds
-        self.servers = [Server().start() for _ in range(5)]
+        self.servers = [Server() for _ in range(5)]
         self.states = ["up"] * 5
         self.quarantined: dict[int, float] = {}
         self.urls = [server.url for server in self.servers]
@@ -129,6 +141,7 @@ class Show:
         self.started = time.monotonic()
         self.told: list[str] = []
         self.victim: int | None = None
+        logging.getLogger("redlock").addHandler(Telling(self))
 
     def _start(self, kind: str) -> subprocess.Popen[bytes]:
         # The log is named after the process, which is known only once it runs: a shell replaces itself by it.
@@ -155,12 +168,12 @@ class Show:
         self.tell(f"server {self.servers[0].port} is thawed")
 
     def kill_server(self) -> None:
-        self.servers[1].kill()
+        self.servers[1].stop()
         self.states[1] = "down"
         self.tell(f"server {self.servers[1].port} is [red]killed[/]; it keeps nothing")
 
     def restart_server(self) -> None:
-        self.servers[1].start()
+        self.servers[1].restart()
         self.states[1] = "quarantine"
         self.quarantined[1] = time.monotonic() + QUARANTINE
         self.tell(
@@ -257,7 +270,7 @@ class Show:
                 worker.kill()
                 worker.wait()
         for server in self.servers:
-            server.stop()
+            server.close()
 
 
 def report(console: Console, show: Show, history: History) -> bool:

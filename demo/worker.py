@@ -8,6 +8,7 @@ one line, so that nothing is lost when this process is killed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -117,6 +118,8 @@ async def run_async(worker: Worker, urls: list[str]) -> None:
 
 def main() -> None:
     urls, file, log, kind = sys.argv[1:]
+    # What the library has to say about nodes is in the view already.
+    logging.getLogger("redlock").addHandler(logging.NullHandler())
     worker = Worker(file, log)
     if kind == "asyncio":
         asyncio.run(run_async(worker, urls.split(",")))

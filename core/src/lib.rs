@@ -14,6 +14,8 @@
 //!
 //! While [`Lease::held`] is true no other owner holds the lock, under the conditions in `docs/guarantees.md`.
 
+#[doc(hidden)]
+pub mod bridge;
 mod client;
 pub mod clock;
 mod config;

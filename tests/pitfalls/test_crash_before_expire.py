@@ -50,8 +50,8 @@ def test_no_moment_of_an_acquire_leaves_a_lock_without_a_ttl(
         eventually(lambda: [client for client in peer.client_list() if int(client["id"]) != myself] == [])
         keys = lock_keys(peer)
         left += len(keys)
-        assert all(0 < pttl <= 1000 or (pttl <= 2000) for pttl in keys.values()), keys
-        assert -1 not in keys.values()
+        # -1 would be no ttl; the longest lease here is one second.
+        assert all(0 <= pttl <= 1000 for pttl in keys.values()), keys
     assert left > 0, "no kill came while a lock was held: this shows nothing"
     # And so all of them end.
     eventually(lambda: lock_keys(peer) == {}, within=10)

@@ -49,7 +49,13 @@ def test_killed_holder_frees_the_lock_within_one_lease(
 
 @pytest.mark.parametrize(
     ("how", "code"),
-    [("SystemExit in a block", 3), ("SystemExit", 3), ("unhandled error", 1), ("end of the program", 0)],
+    [
+        ("SystemExit in a block", 3),
+        ("SystemExit", 3),
+        ("unhandled error", 1),
+        ("end of the program", 0),
+        ("end of the program, its client collected", 0),
+    ],
 )
 def test_a_process_that_ends_frees_the_lock(server: Server, peer: redis.Redis, how: str, code: int) -> None:
     """Whatever ends a program normally also ends its locks: at once, though each has a lease of 30 s."""

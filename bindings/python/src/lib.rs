@@ -1,1 +1,38 @@
-//! stub
+//! The Python layer: `redlock._native`. It turns Python's arguments, owners, errors and waiting into the core's; what a
+//! lock does is decided in the core, how Python spells it in the package `python/redlock`.
+//!
+//! The library's own threads never run Python: results go through a [`redlock::bridge::Bridge`], events through a
+//! queue, and blocking calls wait detached from the interpreter.
+
+mod arguments;
+mod client;
+mod errors;
+mod event_loop;
+mod events;
+mod lease;
+mod lock;
+mod owner;
+mod waiting;
+
+/// `redlock._native`, the core as the Python package uses it. Not an interface: it changes without notice.
+#[pyo3::pymodule(name = "_native", gil_used = false)]
+mod native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::{
+        client::{Client, close_all},
+        event_loop::Loop,
+        events::next_events,
+        lease::{Lease, Lost},
+        lock::{Lock, Request},
+        owner::Identity,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Forks are counted from here on.
+        redlock::runtime::generation();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

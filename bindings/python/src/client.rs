@@ -1,0 +1,89 @@
+//! A client: configuration, and what is done with nodes rather than with one lock.
+
+use pyo3::{prelude::*, types::PyDict};
+use redlock::{Config, NodeStatus};
+
+use crate::{
+    arguments,
+    errors::Fallible,
+    events,
+    lease::Lease,
+    owner::Caller,
+    waiting::wait,
+};
+
+/// Nodes, and how to use them.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct Client {
+    pub(crate) core: redlock::Client,
+}
+
+impl Client {
+    pub(crate) fn of(config: Config) -> Fallible<Self> {
+        Ok(Self { core: redlock::Client::with_events(config, events::sink())? })
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// A client of one URL or several, with the options of `ClientOptions`. No I/O happens here.
+    #[new]
+    #[pyo3(signature = (urls, **options))]
+    fn new(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
+        Self::of(arguments::config(urls, options)?)
+    }
+
+    /// The nodes' addresses, without credentials.
+    #[getter]
+    fn nodes(&self) -> Vec<String> {
+        self.core.nodes()
+    }
+
+    /// Asks every node for a sign of life.
+    fn ping(&self, py: Python<'_>) -> Fallible<Vec<Py<PyAny>>> {
+        events::attend(py)?;
+        let nodes = wait(py, "", self.core.ping())??;
+        Ok(nodes.iter().map(|node| status(py, node)).collect::<PyResult<_>>()?)
+    }
+
+    /// Frees a lock whoever holds it; says whether anybody did.
+    fn force_release(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> Fallible<bool> {
+        events::attend(py)?;
+        let name = arguments::name(name)?;
+        Ok(wait(py, &name, self.core.force_release(&name))??)
+    }
+
+    /// Vouches for all nodes of a quorum.
+    fn init_nodes(&self, py: Python<'_>) -> Fallible<()> {
+        events::attend(py)?;
+        Ok(wait(py, "", self.core.init_nodes())??)
+    }
+
+    /// Takes over a detached lease.
+    fn attach(&self, py: Python<'_>, text: &str) -> Fallible<Lease> {
+        events::attend(py)?;
+        let owner = Caller::current(py)?.owner;
+        Ok(Lease::new(wait(py, "", self.core.attach(text, owner))??))
+    }
+
+    /// Releases what this client holds, and disconnects.
+    fn close(&self, py: Python<'_>) -> Fallible<()> {
+        wait(py, "", self.core.close())
+    }
+}
+
+/// The state of a node as `redlock.NodeStatus`.
+pub(crate) fn status(py: Python<'_>, node: &NodeStatus) -> PyResult<Py<PyAny>> {
+    let class = py.import("redlock._info")?.getattr("NodeStatus")?;
+    let (run, version, cause) = match &node.state {
+        Ok(info) => (info.run.as_deref(), info.version.as_deref(), None),
+        Err(cause) => (None, None, Some(cause)),
+    };
+    Ok(class.call1((&node.node, node.state.is_ok(), run, version, cause))?.unbind())
+}
+
+/// Closes every client of this process: releases what they hold, within a second.
+#[pyfunction]
+pub(crate) fn close_all(py: Python<'_>) -> Fallible<()> {
+    wait(py, "", redlock::close_all())
+}

@@ -1,0 +1,66 @@
+//! The core's errors as Python's. The classes are declared in `redlock/errors.py`, since only Python can derive from
+//! two exceptions; here one is picked by its code.
+
+use pyo3::{prelude::*, sync::PyOnceLock, types::{PyDict, PyType}};
+use redlock::LockError;
+
+/// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).
+pub(crate) enum Failure {
+    Lock(LockError),
+    Python(PyErr),
+}
+
+/// What a method returns.
+pub(crate) type Fallible<T> = Result<T, Failure>;
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lock(error) => raised(&error),
+            Failure::Python(error) => error,
+        }
+    }
+}
+
+/// An error of the core as the exception of its code.
+pub(crate) fn raised(error: &LockError) -> PyErr {
+    Python::attach(|py| instance(py, error).map_or_else(|error| error, PyErr::from_value))
+}
+
+/// The exception itself, for whoever raises it later.
+pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyAny>> {
+    let message = error.to_string();
+    let class = class(py, error.code())?;
+    match error {
+        LockError::Lost { reason, .. } => class.call1((message, reason.as_str())),
+        LockError::Unavailable { causes, .. } => {
+            let by_node = PyDict::new(py);
+            for each in causes {
+                by_node.set_item(&each.node, &each.cause)?;
+            }
+            class.call1((message, by_node))
+        }
+        _ => class.call1((message,)),
+    }
+}
+
+fn class<'py>(py: Python<'py>, code: &str) -> PyResult<Bound<'py, PyType>> {
+    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let by_code = CLASSES.get_or_try_init(py, || {
+        let classes = py.import("redlock.errors")?.getattr("BY_CODE")?;
+        Ok::<_, PyErr>(classes.cast_into::<PyDict>()?.unbind())
+    })?;
+    Ok(by_code.bind(py).as_any().get_item(code)?.cast_into()?)
+}

@@ -1,0 +1,222 @@
+//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads and tasks. These are the hot path, so
+//! they are here and not in Python.
+
+use std::{
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use pyo3::{prelude::*, sync::PyOnceLock};
+use redlock::{Config, LockError, LockInfo, LockOptions};
+
+use crate::{
+    arguments,
+    client::Client,
+    errors::{Failure, Fallible},
+    events,
+    lease::Lease,
+    owner::Caller,
+    waiting::{blocking, wait},
+};
+
+/// A lock by name.
+#[pyclass(frozen, subclass, weakref, module = "redlock._native")]
+pub(crate) struct Lock {
+    name: String,
+    options: LockOptions,
+    /// Made with the lock, or, on the default client, at its first use.
+    core: OnceLock<redlock::Lock>,
+    entered: Entered,
+}
+
+/// An acquire that was asked for: who asked, and how long it waits. Made when `acquire()` is called; an asyncio task
+/// created for the call would be another owner.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct Request {
+    caller: Option<Caller>,
+    wait: Option<Duration>,
+}
+
+impl Request {
+    /// As the core takes it, on behalf of an event loop.
+    pub(crate) fn for_loop(&self, py: Python<'_>) -> Fallible<redlock::Request> {
+        let caller = match &self.caller {
+            Some(caller) => caller.clone(),
+            None => Caller::current(py)?,
+        };
+        Ok(redlock::Request { owner: caller.owner, wait: self.wait, thread: Some(caller.thread), blocking: false })
+    }
+}
+
+/// The leases that `with` blocks took and have not given back.
+#[derive(Default)]
+struct Entered(Mutex<Vec<(u64, Py<Lease>)>>);
+
+impl Entered {
+    /// Only ever locked by threads that are attached to the interpreter and stay so: never for long, and by nobody
+    /// while the process forks.
+    fn stack(&self) -> MutexGuard<'_, Vec<(u64, Py<Lease>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest lease of this caller. A block may end elsewhere than it began, as that of a collected generator
+    /// does: then it is the newest of whoever has been inside for longest.
+    fn pop(&self, caller: u64) -> Option<Py<Lease>> {
+        let mut stack = self.stack();
+        let newest = |of: u64| stack.iter().rposition(|(number, _)| *number == of);
+        let index = newest(caller).or_else(|| newest(stack.first()?.0))?;
+        Some(stack.remove(index).1)
+    }
+}
+
+impl Lock {
+    /// The core's lock; finds the default client when it is needed for the first time.
+    pub(crate) fn core(&self, py: Python<'_>) -> Fallible<&redlock::Lock> {
+        static DEFAULT_CLIENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        if let Some(core) = self.core.get() {
+            return Ok(core);
+        }
+        let default_client = DEFAULT_CLIENT.import(py, "redlock._client", "default_client")?;
+        let client: Py<Client> = default_client.call0()?.extract().map_err(PyErr::from)?;
+        let core = client.get().core.lock(&self.name, self.options.clone())?;
+        Ok(self.core.get_or_init(|| core))
+    }
+
+    fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
+        events::attend(py)?;
+        let core = self.core(py)?;
+        let request =
+            redlock::Request { owner: caller.owner.clone(), wait, thread: Some(caller.thread), blocking: true };
+        let lease = blocking(py, |check| core.acquire_blocking(request, check))?;
+        Ok(Py::new(py, Lease::new(lease))?)
+    }
+}
+
+#[pymethods]
+impl Lock {
+    /// A lock of a client, or of the default client, with the options of `LockOptions`. Nothing is sent here.
+    #[new]
+    #[pyo3(signature = (client, name, *, ttl=None, wait=None, owner=None, max_hold=None, reentrant=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn new(
+        client: Option<&Client>,
+        name: &Bound<'_, PyAny>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        wait: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, PyAny>>,
+        max_hold: Option<&Bound<'_, PyAny>>,
+        reentrant: Option<&Bound<'_, PyAny>>,
+    ) -> Fallible<Self> {
+        let name = arguments::name(name)?;
+        let options = arguments::lock_options(ttl, wait, owner, max_hold, reentrant)?;
+        let check = |client: &redlock::Client| client.lock(&name, options.clone()).map_err(Failure::Lock);
+        let core = match client {
+            Some(client) => OnceLock::from(check(&client.core)?),
+            // Bad options are refused now, not when the default client is known.
+            None => check(&Client::of(Config::new(["memory://"]))?.core).map(|_| OnceLock::new())?,
+        };
+        Ok(Self { name, options, core, entered: Entered::default() })
+    }
+
+    /// The name, without the client's prefix.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes the lock, blocking the calling thread. `timeout`, in seconds or as a `timedelta`: None waits as long as
+    /// the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None when
+    /// somebody else holds the lock to the end.
+    ///
+    /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
+    /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+    #[pyo3(signature = (blocking=None, timeout=None), text_signature = "($self, blocking=True, timeout=None)")]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        blocking: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> Fallible<Option<Py<Lease>>> {
+        let wait = arguments::wait(blocking, timeout, self.options.wait)?;
+        match self.take(py, &Caller::current(py)?, wait) {
+            Err(Failure::Lock(LockError::Timeout { .. })) => Ok(None),
+            taken => Ok(Some(taken?)),
+        }
+    }
+
+    /// Releases the newest lease of the calling thread or task. Returns "released", "lost" or "unconfirmed", as
+    /// `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
+    /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
+    fn release(&self, py: Python<'_>) -> Fallible<&'static str> {
+        let (core, owner) = (self.core(py)?, Caller::current(py)?.owner);
+        Ok(blocking(py, |check| core.release_blocking(&owner, check))?.as_str())
+    }
+
+    /// Whether the calling thread or task holds the lock. Asks nobody.
+    fn owned(&self, py: Python<'_>) -> Fallible<bool> {
+        Ok(self.core(py)?.owned(&Caller::current(py)?.owner))
+    }
+
+    /// Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer.
+    fn locked(&self, py: Python<'_>) -> Fallible<bool> {
+        events::attend(py)?;
+        Ok(wait(py, &self.name, self.core(py)?.locked())??)
+    }
+
+    /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
+    fn inspect(&self, py: Python<'_>) -> Fallible<Option<Py<PyAny>>> {
+        events::attend(py)?;
+        Ok(wait(py, &self.name, self.core(py)?.inspect())??.as_ref().map(|known| info(py, known)).transpose()?)
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
+        let caller = Caller::current(py)?;
+        let lease = self.take(py, &caller, self.options.wait)?;
+        self.entered.stack().push((caller.number, lease.clone_ref(py)));
+        Ok(lease)
+    }
+
+    #[pyo3(signature = (kind, error, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> Fallible<()> {
+        let _ = (error, traceback);
+        match self.entered.pop(Caller::current(py)?.number) {
+            Some(lease) => lease.get().leave_block(py, !kind.is_none()),
+            None => Ok(()),
+        }
+    }
+
+    /// For asyncio: what `acquire()` was asked for, and by whom.
+    #[pyo3(signature = (blocking=None, timeout=None))]
+    fn request(
+        &self,
+        py: Python<'_>,
+        blocking: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> Fallible<Request> {
+        Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.options.wait)? })
+    }
+
+    /// For asyncio: notes the lease of an `async with` block.
+    fn entered(&self, py: Python<'_>, lease: Py<Lease>) -> Fallible<()> {
+        self.entered.stack().push((Caller::current(py)?.number, lease));
+        Ok(())
+    }
+
+    /// For asyncio: the lease of the `async with` block that ends.
+    fn left(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
+        Ok(self.entered.pop(Caller::current(py)?.number))
+    }
+}
+
+/// Who holds a lock, as `redlock.LockInfo`.
+pub(crate) fn info(py: Python<'_>, info: &LockInfo) -> PyResult<Py<PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = CLASS.import(py, "redlock._info", "LockInfo")?;
+    Ok(class.call1((&info.owner, info.ttl.map(|ttl| ttl.as_secs_f64()), info.token))?.unbind())
+}

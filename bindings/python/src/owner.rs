@@ -1,0 +1,102 @@
+//! Who calls: the thread, or, when an event loop runs in it, its current task.
+//!
+//! A thread's identity lives in thread-local storage and ends with the thread. A task's lives in a weak map in
+//! `redlock/_tasks.py` and ends with the task.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
+use redlock::{Owner, runtime};
+
+/// The identity of a thread or a task. Whatever it holds is renewed for as long as this object lives.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct Identity {
+    number: u64,
+    identity: redlock::Identity,
+}
+
+#[pymethods]
+impl Identity {
+    #[new]
+    fn new() -> Self {
+        // Never used twice, unlike a thread's id.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { number: NEXT.fetch_add(1, Relaxed), identity: redlock::Identity::new() }
+    }
+}
+
+thread_local! {
+    static THREAD: Identity = Identity::new();
+    /// Whether this is the main thread, as far as known in this fork generation.
+    static MAIN: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+}
+
+/// Who makes a call.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    /// Tells callers apart.
+    pub(crate) number: u64,
+    pub(crate) owner: Owner,
+    /// Its thread.
+    pub(crate) thread: u64,
+}
+
+impl Caller {
+    fn new(identity: &Identity, thread: u64) -> Self {
+        Self { number: identity.number, owner: Owner::Ambient(identity.identity.clone()), thread }
+    }
+
+    /// The current task, or else the thread.
+    pub(crate) fn current(py: Python<'_>) -> PyResult<Self> {
+        if let Some(task) = Self::task(py)? {
+            return Ok(task);
+        }
+        Ok(THREAD.with(|thread| Self::new(thread, thread.number)))
+    }
+
+    /// The current task, if there is one.
+    pub(crate) fn task(py: Python<'_>) -> PyResult<Option<Self>> {
+        static TASK_IDENTITY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        if !loop_runs(py)? {
+            return Ok(None);
+        }
+        let task_identity = TASK_IDENTITY.import(py, "redlock._tasks", "task_identity")?;
+        let identity: Option<Py<Identity>> = task_identity.call0()?.extract()?;
+        Ok(identity.map(|identity| Self::new(identity.get(), THREAD.with(|thread| thread.number))))
+    }
+}
+
+/// Whether an event loop runs in this thread. Costs one call of a C function, and less where asyncio is not used.
+fn loop_runs(py: Python<'_>) -> PyResult<bool> {
+    static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    if RUNNING_LOOP.get(py).is_none() {
+        // No loop can run before asyncio was imported, and importing it takes longer than a lock.
+        let modules = MODULES.get_or_try_init(py, || {
+            Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
+        })?;
+        if !modules.bind(py).contains("asyncio.events")? {
+            return Ok(false);
+        }
+    }
+    let running_loop = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop")?;
+    Ok(!running_loop.call0()?.is_none())
+}
+
+/// Whether this thread handles signals. Asked once a thread.
+pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let generation = runtime::generation();
+    if let Some((known, main)) = MAIN.get()
+        && known == generation
+    {
+        return Ok(main);
+    }
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?.getattr("ident")?;
+    let main = main.eq(threading.call_method0("get_ident")?)?;
+    MAIN.set(Some((generation, main)));
+    Ok(main)
+}

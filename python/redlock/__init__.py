@@ -1,0 +1,53 @@
+"""Distributed locks on Redis: re-entrant, kept alive by a watchdog, on one node or a quorum, with fencing tokens.
+
+    import redlock
+
+    with redlock.lock("report") as lease:
+        write(row, fence=lease.token)
+
+`redlock.asyncio` has the same names for event loops. While `lease.held` is true no other owner holds the lock, under
+the conditions in `docs/guarantees.md`.
+"""
+
+from __future__ import annotations
+
+from redlock._client import configure
+from redlock._info import LockInfo, NodeStatus
+from redlock._native import Lease, Lost, __version__
+from redlock._options import ClientOptions, LockOptions, Seconds
+from redlock._sync import Lock, Redlock, lock
+from redlock.errors import (
+    Closed,
+    InvalidArgument,
+    KeyConflict,
+    LockError,
+    LockLost,
+    LockTimeout,
+    NotHeld,
+    Unavailable,
+    WouldDeadlock,
+)
+
+__all__ = [
+    "ClientOptions",
+    "Closed",
+    "InvalidArgument",
+    "KeyConflict",
+    "Lease",
+    "Lock",
+    "LockError",
+    "LockInfo",
+    "LockLost",
+    "LockOptions",
+    "LockTimeout",
+    "Lost",
+    "NodeStatus",
+    "NotHeld",
+    "Redlock",
+    "Seconds",
+    "Unavailable",
+    "WouldDeadlock",
+    "__version__",
+    "configure",
+    "lock",
+]

@@ -1,0 +1,64 @@
+"""What clients for threads and clients for asyncio share: their configuration, and the default client."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from redlock import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from redlock._options import ClientOptions
+
+_default: _native.Client | None = None
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+class BaseClient:
+    """A client's configuration. It pickles as that, and connects when it is first used."""
+
+    __slots__ = ("__weakref__", "_native", "_options", "_urls")
+
+    def __init__(self, urls: str | Iterable[str], **options: Unpack[ClientOptions]) -> None:
+        self._urls = urls if isinstance(urls, str) else list(urls)
+        self._options = options
+        self._native = _native.Client(self._urls, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (type(self), self._urls, self._options))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}({self._native.nodes})"
+
+
+def _restore(kind: type[BaseClient], urls: str | list[str], options: ClientOptions) -> BaseClient:
+    return kind(urls, **options)
+
+
+def configure(urls: str | Iterable[str] | None = None, **options: Unpack[ClientOptions]) -> None:
+    """Set the client that `redlock.lock()` and `redlock.asyncio.lock()` use, with the options of `Redlock`.
+
+    Without `urls` it uses the environment variable REDLOCK_URL, several URLs separated by commas, or else
+    redis://127.0.0.1:6379. Locks that were used before keep their client. Raises `InvalidArgument`.
+    """
+    global _default
+    _default = _native.Client(_environment() if urls is None else urls, **options)
+
+
+def default_client() -> _native.Client:
+    """Return the client of `configure()`, or else that of the environment."""
+    global _default
+    with _lock:
+        if _default is None:
+            _default = _native.Client(_environment())
+        return _default
+
+
+def _environment() -> list[str]:
+    urls = os.environ.get("REDLOCK_URL") or "redis://127.0.0.1:6379"
+    return [url.strip() for url in urls.split(",") if url.strip()]

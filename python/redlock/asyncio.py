@@ -1,0 +1,423 @@
+"""Locks for asyncio: the names of `redlock`, to be used with `await` and `async with`.
+
+A lock is held by the task that calls `acquire()`. Results come from the core's threads through a pipe that the event
+loop watches, so that no thread ever has to take the interpreter's lock for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from redlock import _native
+from redlock._client import BaseClient, configure
+from redlock._info import LockInfo, NodeStatus
+from redlock.errors import (
+    Closed,
+    InvalidArgument,
+    KeyConflict,
+    LockError,
+    LockLost,
+    LockTimeout,
+    NotHeld,
+    Unavailable,
+    WouldDeadlock,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from types import TracebackType
+
+    from typing_extensions import ParamSpec, Self, Unpack
+
+    from redlock._options import LockOptions, Seconds
+
+    P = ParamSpec("P")
+
+R = TypeVar("R")
+
+__all__ = [
+    "Closed",
+    "InvalidArgument",
+    "KeyConflict",
+    "Lease",
+    "Lock",
+    "LockError",
+    "LockInfo",
+    "LockLost",
+    "LockTimeout",
+    "Lost",
+    "NodeStatus",
+    "NotHeld",
+    "Redlock",
+    "Unavailable",
+    "WouldDeadlock",
+    "configure",
+    "lock",
+]
+
+
+class _Bridge:
+    """The calls of one event loop that wait for the core."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.native = _native.Loop()
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        try:
+            loop.add_reader(self.native.fileno(), self._drain, False)
+        except NotImplementedError:
+            # Loops that cannot watch a pipe, as on Windows, get a thread that does.
+            threading.Thread(target=self._watch, args=(loop,), name="redlock-loop", daemon=True).start()
+        else:
+            os.set_blocking(self.native.fileno(), False)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self.native.wait() and not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed just now
+                loop.call_soon_threadsafe(self._drain, True)
+
+    async def wait(self, id: int) -> Any:
+        """Wait for the result of a call."""
+        future = self._futures[id] = asyncio.get_running_loop().create_future()
+        try:
+            return await future
+        except BaseException:
+            # Cancelled, perhaps after the result came and before this could run.
+            self.native.abandon(id)
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _discard(future.result())
+            raise
+        finally:
+            self._futures.pop(id, None)
+            del future
+
+    def _drain(self, emptied: bool) -> None:
+        for id, value, error in self.native.drain(emptied):
+            future = self._futures.get(id)
+            if future is None or future.done():
+                _discard(value)
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+
+def _discard(value: object) -> None:
+    """Release a lease that nobody gets to see."""
+    if isinstance(value, _native.Lease):
+        value.abandon()
+
+
+_bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
+# A child has other threads, and loops of its own.
+os.register_at_fork(after_in_child=_bridges.clear)
+
+
+def _bridge() -> _Bridge:
+    loop = asyncio.get_running_loop()
+    bridge = _bridges.get(loop)
+    if bridge is None:
+        for closed in [known for known in list(_bridges) if known.is_closed()]:
+            _bridges.pop(closed).native.stop()
+        bridge = _bridges[loop] = _Bridge(loop)
+    return bridge
+
+
+class Lost:
+    """Tells whether, and when, a lease is lost; used like an `asyncio.Event`. A released lease is not lost."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: _native.Lease) -> None:
+        self._lease = lease
+
+    def is_set(self) -> bool:
+        """Whether the lock was lost."""
+        return self._lease.lost.is_set()
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was lost, or None."""
+        return self._lease.lost.reason
+
+    async def wait(self) -> bool:
+        """Wait until the lease ends. Return True when it was lost, False when it was released."""
+        bridge = _bridge()
+        lost: bool = await bridge.wait(bridge.native.lost(self._lease))
+        return lost
+
+    def __bool__(self) -> bool:
+        return self.is_set()
+
+    def __repr__(self) -> str:
+        return repr(self._lease.lost)
+
+
+class Lease:
+    """A held lock."""
+
+    __slots__ = ("__weakref__", "_native")
+
+    def __init__(self, native: _native.Lease) -> None:
+        self._native = native
+
+    @property
+    def name(self) -> str:
+        """The lock's name, without the client's prefix."""
+        return self._native.name
+
+    @property
+    def owner(self) -> str:
+        """The explicit owner, or `uuid:tenure`."""
+        return self._native.owner
+
+    @property
+    def token(self) -> int:
+        """The fencing token, in µs: larger than that of every earlier holder. Needs 64 bits."""
+        return self._native.token
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
+        return self._native.held
+
+    @property
+    def lost(self) -> Lost:
+        """Tells of a loss."""
+        return Lost(self._native)
+
+    def remaining(self) -> float:
+        """Return the seconds for which it is held unless it is renewed; 0 once it is not."""
+        return self._native.remaining()
+
+    def check(self) -> None:
+        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`."""
+        self._native.check()
+
+    def detach(self) -> str:
+        """Stop renewing and let go of the lock without releasing it.
+
+        The text is a bearer secret: `attach` of a client with the same nodes takes the lock over from it, once, in
+        this process or another.
+        """
+        return self._native.detach()
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Let the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have.
+
+        A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+        """
+        bridge = _bridge()
+        await bridge.wait(bridge.native.extend(self._native, ttl))
+
+    async def release(self) -> str:
+        """End this lease; the last one of its owner frees the lock.
+
+        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
+        again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
+        """
+        bridge = _bridge()
+        outcome: str = await bridge.wait(bridge.native.release(self._native))
+        return outcome
+
+    async def wait_lost(self) -> bool:
+        """Wait until the lease ends. Return True when it was lost, False when it was released."""
+        return await self.lost.wait()
+
+    def __repr__(self) -> str:
+        return repr(self._native).replace("<redlock.", "<redlock.asyncio.", 1)
+
+    def __reduce__(self) -> Any:
+        return self._native.__reduce__()
+
+
+class Lock:
+    """A lock by name, held by the task that takes it.
+
+    Use it in an `async with` statement, which raises `LockTimeout` when the lock is not obtained in time and yields
+    the `Lease`; await `acquire()` and `release()`; or decorate an `async def` with it, which then runs with the lock
+    held. A loss does not cancel the body: see `Lease.wait_lost`.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_native", "_options")
+
+    def __init__(self, client: Redlock | None, name: str, **options: Unpack[LockOptions]) -> None:
+        self._client = client
+        self._options = options
+        self._native = _native.Lock(client and client._native, name, **options)
+
+    @property
+    def name(self) -> str:
+        """The name, without the client's prefix."""
+        return self._native.name
+
+    def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Coroutine[Any, Any, Lease | None]:
+        """Take the lock for the task that makes this call, whichever awaits it.
+
+        `timeout`, in seconds or as a `timedelta`: None waits as long as the lock's own `wait`, -1 for ever, 0 tries
+        once, as `blocking=False` does. Returns a `Lease`, or None when somebody else holds the lock to the end. A
+        cancelled call leaves nothing behind.
+
+        Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (this owner holds it and the lock is not re-entrant),
+        `LockLost` (this owner held it and lost it), `InvalidArgument` (at once) and `Closed`.
+        """
+        return self._acquire(self._native.request(blocking, timeout))
+
+    async def _acquire(self, request: _native.Request) -> Lease | None:
+        try:
+            return Lease(await self._take(request))
+        except LockTimeout:
+            return None
+
+    async def _take(self, request: _native.Request) -> _native.Lease:
+        bridge = _bridge()
+        lease: _native.Lease = await bridge.wait(bridge.native.acquire(self._native, request))
+        return lease
+
+    async def release(self) -> str:
+        """Release the newest lease of the current task; as `Lease.release()`.
+
+        A lock with an explicit owner and no lease in this process ends that owner's tenures wherever they were taken.
+        Raises `NotHeld` when there is nothing to release.
+        """
+        bridge = _bridge()
+        outcome: str = await bridge.wait(bridge.native.release_newest(self._native))
+        return outcome
+
+    def owned(self) -> bool:
+        """Whether the current task holds the lock. Asks nobody."""
+        return self._native.owned()
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
+        bridge = _bridge()
+        locked: bool = await bridge.wait(bridge.native.locked(self._native))
+        return locked
+
+    async def inspect(self) -> LockInfo | None:
+        """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
+        bridge = _bridge()
+        info: LockInfo | None = await bridge.wait(bridge.native.inspect(self._native))
+        return info
+
+    async def __aenter__(self) -> Lease:
+        lease = await self._take(self._native.request())
+        self._native.entered(lease)
+        return Lease(lease)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        lease = self._native.left()
+        if lease is None:
+            return
+        bridge = _bridge()
+        try:
+            await bridge.wait(bridge.native.leave(lease))
+        except LockError:
+            # The body's own error is what the caller has to see.
+            if kind is None:
+                raise
+
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate an `async def`: each call takes the lock first and releases it after."""
+        body = function if inspect.isroutine(function) else getattr(function, "__call__", function)
+        if not inspect.iscoroutinefunction(body):
+            raise InvalidArgument(f"function: must be an async def, not {function!r}; redlock.lock is for others")
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self:
+                return await function(*args, **kwargs)
+
+        return locked
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore_lock, (self._client, self.name, self._options))
+
+    def __repr__(self) -> str:
+        return f"<redlock.asyncio.Lock {self.name!r} of {self._client or 'the default client'}>"
+
+
+def _restore_lock(client: Redlock | None, name: str, options: LockOptions) -> Lock:
+    return Lock(client, name, **options)
+
+
+class Redlock(BaseClient):
+    """A client of one Redis node, or of several that vote. It works in every event loop, one after another.
+
+    `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path` or
+    `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
+    nothing and raises `InvalidArgument`. In an `async with` statement the client is closed at the end.
+    """
+
+    __slots__ = ()
+
+    def lock(self, name: str, **options: Unpack[LockOptions]) -> Lock:
+        """Return the lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+
+        See `LockOptions` for the options. Sends nothing. Raises `InvalidArgument`.
+        """
+        return Lock(self, name, **options)
+
+    async def attach(self, text: str) -> Lease:
+        """Take over a lease from the text of its `detach()`, once.
+
+        Raises `LockLost` when it ended or was attached before, `Unavailable`, and `InvalidArgument` for another text.
+        """
+        bridge = _bridge()
+        return Lease(await bridge.wait(bridge.native.attach(self._native, text)))
+
+    async def force_release(self, name: str) -> bool:
+        """Free a lock whoever holds it, and tell whether anybody did.
+
+        Its holder learns of it at its next renewal: only fencing tokens protect a resource until then.
+        Raises `Unavailable` and `KeyConflict`.
+        """
+        bridge = _bridge()
+        released: bool = await bridge.wait(bridge.native.force_release(self._native, name))
+        return released
+
+    async def ping(self) -> list[NodeStatus]:
+        """Ask every node for a sign of life. Raises only `Closed`."""
+        bridge = _bridge()
+        nodes: list[NodeStatus] = await bridge.wait(bridge.native.ping(self._native))
+        return nodes
+
+    async def init_nodes(self) -> None:
+        """Let all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held.
+
+        Raises `Unavailable`.
+        """
+        bridge = _bridge()
+        await bridge.wait(bridge.native.init_nodes(self._native))
+
+    async def close(self) -> None:
+        """Release what this client holds, within a second, and disconnect. Later calls raise `Closed`.
+
+        Detached leases, and fixed leases of explicit owners, live on.
+        """
+        bridge = _bridge()
+        await bridge.wait(bridge.native.close(self._native))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        await self.close()
+
+
+def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
+    """Return the lock of this name on the default client, which `configure()` sets.
+
+    The client is found at the first use of the lock. See `LockOptions` for the options. Raises `InvalidArgument`.
+    """
+    return Lock(None, name, **options)

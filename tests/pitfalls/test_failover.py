@@ -1,0 +1,157 @@
+"""A master with an asynchronous replica fails over, and the lock is forgotten.
+
+The master acknowledges the lock, dies before the replica heard of it, and the replica takes its place. This is the
+limit of one server, whatever the client does: two owners believe for a moment. A quorum of five survives it, since the
+promoted server does not vote until no lease from before can be alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from servers import Server
+from tools import Proxy, eventually
+from workers import fenced_write
+
+import redlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Pair:
+    """A master, its replica, and the network between them."""
+
+    master: Server
+    replica: Server
+    between: Proxy
+
+    def replicated(self) -> bool:
+        """Whether the replica has all that the master has written."""
+        with redis.Redis.from_url(self.master.url) as master, redis.Redis.from_url(self.replica.url) as replica:
+            offset = master.info("replication")["master_repl_offset"]
+            return replica.info("replication").get("slave_repl_offset") == offset
+
+    def stop_replication(self) -> None:
+        """Nothing reaches the replica any more; the master does not know. (Freezing the replica would not do: what
+        it has not read yet waits in its socket.)"""
+        eventually(self.replicated)
+        self.between.swallow()
+
+    def fail_over(self) -> None:
+        """The master dies, the replica takes its place."""
+        self.master.kill()
+        self.between.cut()
+        with redis.Redis.from_url(self.replica.url) as replica:
+            replica.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A master and a replica that is in sync."""
+    with Server().start() as master, Proxy(master.port) as between:
+        replica = Server("--replicaof", f"127.0.0.1 {between.port}", "--repl-diskless-sync-delay", "0")
+        with replica.start():
+            pair = Pair(master, replica, between)
+            with redis.Redis.from_url(replica.url) as peer:
+                eventually(lambda: peer.info("replication")["master_link_status"] == "up")
+            eventually(pair.replicated)
+            yield pair
+
+
+def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair: Pair) -> None:
+    """The limit, shown: both hold the lock. The second one's token is larger, so the resource can tell."""
+    with (
+        Proxy(pair.master.port) as address,
+        redlock.Redlock(address.url) as a,
+        redlock.Redlock(pair.replica.url) as b,
+        Server().start() as resource,
+        redis.Redis.from_url(resource.url) as database,
+    ):
+        with a.lock("unrelated"):
+            pass
+        pair.stop_replication()
+        first = a.lock("x").acquire()
+        assert first is not None
+        pair.fail_over()
+
+        # The second client finds the new master first. The first one could, at best, be told at the same moment.
+        second = b.lock("x").acquire(timeout=10)
+        assert second is not None
+        assert first.held, "two holders: one server cannot do better"
+        assert second.held
+        assert second.token > first.token
+
+        assert fenced_write(database, "of the second holder", second.token) == "written"
+        assert fenced_write(database, "of the first holder", first.token) == "refused"
+        assert database.get("fenced") == b"of the second holder"
+
+        # Once the first client reaches the new master, it asks, and learns.
+        address.mend(pair.replica.port)
+        assert first.lost.wait(20)
+        assert first.lost.reason in ("taken", "deleted")
+        assert not first.held
+        assert first.release() == "lost"
+        assert second.release() == "released", "which the first one's release did not touch"
+
+
+@contextlib.contextmanager
+def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[redlock.Lease, redlock.Redlock]]:
+    """A lease that the smallest quorum of five granted, one node of which then failed over and forgot it; and a client
+    that could make up another quorum, of the two nodes that never had it and the one that forgot it."""
+    with contextlib.ExitStack() as stack:
+        others = [stack.enter_context(Server().start()) for _ in range(4)]
+        roads_a = [stack.enter_context(Proxy(server.port)) for server in (pair.master, *others)]
+        road_b = stack.enter_context(Proxy(pair.master.port))
+        urls_b = [road_b.url, *(server.url for server in others)]
+        options: redlock.ClientOptions = {"max_ttl": 3, "watchdog": 3, "quarantine": quarantine, "reply_timeout": 0.5}
+        a = stack.enter_context(redlock.Redlock([road.url for road in roads_a], **options))
+        b = stack.enter_context(redlock.Redlock(urls_b, **options))
+        # A deployment in use: all nodes know each other's past, the replica too.
+        for client in (a, b):
+            with client.lock("before"):
+                pass
+        servers = [redis.Redis.from_url(server.url) for server in (pair.master, *others)]
+        if quarantine:
+            eventually(lambda: all(server.exists("redlock_node") for server in servers))
+        eventually(lambda: not any(server.exists("before") for server in servers))
+
+        pair.stop_replication()
+        for road in roads_a[3:]:
+            road.cut()
+        first = a.lock("x", ttl=3).acquire(timeout=10)
+        assert first is not None
+        assert [server.exists("x") for server in servers] == [1, 1, 1, 0, 0], "the smallest quorum"
+        pair.fail_over()
+        road_b.mend(pair.replica.port)
+        for server in servers:
+            server.close()
+        yield first, b
+
+
+def test_naive_quorum_lets_a_second_one_in(pair: Pair) -> None:
+    """Without a quarantine, the node that forgot makes up a second quorum: the algorithm as it is usually built."""
+    with quorum_after_failover(pair, quarantine=False) as (first, b):
+        second = b.lock("x", ttl=3).acquire(timeout=2)
+        assert second is not None
+        assert first.held
+        assert second.token > first.token, "the tokens still tell them apart"
+
+
+def test_quorum_of_five_survives_the_same(pair: Pair) -> None:
+    """The promoted server carries the marker of another run and does not vote: no second holder before the first ends."""
+    with quorum_after_failover(pair, quarantine=True) as (first, b):
+        with contextlib.suppress(redlock.Unavailable):
+            assert b.lock("x", ttl=3).acquire(blocking=False) is None
+        assert first.held
+        second = b.lock("x", ttl=3).acquire(timeout=20)
+        believed = first.held
+        assert second is not None
+        assert not believed, "the first lease was over"
+        assert second.held
+        assert second.token > first.token
