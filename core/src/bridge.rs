@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
 use crate::runtime;
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Bridge<T> {
 
 impl<T> Drop for Bridge<T> {
     fn drop(&mut self) {
-        for handle in self.state.get_mut().wanted.drain().filter_map(|(_, handle)| handle) {
+        for handle in std::mem::take(&mut self.state.lock().wanted).into_values().flatten() {
             handle.abort();
         }
     }

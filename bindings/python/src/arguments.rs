@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use pyo3::{exceptions::PyTypeError, prelude::*, types::{PyBool, PyDict, PyString}};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyBool, PyDict, PyString},
+};
 use redlock::{Config, LockError, LockOptions, TokenKey, Ttl, Wire, seconds};
 
 use crate::errors::{Failure, Fallible};
@@ -102,8 +106,23 @@ pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>
 
 /// The options of a client.
 const OPTIONS: [&str; 17] = [
-    "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "max_ttl", "patience", "connect_timeout",
-    "reply_timeout", "strict", "quarantine", "username", "password", "ca", "cert", "key",
+    "quorum",
+    "watchdog",
+    "prefix",
+    "wire",
+    "drift",
+    "token_key",
+    "max_ttl",
+    "patience",
+    "connect_timeout",
+    "reply_timeout",
+    "strict",
+    "quarantine",
+    "username",
+    "password",
+    "ca",
+    "cert",
+    "key",
 ];
 
 fn wire(value: &Bound<'_, PyAny>) -> Fallible<Wire> {

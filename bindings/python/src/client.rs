@@ -3,14 +3,7 @@
 use pyo3::{prelude::*, types::PyDict};
 use redlock::{Config, NodeStatus};
 
-use crate::{
-    arguments,
-    errors::Fallible,
-    events,
-    lease::Lease,
-    owner::Caller,
-    waiting::wait,
-};
+use crate::{arguments, errors::Fallible, events, lease::Lease, owner::Caller, waiting::wait};
 
 /// Nodes, and how to use them.
 #[pyclass(frozen, module = "redlock._native")]

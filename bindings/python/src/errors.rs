@@ -1,7 +1,11 @@
 //! The core's errors as Python's. The classes are declared in `redlock/errors.py`, since only Python can derive from
 //! two exceptions; here one is picked by its code.
 
-use pyo3::{prelude::*, sync::PyOnceLock, types::{PyDict, PyType}};
+use pyo3::{
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyDict, PyType},
+};
 use redlock::LockError;
 
 /// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).

@@ -43,7 +43,9 @@ impl Value {
             Self::Outcome(outcome) => outcome.as_str().into_py_any(py),
             Self::Info(None) => Ok(py.None()),
             Self::Info(Some(known)) => info(py, &known),
-            Self::Nodes(nodes) => nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py),
+            Self::Nodes(nodes) => {
+                nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+            }
         }
     }
 }
@@ -123,9 +125,9 @@ impl Loop {
     fn acquire(&self, py: Python<'_>, lock: &Lock, request: &Request) -> Fallible<u64> {
         events::attend(py)?;
         let (lock, request) = (lock.core(py)?, request.for_loop(py)?);
-        Ok(self.bridge()?.start(|deliver| {
-            Some(lock.start(request, move |lease| deliver.send(lease.map(Value::Lease))))
-        }))
+        Ok(self
+            .bridge()?
+            .start(|deliver| Some(lock.start(request, move |lease| deliver.send(lease.map(Value::Lease))))))
     }
 
     /// Starts `lock.release()`.

@@ -9,16 +9,16 @@ use redlock::{
     runtime::{self, Interrupted},
 };
 
-use crate::{errors::{Failure, Fallible}, owner};
+use crate::{
+    errors::{Failure, Fallible},
+    owner,
+};
 
 /// What the core runs every 50 ms of a blocking call, and what may end it.
 pub(crate) type Check<'a> = &'a mut dyn FnMut() -> Fallible<()>;
 
 /// Runs a blocking call of the core.
-pub(crate) fn blocking<T: Send>(
-    py: Python<'_>,
-    call: impl FnOnce(Check<'_>) -> Fallible<T> + Send,
-) -> Fallible<T> {
+pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> Fallible<T> + Send) -> Fallible<T> {
     let main = owner::is_main_thread(py)?;
     py.detach(|| {
         call(&mut || {
@@ -30,17 +30,11 @@ pub(crate) fn blocking<T: Send>(
 }
 
 /// Blocks until a future of the core is done. `name` is what it is about, should the process fork meanwhile.
-pub(crate) fn wait<T: Send>(
-    py: Python<'_>,
-    name: &str,
-    future: impl Future<Output = T> + Send,
-) -> Fallible<T> {
+pub(crate) fn wait<T: Send>(py: Python<'_>, name: &str, future: impl Future<Output = T> + Send) -> Fallible<T> {
     blocking(py, |check| {
         runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
             Interrupted::Check(failure) => failure,
-            Interrupted::Forked => {
-                LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into()
-            }
+            Interrupted::Forked => LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into(),
         })
     })
 }
