@@ -30,7 +30,12 @@ pub enum Event {
 impl Event {
     /// Whether an operator should see it.
     pub fn is_warning(&self) -> bool {
-        !matches!(self, Self::Acquired { .. } | Self::Released { .. } | Self::NodeUp { .. })
+        match self {
+            Self::Acquired { .. } | Self::Released { .. } | Self::NodeUp { .. } => false,
+            // Whoever closed the client knows.
+            Self::Lost { reason, .. } => *reason != LostReason::Closed,
+            _ => true,
+        }
     }
 }
 

@@ -248,6 +248,9 @@ struct Connection {
     /// How many of the unanswered nobody waits for; a probe finds out when they were answered.
     abandoned: AtomicUsize,
     probing: AtomicBool,
+    /// How many requests wait for others to be answered.
+    queued: AtomicUsize,
+    answers: Notify,
     /// When the last request was sent.
     used: Mutex<Instant>,
     /// Clean-ups and the probe: they outlive whoever asked for them, but not the connection.
@@ -258,6 +261,7 @@ impl Connection {
     /// Stops its tasks. The socket closes with the last request on it.
     fn retire(&self) {
         self.retired.store(true, SeqCst);
+        self.answers.notify_waiters();
         self.tasks.lock().abort_all();
     }
 
@@ -317,6 +321,10 @@ impl Drop for Outstanding<'_> {
         }
         if self.answered {
             self.connection.unanswered.fetch_sub(1, SeqCst);
+            // Each answer lets one in, whose own answer lets in the next.
+            if self.connection.queued.load(SeqCst) > 0 {
+                self.connection.answers.notify_one();
+            }
         } else if self.connection.link.lane == Lane::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
             self.inner.retire_caller(self.connection.number());
@@ -611,6 +619,7 @@ impl Inner {
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);
+                probed.answers.notify_waiters();
                 inner.answered(number);
                 since = Instant::now();
                 probed.probing.store(false, SeqCst);
@@ -784,6 +793,8 @@ impl Inner {
             unanswered: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
             probing: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
+            answers: Notify::new(),
             used: Mutex::new(Instant::now()),
             tasks: Mutex::new(JoinSet::new()),
         }))
@@ -800,11 +811,31 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
-            return Err(unanswered(MOST_UNANSWERED));
+            self.room(connection, timeout).await?;
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.link.clone());
         reply(self.request(connection, &command, Some(call), timeout).await?)
+    }
+
+    /// Waits until the connection takes a further request: thousands may be made at once by a healthy host.
+    async fn room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
+        let room = async {
+            loop {
+                let answered = connection.answers.notified();
+                if connection.retired.load(SeqCst) {
+                    return Err(not_run("connection replaced"));
+                }
+                if connection.unanswered.load(SeqCst) < MOST_UNANSWERED {
+                    return Ok(());
+                }
+                answered.await;
+            }
+        };
+        connection.queued.fetch_add(1, SeqCst);
+        let room = patient(connection.link.lane, timeout.min(self.reply_timeout), room).await;
+        connection.queued.fetch_sub(1, SeqCst);
+        room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
     }
 
     fn check_identity(&self, connection: &Connection, call: &Call) -> Result<(), NodeError> {

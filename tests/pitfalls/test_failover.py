@@ -54,8 +54,11 @@ class Pair:
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """A master and a replica that is in sync."""
-    with Server().start() as master, Proxy(master.port) as between:
-        replica = Server("--replicaof", f"127.0.0.1 {between.port}", "--repl-diskless-sync-delay", "0")
+    with (
+        Server("--repl-diskless-sync-delay", "0").start() as master,
+        Proxy(master.port) as between,
+    ):
+        replica = Server("--replicaof", f"127.0.0.1 {between.port}")
         with replica.start():
             pair = Pair(master, replica, between)
             with redis.Redis.from_url(replica.url) as peer:

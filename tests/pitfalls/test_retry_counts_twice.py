@@ -127,7 +127,7 @@ def test_acquire_whose_reply_was_lost_and_whose_client_went_away(
     with client.lock("unrelated"):
         pass
     proxy.lose_reply(b"lost-reply")
-    proxy._refuse = True
+    proxy.refuse()
     with pytest.raises(redlock.Unavailable):
         lock.acquire(blocking=False)
     assert proxy.lost.is_set()

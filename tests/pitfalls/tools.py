@@ -73,8 +73,8 @@ def process(target: Callable[..., None], *args: Any) -> Iterator[SpawnProcess]:
 class Proxy:
     """A network between clients and a server, which can lose what it carries. Clients connect to `url`.
 
-    It can lose replies (`lose_reply`), hold them (`hold_replies`), swallow everything (`swallow`), refuse (`cut`), and
-    lead somewhere else (`target`), as an address that follows a failover does.
+    It can lose replies (`lose_reply`), hold them (`hold_replies`), swallow everything (`swallow`), break (`cut`), and
+    lead somewhere else (`mend`), as an address that follows a failover does.
     """
 
     def __init__(self, port: int) -> None:
@@ -112,13 +112,17 @@ class Proxy:
         """Carry nothing any more in either direction, without an error for anybody: a black hole."""
         self._swallow = True
 
+    def refuse(self) -> None:
+        """Take no more connections; those that exist go on."""
+        self._refuse = True
+
     def cut(self) -> None:
         """Break all connections and take no more."""
-        self._refuse = True
+        self.refuse()
         self._break()
 
     def mend(self, port: int | None = None) -> None:
-        """End `cut` and `swallow`, and lead to `port` from now on. Connections that lost something break."""
+        """End `refuse`, `cut` and `swallow`, and lead to `port` from now on. Connections that lost something break."""
         self.target = port or self.target
         self._break()
         self._swallow = self._refuse = False

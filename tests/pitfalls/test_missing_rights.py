@@ -1,0 +1,428 @@
+"""A user who lacks one right: the script stops in the middle, and leaves half a lock.
+
+A Redis script is not undone when one of its commands is refused. If a lock is written before its time to live, a user
+who may do the first and not the second locks for ever. So every right that a script uses is taken away once, alone, from
+everything a client does. Which rights those are is read from the scripts themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import redis
+from servers import Server
+from tools import Proxy, bounded, eventually, lock_keys
+
+import redlock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Wire = Literal["redisson", "token"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "core" / "src" / "scripts"
+WIRES: tuple[Wire, ...] = ("redisson", "token")
+USER, PASSWORD = "limited", "correct-horse-battery"
+NAMES = (f"right-{number}" for number in count())
+
+
+def commands_in(path: Path) -> set[str]:
+    """The commands that a script runs."""
+    text = "\n".join(line.split("--")[0] for line in path.read_text().splitlines())
+    literal = re.findall(r"redis\.p?call\('([A-Z]+)'", text)
+    assert len(literal) == len(re.findall(r"redis\.p?call", text)), f"{path}: a command that is not spelled out"
+    return {command.lower() for command in literal}
+
+
+def commands_of(script: str, wire: Wire) -> set[str]:
+    """The commands that a script may run, with the wire's functions that are put before it."""
+    return commands_in(SCRIPTS / f"{script}.lua") | commands_in(SCRIPTS / f"wire_{wire}.lua")
+
+
+def all_scripts() -> set[str]:
+    return {path.stem for path in SCRIPTS.glob("*.lua") if not path.stem.startswith("wire_")}
+
+
+def all_commands(wire: Wire) -> list[str]:
+    return sorted(set[str]().union(*(commands_of(script, wire) for script in all_scripts())))
+
+
+# Without EVAL a server that has never seen a script cannot learn it; without EVALSHA nothing works.
+CASES = [(wire, command) for wire in WIRES for command in [*all_commands(wire), "eval", "evalsha"]]
+
+
+def test_the_scripts_were_read() -> None:
+    """The list of cases comes from the sources: it must not be empty by accident."""
+    assert {"acquire", "bump", "renew", "release", "end", "inspect", "attach", "learn", "provision"} <= all_scripts()
+    assert {"hset", "pexpire", "publish", "time"} <= set(all_commands("redisson"))
+    assert {"set", "del"} <= set(all_commands("token"))
+
+
+@dataclass
+class Stage:
+    """Servers on which a user's rights are taken and given back, and who is asked to do something meanwhile."""
+
+    servers: list[Server]
+    peers: list[redis.Redis]
+    limited: redlock.Redlock
+    full: redlock.Redlock
+
+    def acl(self, *rules: str) -> None:
+        """Change the user on all servers; it applies at once to open connections."""
+        for peer in self.peers:
+            acl(peer, *rules)
+
+    def assert_every_lock_ends(self) -> None:
+        """The one thing that must hold whatever was refused."""
+        for peer in self.peers:
+            assert -1 not in lock_keys(peer).values(), lock_keys(peer)
+
+
+def acl(peer: redis.Redis, *rules: str) -> None:
+    peer.execute_command("ACL", "SETUSER", USER, *rules)
+
+
+def url(server: Server | Proxy) -> str:
+    return server.url.replace("redis://", f"redis://{USER}:{PASSWORD}@")
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[list[Server]]:
+    """Three servers, for all tests here."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Server().start()) for _ in range(3)]
+
+
+@pytest.fixture
+def stage(machines: list[Server], request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """One server, or a quorum of three, empty; the user has every right."""
+    wire, nodes = request.param
+    servers = machines[:nodes]
+    options: redlock.ClientOptions = {"wire": wire, "watchdog": 2, "reply_timeout": 1}
+    with ExitStack() as stack:
+        peers = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
+        for peer in peers:
+            peer.flushall()
+            acl(peer, "reset", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+        full = stack.enter_context(redlock.Redlock([server.url for server in servers], **options))
+        limited = stack.enter_context(redlock.Redlock([url(server) for server in servers], **options))
+        yield Stage(servers, peers, limited, full)
+
+
+Action = tuple["tuple[str, ...]", "Callable[[Stage, str], Callable[[], Any]]"]
+
+
+def held(lease: redlock.Lease | None) -> redlock.Lease:
+    assert lease is not None
+    return lease
+
+
+def acquire(stage: Stage, name: str) -> Callable[[], Any]:
+    return lambda: held(stage.limited.lock(name, ttl=3).acquire(timeout=1)).release()
+
+
+def acquire_adaptive(stage: Stage, name: str) -> Callable[[], Any]:
+    return lambda: held(stage.limited.lock(name, ttl="adaptive").acquire(timeout=1)).release()
+
+
+def acquire_held_by_another(stage: Stage, name: str) -> Callable[[], Any]:
+    held(stage.full.lock(name, ttl=3).acquire())
+    return lambda: stage.limited.lock(name).acquire(timeout=0.2)
+
+
+def join(stage: Stage, name: str) -> Callable[[], Any]:
+    held(stage.full.lock(name, ttl=3, owner="o").acquire())
+    # With wire="token" there is no room for a second tenure: the same as held by another.
+    return lambda: stage.limited.lock(name, ttl=3, owner="o").acquire(blocking=False)
+
+
+def renew(stage: Stage, name: str) -> Callable[[], Any]:
+    lease = held(stage.limited.lock(name, ttl=3).acquire())
+    return lambda: lease.extend(3)
+
+
+def release(stage: Stage, name: str) -> Callable[[], Any]:
+    lease = held(stage.limited.lock(name, ttl=3).acquire())
+    return lease.release
+
+
+def release_of_an_owner_elsewhere(stage: Stage, name: str) -> Callable[[], Any]:
+    held(stage.full.lock(name, ttl=3, owner="o").acquire())
+    return lambda: stage.limited.lock(name, owner="o").release()
+
+
+def force_release(stage: Stage, name: str) -> Callable[[], Any]:
+    held(stage.full.lock(name, ttl=3).acquire())
+    return lambda: stage.limited.force_release(name)
+
+
+def inspect(stage: Stage, name: str) -> Callable[[], Any]:
+    held(stage.full.lock(name, ttl=3).acquire())
+    return lambda: (stage.limited.lock(name).inspect(), stage.limited.lock(name).locked())
+
+
+def attach(stage: Stage, name: str) -> Callable[[], Any]:
+    text = held(stage.limited.lock(name, ttl=3).acquire()).detach()
+    return lambda: stage.limited.attach(text).release()
+
+
+def detach(stage: Stage, name: str) -> Callable[[], Any]:
+    lease = held(stage.limited.lock(name, ttl=3).acquire())
+    return lease.detach
+
+
+def bump(stage: Stage, name: str) -> Callable[[], Any]:
+    # Two nodes far apart from the third: whichever two answer first, a token may have to be written back.
+    for peer, ahead in zip(stage.peers, (10_000_000, 20_000_000, 0), strict=False):
+        seconds, micros = peer.time()
+        peer.set(f"redlock_token:{{{name}}}", seconds * 1_000_000 + micros + ahead, px=60_000)
+    return lambda: held(stage.limited.lock(name, ttl=3).acquire(timeout=1)).release()
+
+
+def provision(stage: Stage, name: str) -> Callable[[], Any]:
+    return stage.limited.init_nodes
+
+
+# What is done, and the scripts that it may send: without a right that none of them uses it must succeed.
+ACTIONS: list[Action] = [
+    (("acquire", "bump", "release", "provision"), acquire),
+    (("acquire", "bump", "release", "provision", "learn"), acquire_adaptive),
+    (("acquire", "bump", "release", "provision"), acquire_held_by_another),
+    (("acquire", "bump", "release", "provision"), join),
+    (("renew",), renew),
+    (("release",), release),
+    (("end",), release_of_an_owner_elsewhere),
+    (("end",), force_release),
+    (("inspect",), inspect),
+    (("attach", "release"), attach),
+    ((), detach),
+]
+QUORUM_ACTIONS: list[Action] = [
+    (("acquire", "bump", "release", "provision"), bump),
+    (("provision",), provision),
+]
+
+
+def refused(action: Callable[[], Any]) -> redlock.Unavailable | None:
+    """Do it, in any case within bounds; what it raised, if it did, which must not be anything else."""
+    try:
+        bounded(action, within=15)
+    except redlock.Unavailable as error:
+        return error
+    return None
+
+
+def assert_names_the_right(error: redlock.Unavailable, command: str, peer: redis.Redis) -> None:
+    """The message says which right is missing as well as the server does, and no secret."""
+    text = f"{error} {error!r} {error.causes}"
+    assert PASSWORD not in text
+    # Redis up to 7.0 says of a script only that it lacks some right; newer ones name it.
+    assert re.search(rf"'{command}'|can't run this command|NOPERM", text), text
+    with redis.Redis.from_url(f"redis://{USER}:{PASSWORD}@127.0.0.1:{peer_port(peer)}") as same:
+        try:
+            same.eval("return redis.call(ARGV[1], 'probe', '1', '1')", 0, command)
+        except redis.exceptions.ResponseError as answer:
+            if f"'{command}'" in str(answer):
+                assert f"'{command}'" in text
+
+
+def peer_port(peer: redis.Redis) -> int:
+    return int(peer.connection_pool.connection_kwargs["port"])
+
+
+def try_everything(stage: Stage, wire: Wire, command: str, actions: list[Action]) -> dict[str, str]:
+    """Each action once, with the right taken away in between its preparation and itself."""
+    outcomes: dict[str, str] = {}
+    for scripts, prepare in actions:
+        name = next(NAMES)
+        action = prepare(stage, name)
+        stage.acl(f"-{command}")
+        try:
+            error = refused(action)
+        except (redlock.LockError, AssertionError) as wrong:
+            outcomes[prepare.__name__] = f"wrong: {wrong!r}"
+        else:
+            outcomes[prepare.__name__] = "refused" if error else "done"
+            if error is not None:
+                assert_names_the_right(error, command, stage.peers[0])
+                if command != "evalsha" and not any(command in commands_of(script, wire) for script in scripts):
+                    outcomes[prepare.__name__] = f"wrong: needs no {command}, but {error!r}"
+        stage.assert_every_lock_ends()
+        stage.acl(f"+{command}")
+        # And nothing is broken for good: with the right back, the same client goes on.
+        stage.full.force_release(name)
+        lock = stage.limited.lock(name)
+        lease = bounded(lambda lock=lock: lock.acquire(timeout=10))  # type: ignore[misc]
+        assert held(lease).release() == "released"
+    assert [outcome for outcome in outcomes.items() if outcome[1].startswith("wrong")] == []
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    ("stage", "wire", "command"),
+    [pytest.param((wire, 1), wire, command, id=f"{wire}-{command}") for wire, command in CASES],
+    indirect=["stage"],
+)
+def test_one_right_missing(stage: Stage, wire: Wire, command: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One server: each script with each of its commands refused in turn."""
+    caplog.set_level(logging.DEBUG, "redlock")
+    outcomes = try_everything(stage, wire, command, ACTIONS)
+    assert PASSWORD not in caplog.text
+    if command == "evalsha":
+        assert {name for name, outcome in outcomes.items() if outcome == "done"} == {"release", "detach"}
+    if command in ("eval", "publish"):
+        assert "refused" not in outcomes.values(), "works without, since the scripts are known and waiters poll"
+
+
+@pytest.mark.parametrize(
+    ("stage", "wire", "command"),
+    [pytest.param((wire, 3), wire, command, id=f"{wire}-{command}") for wire, command in CASES],
+    indirect=["stage"],
+)
+def test_one_right_missing_on_a_quorum(stage: Stage, wire: Wire, command: str) -> None:
+    """Three servers: what only a quorum does, provisioning nodes and writing tokens back."""
+    # A deployment that nobody has used yet: the first acquire has to write the markers.
+    name = next(NAMES)
+    stage.acl(f"-{command}")
+    error = refused(acquire(stage, name))  # no lease, and no error either, would mean that somebody else holds it
+    if error is not None:
+        assert_names_the_right(error, command, stage.peers[0])
+    stage.assert_every_lock_ends()
+    stage.acl(f"+{command}")
+    bounded(stage.full.init_nodes)
+    try_everything(stage, wire, command, QUORUM_ACTIONS)
+
+
+@pytest.mark.parametrize("stage", [("redisson", 3)], indirect=True, ids=[""])
+@pytest.mark.parametrize("command", [*all_commands("redisson"), "eval", "evalsha", "info"])
+def test_one_right_missing_on_one_node_of_three_changes_nothing(stage: Stage, command: str) -> None:
+    """A minority that refuses is a minority that is down."""
+    with stage.full.lock("before"):
+        pass
+    acl(stage.peers[0], f"-{command}")
+    for _ in range(3):
+        lease = bounded(lambda: stage.limited.lock("x", ttl=3).acquire(timeout=5))
+        assert bounded(held(lease).release) == "released"
+    stage.assert_every_lock_ends()
+
+
+# What the library likes to have and can do without, on one server.
+COMFORTS = ["client|kill", "client|info", "client|setinfo", "config|get", "hello", "info", "ping", "publish", "subscribe"]
+
+
+@pytest.mark.parametrize("stage", [("redisson", 1)], indirect=True, ids=[""])
+@pytest.mark.parametrize("command", COMFORTS)
+def test_works_without_comforts(stage: Stage, command: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Both sides of a contention lack the right: they still get the lock in turn; at most one warning says so."""
+    caplog.set_level(logging.DEBUG, "redlock")
+    if command == "client|setinfo" and "client|setinfo" not in known_commands(stage.peers[0]):
+        pytest.skip("this server has no CLIENT SETINFO")
+    stage.acl(f"-{command}")
+    peer, channel = stage.peers[0], "redisson_lock__channel:{x}"
+    for number in range(2):
+        peer.acl_log_reset()
+        with stage.full.lock("x"):
+            obtained: list[redlock.Lease | None] = []
+            waiter = threading.Thread(target=lambda to: to.append(stage.limited.lock("x").acquire()), args=(obtained,))
+            waiter.start()
+            if command != "subscribe":
+                eventually(lambda: peer.pubsub_numsub(channel)[0][1] > 0)
+            elif number == 0:
+                eventually(lambda: any(entry["object"] == "subscribe" for entry in peer.acl_log()))
+        waiter.join(20)
+        assert not waiter.is_alive()
+        assert held(obtained[0]).held
+        assert stage.full.lock("x").acquire(blocking=False) is None
+        assert held(obtained[0]).release() == "released"
+        held(stage.full.lock("x").acquire(timeout=10)).release()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) <= 1, warnings
+    if command == "subscribe":
+        assert len(warnings) == 1
+        assert "subscribe" in warnings[0].lower()
+    assert PASSWORD not in caplog.text
+    stage.assert_every_lock_ends()
+
+
+def known_commands(peer: redis.Redis) -> set[str]:
+    """The subcommands of CLIENT that the server knows."""
+    return {name.decode() for name in peer.execute_command("ACL", "CAT", "connection")}
+
+
+@pytest.mark.parametrize("stage", [("redisson", 1)], indirect=True, ids=[""])
+def test_lost_replies_without_client_kill(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """The clean-up of an acquire whose reply was lost, without its barrier: it still happens, and one warning says so."""
+    with stage.full.lock("warm"):
+        pass
+    stage.acl("-client|kill")
+    with Proxy(stage.servers[0].port) as proxy, redlock.Redlock(url(proxy), reply_timeout=1) as client:
+        for number in range(3):
+            with client.lock("unrelated"):
+                pass
+            name = f"lost-reply-{number}"
+            proxy.lose_reply(name.encode())
+            if (lease := refused_or(lambda name=name: client.lock(name).acquire(timeout=5))) is not None:  # type: ignore[misc]
+                lease.release()
+            assert proxy.lost.is_set()
+            # The lease is 30 s: it did not expire.
+            eventually(lambda name=name: not stage.peers[0].exists(name), within=10)  # type: ignore[misc]
+    warnings = [record.getMessage() for record in caplog.records if "kill" in record.getMessage().lower()]
+    assert len(warnings) == 1, caplog.text
+
+
+def refused_or(action: Callable[[], redlock.Lease | None]) -> redlock.Lease | None:
+    """What it returned, or None when it was refused."""
+    try:
+        return bounded(action)
+    except redlock.Unavailable:
+        return None
+
+
+def documented_rules() -> list[str]:
+    """The rights that `docs/guarantees.md` says are enough."""
+    lines = re.findall(r"^ACL SETUSER locks on >secret (.+)$", (ROOT / "docs" / "guarantees.md").read_text(), re.M)
+    assert len(lines) == 1
+    return str(lines[0]).split()
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_documented_rights_are_enough(
+    machines: list[Server], wire: Wire, nodes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is refused to a user with exactly the rights in the documentation, and nothing is warned of."""
+    caplog.set_level(logging.DEBUG, "redlock")
+    servers = machines[:nodes]
+    options: redlock.ClientOptions = {"wire": wire, "watchdog": 2, "prefix": "app:"}
+    with ExitStack() as stack:
+        peers = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
+        for peer in peers:
+            peer.flushall()
+            acl(peer, "reset", "on", f">{PASSWORD}", *documented_rules())
+            peer.acl_log_reset()
+        full = stack.enter_context(redlock.Redlock([server.url for server in servers], **options))
+        limited = stack.enter_context(redlock.Redlock([url(server) for server in servers], **options))
+        stage = Stage(servers, peers, limited, full)
+        for _, prepare in [*ACTIONS, *(QUORUM_ACTIONS if nodes > 1 else [])]:
+            error = refused(prepare(stage, next(NAMES)))
+            assert error is None, f"{prepare.__name__}: {error}"
+        with stage.full.lock("waited for"):
+            obtained: list[redlock.Lease | None] = []
+            waiter = threading.Thread(target=lambda: obtained.append(limited.lock("waited for").acquire()))
+            waiter.start()
+            eventually(lambda: peers[0].pubsub_numsub("redisson_lock__channel:{app:waited for}")[0][1] > 0)
+        waiter.join(20)
+        assert held(obtained[0]).release() == "released"
+        denied = {entry["object"] for peer in peers for entry in peer.acl_log()}
+        # Optional, and unknown to servers before 7.2.
+        assert denied <= {"client|setinfo"}
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
