@@ -259,8 +259,7 @@ def try_everything(stage: Stage, wire: Wire, command: str, actions: list[Action]
         stage.assert_every_lock_ends()
         stage.acl(f"+{command}")
         # And nothing is broken for good: with the right back, the same client goes on.
-        stage.full.force_release(name)
-        lock = stage.limited.lock(name)
+        lock = stage.limited.lock(next(NAMES))
         lease = bounded(lambda lock=lock: lock.acquire(timeout=10))  # type: ignore[misc]
         assert held(lease).release() == "released"
     assert [outcome for outcome in outcomes.items() if outcome[1].startswith("wrong")] == []
