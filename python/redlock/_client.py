@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from redlock import _native
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import Unpack
 
     from redlock._options import ClientOptions
@@ -22,21 +23,20 @@ os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-d
 class BaseClient:
     """A client's configuration. It pickles as that, and connects when it is first used."""
 
-    __slots__ = ("__weakref__", "_native", "_options", "_urls")
+    __slots__ = ("__weakref__", "_native", "_options")
 
     def __init__(self, urls: str | Iterable[str], **options: Unpack[ClientOptions]) -> None:
-        self._urls = urls if isinstance(urls, str) else list(urls)
+        self._native = _native.Client(urls, **options)
         self._options = options
-        self._native = _native.Client(self._urls, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (type(self), self._urls, self._options))
+        return (_restore, (type(self), self._native.urls, self._options))
 
     def __repr__(self) -> str:
         return f"{type(self).__module__}.{type(self).__qualname__}({self._native.nodes})"
 
 
-def _restore(kind: type[BaseClient], urls: str | list[str], options: ClientOptions) -> BaseClient:
+def _restore(kind: type[BaseClient], urls: list[str], options: ClientOptions) -> BaseClient:
     return kind(urls, **options)
 
 

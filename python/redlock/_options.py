@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypedDict
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 Seconds: TypeAlias = float | timedelta
 """A time: seconds as a number, or a `timedelta`."""

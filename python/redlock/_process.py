@@ -7,6 +7,7 @@ is used, and nothing keeps a process alive.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import sys
 import threading
@@ -44,8 +45,6 @@ def _log() -> None:
 
 
 def _warn(line: str) -> None:
-    try:
+    # Where warnings are errors this thread must go on all the same; the log has the line.
+    with contextlib.suppress(ResourceWarning):
         warnings.warn(line, ResourceWarning, stacklevel=1)
-    except ResourceWarning:
-        # Warnings are errors here. This thread must go on; the log has the line.
-        pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redlock import _native
 from redlock._client import BaseClient
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from typing_extensions import ParamSpec, Self, Unpack
+    from typing_extensions import Self, Unpack
 
     from redlock._info import NodeStatus
     from redlock._options import LockOptions
 
-    P = ParamSpec("P")
-
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -41,10 +40,9 @@ class Lock(_native.Lock):
         """Decorate a function: each call takes the lock first and releases it after."""
         if not callable(function):
             raise InvalidArgument(f"function: must be a function, not {function!r}")
-        body = function if inspect.isroutine(function) else getattr(function, "__call__", function)
-        if inspect.iscoroutinefunction(body):
+        if is_any(inspect.iscoroutinefunction, function):
             raise InvalidArgument("function: is an async def; decorate it with a lock of redlock.asyncio")
-        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        if is_any(inspect.isgeneratorfunction, function) or is_any(inspect.isasyncgenfunction, function):
             raise InvalidArgument("function: is a generator, which would run after the lock was released")
 
         @functools.wraps(function)
@@ -61,9 +59,14 @@ class Lock(_native.Lock):
         return f"<redlock.Lock {self.name!r} of {self._client or 'the default client'}>"
 
 
+def is_any(kind: Callable[[object], bool], function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that is called like one, is of this kind."""
+    return kind(function) or kind(type(function).__call__)
+
+
 def make_lock(client: Redlock | None, name: str, options: LockOptions) -> Lock:
     """Make a lock of a client, or of the default client."""
-    lock = Lock(client and client._native, name, **options)
+    lock = Lock(None if client is None else client._native, name, **options)
     lock._client = client
     lock._options = options
     return lock

@@ -7,17 +7,17 @@ loop watches, so that no thread ever has to take the interpreter's lock for them
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+import weakref
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redlock import _native
 from redlock._client import BaseClient, configure
 from redlock._info import LockInfo, NodeStatus
+from redlock._sync import is_any
 from redlock.errors import (
     Closed,
     InvalidArgument,
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
 
-    from typing_extensions import ParamSpec, Self, Unpack
+    from typing_extensions import Self, Unpack
 
     from redlock._options import LockOptions, Seconds
 
-    P = ParamSpec("P")
-
+P = ParamSpec("P")
 R = TypeVar("R")
 
 __all__ = [
@@ -68,19 +67,17 @@ class _Bridge:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _native.Loop()
+        self.generation = _generation
         self._futures: dict[int, asyncio.Future[Any]] = {}
         try:
             loop.add_reader(self.native.fileno(), self._drain, False)
         except NotImplementedError:
-            # Loops that cannot watch a pipe, as on Windows, get a thread that does.
-            threading.Thread(target=self._watch, args=(loop,), name="redlock-loop", daemon=True).start()
+            # Loops that cannot watch a pipe, as on Windows, get a thread that does, for as long as they live.
+            watched = (weakref.ref(loop), weakref.ref(self), self.native)
+            threading.Thread(target=_watch, args=watched, name="redlock-loop", daemon=True).start()
+            weakref.finalize(self, self.native.stop).atexit = False
         else:
             os.set_blocking(self.native.fileno(), False)
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self.native.wait() and not loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed just now
-                loop.call_soon_threadsafe(self._drain, True)
 
     async def wait(self, id: int) -> Any:
         """Wait for the result of a call."""
@@ -114,18 +111,40 @@ def _discard(value: object) -> None:
         value.abandon()
 
 
-_bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
-# A child has other threads, and loops of its own.
-os.register_at_fork(after_in_child=_bridges.clear)
+def _watch(
+    loop: weakref.ref[asyncio.AbstractEventLoop], bridge: weakref.ref[_Bridge], native: _native.Loop, /
+) -> None:
+    while native.wait():
+        known_loop, known_bridge = loop(), bridge()
+        if known_loop is None or known_bridge is None:
+            return
+        try:
+            known_loop.call_soon_threadsafe(known_bridge._drain, True)
+        except RuntimeError:
+            # The loop was closed.
+            return
+        del known_loop, known_bridge
+
+
+_generation = 0
+
+
+def _forked() -> None:
+    global _generation
+    _generation += 1
+
+
+# A child has other threads.
+os.register_at_fork(after_in_child=_forked)
 
 
 def _bridge() -> _Bridge:
+    """Return the bridge of the running loop. The loop owns it: what it waits for must not outlive the loop."""
     loop = asyncio.get_running_loop()
-    bridge = _bridges.get(loop)
-    if bridge is None:
-        for closed in [known for known in list(_bridges) if known.is_closed()]:
-            _bridges.pop(closed).native.stop()
-        bridge = _bridges[loop] = _Bridge(loop)
+    bridge: _Bridge | None = getattr(loop, "_redlock_bridge", None)
+    if bridge is None or bridge.generation != _generation:
+        bridge = _Bridge(loop)
+        loop._redlock_bridge = bridge  # type: ignore[attr-defined]
     return bridge
 
 
@@ -250,7 +269,7 @@ class Lock:
     def __init__(self, client: Redlock | None, name: str, **options: Unpack[LockOptions]) -> None:
         self._client = client
         self._options = options
-        self._native = _native.Lock(client and client._native, name, **options)
+        self._native = _native.Lock(None if client is None else client._native, name, **options)
 
     @property
     def name(self) -> str:
@@ -327,8 +346,7 @@ class Lock:
 
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate an `async def`: each call takes the lock first and releases it after."""
-        body = function if inspect.isroutine(function) else getattr(function, "__call__", function)
-        if not inspect.iscoroutinefunction(body):
+        if not is_any(inspect.iscoroutinefunction, function):
             raise InvalidArgument(f"function: must be an async def, not {function!r}; redlock.lock is for others")
 
         @functools.wraps(function)

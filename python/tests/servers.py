@@ -1,126 +1,119 @@
-"""Real redis-servers for tests: each a process of its own on a free port of 127.0.0.1, which can be killed, restarted,
-frozen and looked into. Nothing is persisted, so that a restart loses every key. Needs no Redis client.
-"""
+"""Real redis-servers for tests: started on free ports, killed, frozen and thawed at will. Imports nothing of redlock."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
+import contextlib
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
-_ports = itertools.count(os.getpid() * 97)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def eventually(condition: Callable[[], object], within: float = 10.0, every: float = 0.005) -> None:
+    """Wait until a condition is true, looking every so many seconds; fail when it is not `within` seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s: {getattr(condition, '__name__', condition)}"
+        time.sleep(every)
 
 
 class Server:
-    """A redis-server process; `close()` it, or use it in a `with` statement."""
+    """A redis-server without persistence. It keeps its port when it is started again.
 
-    def __init__(self, *options: str) -> None:
-        self.directory = tempfile.mkdtemp(prefix="redlock-py-")
-        self.options = options or ("--save", "", "--appendonly", "no")
-        self.process: subprocess.Popen[bytes] | None = None
-        self.frozen = False
-        for _ in range(20):
-            self.port = _free_port()
-            if self._run():
-                return
-        raise RuntimeError("no redis-server could be started; is it installed?")
+    Use it in a `with` statement, or call `start()` and `stop()`. `directory` is where it runs; `arguments` are further
+    ones for redis-server, such as `"--requirepass", "secret"`.
+    """
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.directory = directory
+        self.arguments = arguments
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
+        """Its URL, without credentials."""
         return f"redis://127.0.0.1:{self.port}"
 
-    @property
-    def up(self) -> bool:
-        """Whether it can answer."""
-        return self.process is not None and not self.frozen
-
-    def stop(self) -> None:
-        """Kill it, as a power cut does."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-        self.process, self.frozen = None, False
-
-    def restart(self) -> None:
-        """Start it again on the same port, empty; returns once it answers."""
-        if self.process is None and not self._run():
-            raise RuntimeError(f"redis-server did not come back on port {self.port}")
-
-    def freeze(self) -> None:
-        """Suspend it: connections stay, nothing is answered."""
-        self._signal(signal.SIGSTOP)
-        self.frozen = True
-
-    def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
-        self.frozen = False
-
-    def command(self, *words: str | int) -> Any:
-        """Run one command; replies are int, str, None or lists of these."""
-        encoded = [str(word).encode() for word in words]
-        request = b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-            connection.sendall(request)
-            with connection.makefile("rb") as reader:
-                return _reply(reader)
-
-    def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Server:
+    def start(self) -> Server:
+        """Start it and wait until it answers."""
+        assert self._process is None, "already started"
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self.arguments]
+        self._process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
+        eventually(self._answers)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _run(self) -> bool:
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", self.directory]
-        self.process = subprocess.Popen([*command, *self.options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 10
-        while self.process.poll() is None and time.monotonic() < end:
-            try:
-                # The pid tells this server from another one that was faster on the same port.
-                if f"process_id:{self.process.pid}\r" in self.command("INFO", "server"):
-                    return True
-            except (OSError, RuntimeError):
-                pass
-            time.sleep(0.005)
-        self.stop()
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "redis-server ended"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64)[:1] in (b"+", b"-")
         return False
 
-    def _signal(self, number: int) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
+    def stop(self) -> None:
+        """End it in good order; connections break, keys are gone. Does nothing when it does not run."""
+        self._end(signal.SIGTERM)
 
+    def kill(self) -> None:
+        """End it at once, as a power failure would."""
+        self._end(signal.SIGKILL)
 
-def _reply(reader: Any) -> Any:
-    line = reader.readline()
-    kind, rest = line[:1], line[1:-2]
-    if kind == b"+":
-        return rest.decode()
-    if kind == b":":
-        return int(rest)
-    if kind == b"$":
-        return None if rest == b"-1" else reader.read(int(rest) + 2)[:-2].decode()
-    if kind == b"*":
-        return [_reply(reader) for _ in range(int(rest))]
-    raise RuntimeError(f"redis-server answered {line!r}")
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            # A frozen server would not hear of it.
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(how)
+            process.wait(10)
 
+    def freeze(self) -> None:
+        """Let it answer nothing while its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
-def _free_port() -> int:
-    """A port below those that the kernel gives to outgoing connections: nobody takes it while its server is down."""
-    while True:
-        port = 12_000 + next(_ports) % 18_000
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+    def thaw(self) -> None:
+        """End `freeze()`: it goes on with what it was sent meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze it for the time of a block."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def cli(self, *arguments: str) -> str:
+        """Return what redis-cli prints, without credentials; lists have a line for each element."""
+        command = ["redis-cli", "-p", str(self.port), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    def keys(self, pattern: str = "*") -> list[str]:
+        """Return the keys that match, sorted."""
+        return sorted(self.cli("KEYS", pattern).split())
+
+    def listeners(self, lock: str) -> int:
+        """Return how many connections wait for the release of a lock."""
+        return int(self.cli("PUBSUB", "NUMSUB", f"redisson_lock__channel:{{{lock}}}").split()[-1])
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

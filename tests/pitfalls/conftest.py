@@ -16,7 +16,9 @@ import redis
 # At the end: this folder's own modules come first.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "python" / "tests"))
 
-import redlock  # noqa: E402
+import redlock
+
+from tools import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server of its own for each test, empty."""
-    from servers import Server
-
-    with Server().start() as server:
+    with running() as server:
         yield server
 
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tools import eventually, lock_keys, process
 from workers import HELD, hear, lock_for_ever, naive_crash
 
@@ -34,7 +35,7 @@ def test_naive_lock_is_left_without_a_ttl(server: Server, peer: redis.Redis) -> 
 def test_no_moment_of_an_acquire_leaves_a_lock_without_a_ttl(
     server: Server, peer: redis.Redis, wire: Literal["redisson", "token"]
 ) -> None:
-    """kill -9 at random moments of connecting, acquiring, renewing and releasing: every key that is left has a TTL."""
+    """Kill -9 at random moments of connecting, acquiring, renewing and releasing: every key that is left has a TTL."""
     seed = random.randrange(2**32)
     print(f"REDLOCK_SEED={seed}")
     chance = random.Random(seed)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from servers import Server
-from tools import Proxy, eventually
-from workers import fenced_write
-
 import redlock
+
+from tools import Proxy, eventually, running
+from workers import fenced_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from servers import Server
 
 
 @dataclass
@@ -39,7 +40,8 @@ class Pair:
 
     def stop_replication(self) -> None:
         """Nothing reaches the replica any more; the master does not know. (Freezing the replica would not do: what
-        it has not read yet waits in its socket.)"""
+        it has not read yet waits in its socket.)
+        """
         eventually(self.replicated)
         self.between.swallow()
 
@@ -55,16 +57,15 @@ class Pair:
 def pair() -> Iterator[Pair]:
     """A master and a replica that is in sync."""
     with (
-        Server("--repl-diskless-sync-delay", "0").start() as master,
+        running("--repl-diskless-sync-delay", "0") as master,
         Proxy(master.port) as between,
+        running("--replicaof", f"127.0.0.1 {between.port}") as replica,
     ):
-        replica = Server("--replicaof", f"127.0.0.1 {between.port}")
-        with replica.start():
-            pair = Pair(master, replica, between)
-            with redis.Redis.from_url(replica.url) as peer:
-                eventually(lambda: peer.info("replication")["master_link_status"] == "up")
-            eventually(pair.replicated)
-            yield pair
+        pair = Pair(master, replica, between)
+        with redis.Redis.from_url(replica.url) as peer:
+            eventually(lambda: peer.info("replication")["master_link_status"] == "up")
+        eventually(pair.replicated)
+        yield pair
 
 
 def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair: Pair) -> None:
@@ -73,7 +74,7 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
         Proxy(pair.master.port) as address,
         redlock.Redlock(address.url) as a,
         redlock.Redlock(pair.replica.url) as b,
-        Server().start() as resource,
+        running() as resource,
         redis.Redis.from_url(resource.url) as database,
     ):
         with a.lock("unrelated"):
@@ -106,9 +107,10 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
 @contextlib.contextmanager
 def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[redlock.Lease, redlock.Redlock]]:
     """A lease that the smallest quorum of five granted, one node of which then failed over and forgot it; and a client
-    that could make up another quorum, of the two nodes that never had it and the one that forgot it."""
+    that could make up another quorum, of the two nodes that never had it and the one that forgot it.
+    """
     with contextlib.ExitStack() as stack:
-        others = [stack.enter_context(Server().start()) for _ in range(4)]
+        others = [stack.enter_context(running()) for _ in range(4)]
         roads_a = [stack.enter_context(Proxy(server.port)) for server in (pair.master, *others)]
         road_b = stack.enter_context(Proxy(pair.master.port))
         urls_b = [road_b.url, *(server.url for server in others)]

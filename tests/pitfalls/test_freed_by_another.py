@@ -11,9 +11,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tools import eventually
-
 import redlock
+
+from tools import eventually
 
 if TYPE_CHECKING:
     import redis

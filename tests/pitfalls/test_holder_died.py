@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tools import eventually, process
 from workers import HELD, forget, hear, hold, leave, naive_crash
 
 if TYPE_CHECKING:
     import redis
-    from servers import Server
-
     import redlock
+    from servers import Server
 
 
 def test_naive_lock_survives_its_holder(server: Server, peer: redis.Redis) -> None:
@@ -33,7 +33,7 @@ def test_naive_lock_survives_its_holder(server: Server, peer: redis.Redis) -> No
 def test_killed_holder_frees_the_lock_within_one_lease(
     server: Server, peer: redis.Redis, client: redlock.Redlock, ttl: float | None
 ) -> None:
-    """kill -9: nothing runs any more in that process, and the key ends by itself."""
+    """Kill -9: nothing runs any more in that process, and the key ends by itself."""
     with process(hold, server.url, "x", ttl, 2.0) as holder:
         token = int(hear(peer, HELD))
         holder.kill()

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import redis
-from servers import Server
-from tools import Proxy, bounded, eventually, lock_keys
-
 import redlock
+
+from tools import Proxy, bounded, eventually, lock_keys, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from servers import Server
 
     Wire = Literal["redisson", "token"]
 
@@ -99,7 +100,7 @@ def url(server: Server | Proxy) -> str:
 def machines() -> Iterator[list[Server]]:
     """Three servers, for all tests here."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Server().start()) for _ in range(3)]
+        yield [stack.enter_context(running()) for _ in range(3)]
 
 
 @pytest.fixture
@@ -315,7 +316,17 @@ def test_one_right_missing_on_one_node_of_three_changes_nothing(stage: Stage, co
 
 
 # What the library likes to have and can do without, on one server.
-COMFORTS = ["client|kill", "client|info", "client|setinfo", "config|get", "hello", "info", "ping", "publish", "subscribe"]
+COMFORTS = [
+    "client|kill",
+    "client|info",
+    "client|setinfo",
+    "config|get",
+    "hello",
+    "info",
+    "ping",
+    "publish",
+    "subscribe",
+]
 
 
 @pytest.mark.parametrize("stage", [("redisson", 1)], indirect=True, ids=[""])

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from tools import Proxy, eventually, lock_keys
-
 import redlock
 import redlock.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tools import Proxy, eventually, lock_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,9 +91,7 @@ def test_naive_release_repeated_frees_the_next_hold(peer: redis.Redis, proxy: Pr
 
 @pytest.mark.parametrize("wire", ["redisson", "token"])
 @pytest.mark.parametrize("wait", [0, 10])
-def test_acquire_whose_reply_was_lost(
-    server: Server, peer: redis.Redis, proxy: Proxy, wire: str, wait: float
-) -> None:
+def test_acquire_whose_reply_was_lost(server: Server, peer: redis.Redis, proxy: Proxy, wire: str, wait: float) -> None:
     """Either it was obtained in the end, once, or it failed and is taken back: in no case it stays locked."""
     with (
         redlock.Redlock(server.url, wire=wire) as warm,  # type: ignore[arg-type]

@@ -13,10 +13,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import redlock
+
 from tools import eventually, process
 from workers import DONE, GO, HELD, fenced_write, hear, tell, write_late
-
-import redlock
 
 if TYPE_CHECKING:
     import redis
@@ -46,9 +46,7 @@ def test_the_watchdog_keeps_the_lock_for_as_long_as_the_work_takes(
     assert other.lock("x").acquire(blocking=False) is not None
 
 
-def test_a_fixed_lease_ends_for_its_holder_before_others_can_get_it(
-    client: redlock.Redlock, peer: redis.Redis
-) -> None:
+def test_a_fixed_lease_ends_for_its_holder_before_others_can_get_it(client: redlock.Redlock, peer: redis.Redis) -> None:
     """`held` reads a clock that ends before the key does; the loss has a reason; the block says so."""
     with pytest.raises(redlock.LockLost) as caught, client.lock("x", ttl=2) as lease:
         # `remaining` is read first, so a delay between the two readings only makes the difference smaller: one
@@ -99,7 +97,9 @@ def test_a_nested_acquire_after_the_loss_does_not_take_the_lock_anew(
         assert not peer.exists("x")
 
 
-def test_the_token_stops_a_write_that_comes_too_late(server: Server, peer: redis.Redis, client: redlock.Redlock) -> None:
+def test_the_token_stops_a_write_that_comes_too_late(
+    server: Server, peer: redis.Redis, client: redlock.Redlock
+) -> None:
     """The holder is stopped between its check and its write, for longer than its lease. No lock can prevent that."""
     with process(write_late, server.url, "x") as late:
         first = int(hear(peer, HELD))

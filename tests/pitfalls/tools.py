@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import socket
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from servers import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +23,19 @@ R = TypeVar("R")
 
 # Long enough for a busy machine; only a failing test waits for it.
 PATIENCE = 20.0
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[Server]:
+    """A redis-server of its own, empty, killed at the end; with further arguments for its command line."""
+    with tempfile.TemporaryDirectory(prefix="redlock-") as directory:
+        server = Server(Path(directory), *arguments)
+        server.start()
+        try:
+            yield server
+        finally:
+            # An end in good order would wait for replicas.
+            server.kill()
 
 
 def eventually(condition: Callable[[], R], within: float = PATIENCE) -> R:

@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 import redis
-
 import redlock
 
 if TYPE_CHECKING:

@@ -26,6 +26,12 @@ impl Client {
         Self::of(arguments::config(urls, options)?)
     }
 
+    /// The URLs it was made of, with their credentials.
+    #[getter]
+    fn urls(&self) -> Vec<String> {
+        self.core.config().nodes.clone()
+    }
+
     /// The nodes' addresses, without credentials.
     #[getter]
     fn nodes(&self) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! A lease as Python holds it. Python's garbage collector decides when a lease object ends, so that releases nothing;
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
 use redlock::{bridge::within, runtime};
 
 use crate::{
@@ -97,13 +97,14 @@ impl Lease {
         runtime::background().spawn(self.core.release());
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = PyString::new(py, self.core.name()).repr()?;
         let state = match (self.core.held(), self.core.lost_reason()) {
             (true, _) => "held".to_owned(),
             (_, Some(reason)) => format!("lost: {reason}"),
             _ => "released".to_owned(),
         };
-        format!("<redlock.Lease {:?} token={} {state}>", self.core.name(), self.core.token())
+        Ok(format!("<redlock.Lease {name} token={} {state}>", self.core.token()))
     }
 
     fn __reduce__(&self) -> PyResult<()> {

@@ -1,0 +1,173 @@
+"""The core, as the package uses it. `Lease` and `Lost` are public as they are; the rest changes without notice."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import final
+
+from typing_extensions import Unpack, disjoint_base
+
+from redlock._info import LockInfo, NodeStatus
+from redlock._options import ClientOptions, LockOptions, Seconds
+
+__all__ = ["Client", "Identity", "Lease", "Lock", "Loop", "Lost", "Request", "__version__", "close_all", "next_events"]
+
+__version__: str
+
+@final
+class Client:
+    def __new__(cls, urls: str | Iterable[str], **options: Unpack[ClientOptions]) -> Client: ...
+    @property
+    def urls(self) -> list[str]: ...
+    @property
+    def nodes(self) -> list[str]: ...
+    def ping(self) -> list[NodeStatus]: ...
+    def force_release(self, name: str) -> bool: ...
+    def init_nodes(self) -> None: ...
+    def attach(self, text: str) -> Lease: ...
+    def close(self) -> None: ...
+
+@disjoint_base
+class Lock:
+    def __new__(cls, client: Client | None, name: str, **options: Unpack[LockOptions]) -> Lock: ...
+    @property
+    def name(self) -> str:
+        """The name, without the client's prefix."""
+
+    def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Lease | None:
+        """Take the lock, blocking the calling thread.
+
+        `timeout`, in seconds or as a `timedelta`: None waits as long as the lock's own `wait`, -1 for ever, 0 tries
+        once, as `blocking=False` does. Returns a `Lease`, or None when somebody else holds the lock to the end.
+
+        Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
+        and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+        """
+
+    def release(self) -> str:
+        """Release the newest lease of the calling thread or task.
+
+        Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. A lock with an explicit owner and no
+        lease in this process ends that owner's tenures wherever they were taken. Raises `NotHeld` when there is
+        nothing to release.
+        """
+
+    def owned(self) -> bool:
+        """Whether the calling thread or task holds the lock. Asks nobody."""
+
+    def locked(self) -> bool:
+        """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
+
+    def inspect(self) -> LockInfo | None:
+        """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
+
+    def __enter__(self) -> Lease: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def request(self, blocking: bool | None = None, timeout: Seconds | None = None) -> Request: ...
+    def entered(self, lease: Lease) -> None: ...
+    def left(self) -> Lease | None: ...
+
+@final
+class Lease:
+    """A held lock."""
+
+    @property
+    def name(self) -> str:
+        """The lock's name, without the client's prefix."""
+
+    @property
+    def owner(self) -> str:
+        """The explicit owner, or `uuid:tenure`."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token, in µs: larger than that of every earlier holder. Needs 64 bits."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
+
+    @property
+    def lost(self) -> Lost:
+        """Tells of a loss; used like a `threading.Event`."""
+
+    def remaining(self) -> float:
+        """Seconds for which it is held unless it is renewed; 0 once it is not."""
+
+    def check(self) -> None:
+        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`."""
+
+    def extend(self, ttl: Seconds) -> None:
+        """Let the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have.
+
+        A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+        """
+
+    def release(self) -> str:
+        """End this lease; the last one of its owner frees the lock.
+
+        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
+        again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
+        """
+
+    def detach(self) -> str:
+        """Stop renewing and let go of the lock without releasing it.
+
+        The text is a bearer secret: `attach` of a client with the same nodes takes the lock over from it, once, in
+        this process or another.
+        """
+
+    def abandon(self) -> None: ...
+    def __reduce__(self) -> tuple[object, ...]: ...
+
+@final
+class Lost:
+    """Tells whether, and when, a lease is lost; used like a `threading.Event`. A released lease is not lost."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was lost, or None."""
+
+    def is_set(self) -> bool:
+        """Whether the lock was lost."""
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Block until the lease ends, for `timeout` at most (None: for as long as it takes).
+
+        True when it was lost, False when it was released, or still is held.
+        """
+
+    def __bool__(self) -> bool: ...
+
+@final
+class Request: ...
+
+@final
+class Identity:
+    def __new__(cls) -> Identity: ...
+
+@final
+class Loop:
+    def __new__(cls) -> Loop: ...
+    def fileno(self) -> int: ...
+    def drain(self, emptied: bool) -> list[tuple[int, object, Exception | None]]: ...
+    def wait(self) -> bool: ...
+    def stop(self) -> None: ...
+    def abandon(self, id: int) -> None: ...
+    def acquire(self, lock: Lock, request: Request) -> int: ...
+    def release_newest(self, lock: Lock) -> int: ...
+    def locked(self, lock: Lock) -> int: ...
+    def inspect(self, lock: Lock) -> int: ...
+    def release(self, lease: Lease) -> int: ...
+    def leave(self, lease: Lease) -> int: ...
+    def extend(self, lease: Lease, ttl: Seconds) -> int: ...
+    def lost(self, lease: Lease) -> int: ...
+    def ping(self, client: Client) -> int: ...
+    def force_release(self, client: Client, name: str) -> int: ...
+    def init_nodes(self, client: Client) -> int: ...
+    def attach(self, client: Client, text: str) -> int: ...
+    def close(self, client: Client) -> int: ...
+
+def next_events() -> list[tuple[bool, bool, str]]: ...
+def close_all() -> None: ...

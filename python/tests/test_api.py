@@ -1,0 +1,400 @@
+"""The public surface, used as the documentation says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redlock
+import redlock.asyncio
+
+if TYPE_CHECKING:
+    from servers import Server
+
+
+def elsewhere(function):
+    """Call a function in another thread, and return or raise what it does."""
+    result = []
+
+    def call():
+        try:
+            result.append((function(), None))
+        except BaseException as error:
+            result.append((None, error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(30)
+    value, error = result[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def test_with_block(client: redlock.Redlock, server: Server) -> None:
+    lock = client.lock("x")
+    with lock as lease:
+        assert lease.held
+        assert lease.name == lock.name == "x"
+        assert 0 < lease.remaining() <= 27
+        assert lease.token > 1_700_000_000_000_000
+        assert server.keys() == ["redlock_token:{x}", "x"]
+        assert lock.owned()
+        assert lock.locked()
+        assert not elsewhere(lock.owned)
+        info = lock.inspect()
+        assert info is not None
+        assert info.owner == lease.owner
+        assert info.token == lease.token
+        assert info.ttl is not None
+        assert 29 < info.ttl <= 30
+    assert not lease.held
+    assert lease.remaining() == 0
+    assert not lock.owned()
+    assert not lock.locked()
+    assert lock.inspect() is None
+    assert not lease.lost.is_set()
+    with pytest.raises(redlock.NotHeld):
+        lease.check()
+
+
+def test_acquire_and_release(client: redlock.Redlock) -> None:
+    lock = client.lock("x")
+    lease = lock.acquire()
+    assert lease is not None
+    assert elsewhere(lambda: client.lock("x").acquire(blocking=False)) is None
+    assert elsewhere(lambda: client.lock("x").acquire(timeout=0)) is None
+    assert elsewhere(lambda: client.lock("x", wait=0).acquire()) is None
+    assert elsewhere(lambda: client.lock("x").acquire(timeout=timedelta(seconds=0.05))) is None
+    assert lock.release() == "released"
+    assert lease.release() == "released"
+    with pytest.raises(redlock.NotHeld):
+        lock.release()
+    assert elsewhere(lambda: client.lock("x", wait=0).acquire(timeout=-1)).held
+
+
+def test_with_raises_where_acquire_returns_none(client: redlock.Redlock) -> None:
+    def enter() -> None:
+        with client.lock("x", wait=0.05):
+            pytest.fail("two are inside")
+
+    with client.lock("x"):
+        with pytest.raises(redlock.LockTimeout) as caught:
+            elsewhere(enter)
+        assert isinstance(caught.value, TimeoutError)
+        assert caught.value.code == "timeout"
+
+
+def test_nested_leases_share_a_hold(client: redlock.Redlock, server: Server) -> None:
+    lock = client.lock("x")
+    with lock as outer, lock as inner, client.lock("x") as third:
+        assert outer.token == inner.token == third.token
+        calls = server.cli("INFO", "commandstats")
+        with lock:
+            pass
+        assert server.cli("INFO", "commandstats").count("evalsha") == calls.count("evalsha")
+        assert inner.release() == "released"
+        assert outer.held
+        assert not inner.held
+        assert server.keys("x")
+    assert not server.keys("x")
+
+
+def test_tokens_grow(client: redlock.Redlock) -> None:
+    tokens = []
+    for _ in range(5):
+        with client.lock("x") as lease:
+            tokens.append(lease.token)
+    assert tokens == sorted(set(tokens))
+
+
+def test_fixed_lease(client: redlock.Redlock) -> None:
+    lock = client.lock("x", ttl=timedelta(seconds=0.2))
+    lease = lock.acquire()
+    assert lease is not None
+    assert lease.lost.wait(10)
+    assert lease.lost.is_set()
+    assert lease.lost.reason == "expired"
+    assert bool(lease.lost)
+    assert lease.release() == "lost"
+    with pytest.raises(redlock.LockLost) as caught:
+        lease.check()
+    assert caught.value.reason == "expired"
+
+
+def test_lost_wait_with_a_limit(client: redlock.Redlock) -> None:
+    with client.lock("x") as lease:
+        started = time.monotonic()
+        assert not lease.lost.wait(0.1)
+        assert time.monotonic() - started >= 0.1
+        waiter = threading.Thread(target=lease.lost.wait)
+        waiter.start()
+    waiter.join(10)
+    assert not waiter.is_alive()
+
+
+def test_extend(client: redlock.Redlock, server: Server) -> None:
+    with client.lock("x", ttl=5) as lease:
+        lease.extend(20)
+        assert 15 < lease.remaining() <= 18
+        lease.extend(1)
+        assert lease.remaining() > 15
+        assert int(server.cli("PTTL", "x")) > 15_000
+    with pytest.raises(redlock.NotHeld):
+        lease.extend(1)
+
+
+def test_leaving_a_block_after_a_loss(client: redlock.Redlock, server: Server) -> None:
+    with pytest.raises(redlock.LockLost), client.lock("x"):
+        server.cli("DEL", "x")
+    with pytest.raises(ZeroDivisionError), client.lock("x"):
+        server.cli("DEL", "x")
+        raise ZeroDivisionError
+
+
+def test_a_block_whose_lease_was_given_away_ends_quietly(client: redlock.Redlock, server: Server) -> None:
+    with client.lock("x") as lease:
+        lease.release()
+    with client.lock("x") as lease:
+        text = lease.detach()
+    assert server.keys("x")
+    with pytest.raises(ZeroDivisionError), client.attach(text) and client.lock("y") as lease:
+        lease.detach()
+        raise ZeroDivisionError
+
+
+def test_detach_and_attach(client: redlock.Redlock, server: Server) -> None:
+    lease = client.lock("x").acquire()
+    assert lease is not None
+    text = lease.detach()
+    assert text.startswith("redlock1:")
+    assert not lease.held
+    with pytest.raises(redlock.NotHeld):
+        lease.release()
+    with redlock.Redlock(server.url) as other:
+        taken = other.attach(text)
+        assert taken.held
+        assert taken.token == lease.token
+        with pytest.raises(redlock.LockLost):
+            client.attach(text)
+        assert taken.release() == "released"
+    with pytest.raises(redlock.InvalidArgument):
+        client.attach("redlock1:nonsense")
+
+
+def test_detach_refuses_nested_leases(client: redlock.Redlock) -> None:
+    with client.lock("x"), client.lock("x") as inner, pytest.raises(redlock.InvalidArgument):
+        inner.detach()
+
+
+def test_explicit_owners_join(client: redlock.Redlock, server: Server) -> None:
+    with redlock.Redlock(server.url) as other:
+        mine = client.lock("x", owner="user-42").acquire()
+        theirs = other.lock("x", owner="user-42").acquire(timeout=5)
+        assert mine is not None
+        assert theirs is not None
+        assert mine.owner == theirs.owner == "user-42"
+        assert theirs.token > mine.token
+        assert elsewhere(lambda: client.lock("x").acquire(timeout=0)) is None
+    with redlock.Redlock(server.url) as third:
+        assert third.lock("x", owner="user-42").release() == "released"
+        with pytest.raises(redlock.NotHeld):
+            third.lock("x", owner="user-42").release()
+
+
+def test_force_release(client: redlock.Redlock) -> None:
+    assert client.force_release("x") is False
+    with contextlib.suppress(redlock.LockLost), client.lock("x"):
+        assert client.force_release("x") is True
+
+
+def test_not_reentrant(client: redlock.Redlock) -> None:
+    lock = client.lock("x", reentrant=False)
+    with lock, pytest.raises(redlock.WouldDeadlock):
+        lock.acquire()
+
+
+def test_ping(client: redlock.Redlock, server: Server, own_server: Server) -> None:
+    (status,) = client.ping()
+    assert status.ok
+    assert status.node == f"127.0.0.1:{server.port}"
+    assert status.version is not None
+    assert status.run is not None
+    own_server.stop()
+    (status,) = redlock.Redlock(own_server.url).ping()
+    assert not status.ok
+    assert status.cause
+
+
+def test_unavailable_names_each_node(own_server: Server) -> None:
+    own_server.stop()
+    client = redlock.Redlock([own_server.url], patience=0.1)
+    with pytest.raises(redlock.Unavailable) as caught:
+        client.lock("x").acquire()
+    assert list(caught.value.causes) == [f"127.0.0.1:{own_server.port}"]
+    with pytest.raises(redlock.Unavailable):
+        client.lock("x").inspect()
+    with pytest.raises(redlock.Unavailable):
+        client.lock("x").acquire(blocking=False)
+
+
+def test_conflict(client: redlock.Redlock, server: Server) -> None:
+    server.cli("SET", "x", "no lock")
+    with pytest.raises(redlock.KeyConflict):
+        client.lock("x").acquire()
+    assert server.cli("GET", "x") == "no lock"
+
+
+def test_a_closed_client(server: Server) -> None:
+    with redlock.Redlock(server.url) as client:
+        lease = client.lock("x").acquire()
+        assert lease is not None
+    assert not server.keys("x")
+    assert lease.lost.reason == "closed"
+    with pytest.raises(redlock.Closed):
+        client.lock("x").acquire()
+    client.close()
+
+
+def test_quorum(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from servers import Server
+
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(Server(tmp_path_factory.mktemp("node"))) for _ in range(3)]
+        client = stack.enter_context(redlock.Redlock([each.url for each in servers], reply_timeout=1))
+        with client.lock("x") as lease:
+            servers[0].kill()
+            lease.extend(20)
+            assert lease.held
+        with client.lock("x"):
+            pass
+        assert [each.ok for each in client.ping()] == [False, True, True]
+
+
+def test_decorator(client: redlock.Redlock) -> None:
+    @client.lock("x")
+    def work(a: int, *, b: int) -> tuple[int, bool]:
+        """Work."""
+        return a + b, client.lock("x").owned()
+
+    assert work(1, b=2) == (3, True)
+    assert work.__name__ == "work"
+    assert work.__doc__ == "Work."
+    assert not client.lock("x").owned()
+
+
+def test_the_decorator_refuses_what_runs_later(client: redlock.Redlock) -> None:
+    async def coroutine():
+        pass
+
+    def generator():
+        yield
+
+    class Callable:
+        async def __call__(self):
+            pass
+
+    for wrong in (coroutine, generator, Callable(), 1):
+        with pytest.raises(redlock.InvalidArgument):
+            client.lock("x")(wrong)
+        if wrong not in (coroutine,) and not isinstance(wrong, Callable):
+            with pytest.raises(redlock.InvalidArgument):
+                redlock.asyncio.lock("x")(wrong)
+
+
+def test_reprs_tell_no_secrets(server: Server) -> None:
+    client = redlock.Redlock(f"redis://user:secret@127.0.0.1:{server.port}", password="secret")
+    assert repr(client) == f"redlock.Redlock(['127.0.0.1:{server.port}'])"
+    assert repr(client.lock("x")) == f"<redlock.Lock 'x' of {client!r}>"
+    with pytest.raises(redlock.LockError) as caught:
+        client.lock("x").acquire(timeout=0)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(redlock.InvalidArgument) as refused:
+        redlock.Redlock("redis://user:secret@127.0.0.1/not-a-number")
+    assert "secret" not in str(refused.value)
+
+
+def test_repr_of_a_lease(client: redlock.Redlock) -> None:
+    with client.lock("x") as lease:
+        assert repr(lease) == f"<redlock.Lease 'x' token={lease.token} held>"
+    assert repr(lease) == f"<redlock.Lease 'x' token={lease.token} released>"
+
+
+def test_both_modules_have_the_same_names() -> None:
+    own = {"ClientOptions", "LockOptions", "Seconds", "__version__"}
+    assert set(redlock.__all__) - own == set(redlock.asyncio.__all__)
+    for kind in ("Redlock", "Lock", "Lease", "Lost"):
+        ours, theirs = ({n for n in dir(getattr(m, kind)) if n[0] != "_"} for m in (redlock, redlock.asyncio))
+        assert ours - {"request", "entered", "left", "abandon"} <= theirs, kind
+
+
+def test_everything_public_is_documented() -> None:
+    for module in (redlock, redlock.asyncio):
+        for name in set(module.__all__) - {"__version__", "Seconds"}:
+            value = getattr(module, name)
+            assert inspect.getdoc(value), name
+            members = vars(value).items() if inspect.isclass(value) else ()
+            undocumented = [n for n, member in members if n[0] != "_" and callable(member) and not inspect.getdoc(member)]
+            assert not undocumented, name
+
+
+class TestDefaultClient:
+    """The client behind `redlock.lock`."""
+
+    @pytest.fixture(autouse=True)
+    def _reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("redlock._client._default", None)
+
+    def test_is_found_at_the_first_acquire(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        lock = redlock.lock("x")
+        monkeypatch.setenv("REDLOCK_URL", f" {server.url} ,")
+        with lock:
+            assert server.keys("x")
+        assert repr(lock) == "<redlock.Lock 'x' of the default client>"
+
+    def test_configure_comes_first(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("REDLOCK_URL", "redis://127.0.0.1:1")
+        lock = redlock.lock("x")
+        redlock.configure(server.url, prefix="app:")
+        with lock:
+            assert server.keys("app:*") == ["app:x"]
+
+    def test_is_shared_with_asyncio(self, server: Server) -> None:
+        async def main() -> None:
+            async with redlock.asyncio.lock("x") as lease:
+                with redlock.lock("x", wait=1) as nested:
+                    assert nested.token == lease.token
+
+        redlock.asyncio.configure(server.url)
+        asyncio.run(main())
+
+    def test_can_be_a_decorator(self, server: Server) -> None:
+        @redlock.lock("x")
+        def work() -> bool:
+            return bool(server.keys("x"))
+
+        redlock.configure([server.url])
+        assert work()
+
+
+def test_blocks_that_end_elsewhere(client: redlock.Redlock, server: Server) -> None:
+    """A block ends the lease it took, whichever thread runs its end."""
+
+    def generator():
+        with client.lock("x"):
+            yield
+
+    suspended = generator()
+    elsewhere(lambda: next(suspended))
+    assert server.keys("x")
+    del suspended
+    gc.collect()
+    assert not server.keys("x")

@@ -1,0 +1,182 @@
+"""Bad input is refused at once, before anything is sent, by name."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from datetime import timedelta
+
+import pytest
+
+import redlock
+import redlock.asyncio
+
+# Nothing listens there: whatever is sent would fail otherwise.
+NOWHERE = "redis://127.0.0.1:1"
+
+MODULES = pytest.mark.parametrize("module", [redlock, redlock.asyncio], ids=["threads", "asyncio"])
+
+
+@MODULES
+@pytest.mark.parametrize(
+    ("name", "options", "argument"),
+    [
+        ("", {}, "name"),
+        ("x" * 1025, {}, "name"),
+        ("é" * 513, {}, "name"),
+        ("x\0", {}, "name"),
+        ("\ud800", {}, "name"),
+        (1, {}, "name"),
+        (None, {}, "name"),
+        ("x", {"ttl": 0}, "ttl"),
+        ("x", {"ttl": 0.049}, "ttl"),
+        ("x", {"ttl": -1}, "ttl"),
+        ("x", {"ttl": math.nan}, "ttl"),
+        ("x", {"ttl": math.inf}, "ttl"),
+        ("x", {"ttl": 10**400}, "ttl"),
+        ("x", {"ttl": 11 * 365 * 86400}, "ttl"),
+        ("x", {"ttl": timedelta(milliseconds=49)}, "ttl"),
+        ("x", {"ttl": timedelta(days=-1)}, "ttl"),
+        ("x", {"ttl": "fast"}, "ttl"),
+        ("x", {"ttl": "10"}, "ttl"),
+        ("x", {"ttl": True}, "ttl"),
+        ("x", {"ttl": []}, "ttl"),
+        ("x", {"wait": -0.1}, "wait"),
+        ("x", {"wait": math.nan}, "wait"),
+        ("x", {"wait": "1"}, "wait"),
+        ("x", {"wait": 11 * 365 * 86400}, "wait"),
+        ("x", {"owner": ""}, "owner"),
+        ("x", {"owner": "o" * 257}, "owner"),
+        ("x", {"owner": 42}, "owner"),
+        ("x", {"max_hold": 0}, "max_hold"),
+        ("x", {"max_hold": -1}, "max_hold"),
+        ("x", {"max_hold": 10, "ttl": 5}, "max_hold"),
+        ("x", {"reentrant": "yes"}, "reentrant"),
+    ],
+)
+def test_locks(module, name, options, argument) -> None:
+    for lock in (module.Redlock(NOWHERE).lock, module.lock):
+        with pytest.raises(redlock.InvalidArgument, match=f"^{argument}: ") as caught:
+            lock(name, **options)
+        assert isinstance(caught.value, ValueError)
+        assert caught.value.code == "invalid"
+
+
+@MODULES
+@pytest.mark.parametrize(
+    ("urls", "options", "argument"),
+    [
+        ([], {}, "nodes"),
+        ("", {}, "nodes"),
+        ("http://a", {}, "nodes"),
+        ("127.0.0.1:6379", {}, "nodes"),
+        ("redis://", {}, "nodes"),
+        ("redis://a/x", {}, "nodes"),
+        (["redis://a", "redis://a"], {}, "nodes"),
+        (["redis://a", 1], {}, "urls"),
+        (7, {}, "urls"),
+        (None, {}, "urls"),
+        (["redis://a", "redis://b", "redis://c"], {"quorum": 1}, "quorum"),
+        (["redis://a", "redis://b", "redis://c"], {"quorum": 4}, "quorum"),
+        ("redis://a", {"quorum": 0}, "quorum"),
+        ("redis://a", {"quorum": -1}, "quorum"),
+        ("redis://a", {"quorum": 1.5}, "quorum"),
+        ("redis://a", {"quorum": True}, "quorum"),
+        ("redis://a", {"watchdog": 0.299}, "watchdog"),
+        ("redis://a", {"watchdog": math.nan}, "watchdog"),
+        ("redis://a", {"watchdog": timedelta(0)}, "watchdog"),
+        (["redis://a", "redis://b"], {"watchdog": 61}, "watchdog"),
+        ("redis://a", {"drift": 0.0}, "drift"),
+        ("redis://a", {"drift": 0.5}, "drift"),
+        ("redis://a", {"drift": math.nan}, "drift"),
+        ("redis://a", {"drift": "x"}, "drift"),
+        ("redis://a", {"wire": "json"}, "wire"),
+        ("redis://a", {"wire": 1}, "wire"),
+        ("redis://a", {"token_key": "other"}, "token_key"),
+        ("redis://a", {"prefix": 1}, "prefix"),
+        ("redis://a", {"max_ttl": -1}, "max_ttl"),
+        ("redis://a", {"patience": 0}, "patience"),
+        ("redis://a", {"connect_timeout": -1}, "connect_timeout"),
+        ("redis://a", {"reply_timeout": 0}, "reply_timeout"),
+        ("redis://a", {"strict": 1}, "strict"),
+        ("redis://a", {"quarantine": "no"}, "quarantine"),
+        ("redis://a", {"username": 1}, "username"),
+        ("redis://a", {"password": b"secret"}, "password"),
+        ("rediss://a", {"cert": "cert.pem"}, "cert"),
+    ],
+)
+def test_clients(module, urls, options, argument) -> None:
+    with pytest.raises(redlock.InvalidArgument, match=f"^{argument}: ") as caught:
+        module.Redlock(urls, **options)
+    assert "secret" not in str(caught.value)
+    if urls is not None:
+        with pytest.raises(redlock.InvalidArgument, match=f"^{argument}: "):
+            module.configure(urls, **options)
+
+
+@MODULES
+def test_unknown_options_are_type_errors(module) -> None:
+    with pytest.raises(TypeError):
+        module.Redlock(NOWHERE, timeout=1)
+    with pytest.raises(TypeError):
+        module.lock("x", timeout=1)
+    with pytest.raises(TypeError):
+        module.Redlock(NOWHERE, 3)
+
+
+@MODULES
+def test_none_means_the_default(module) -> None:
+    client = module.Redlock(NOWHERE, quorum=None, watchdog=None, prefix=None, password=None, strict=None)
+    client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, reentrant=None)
+
+
+@MODULES
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"blocking": False, "timeout": 1},
+        {"blocking": False, "timeout": 0},
+        {"timeout": -2},
+        {"timeout": -0.5},
+        {"timeout": math.nan},
+        {"timeout": "1"},
+        {"timeout": timedelta(seconds=-1, microseconds=1)},
+    ],
+)
+def test_acquire(module, arguments) -> None:
+    # In asyncio, too, it is the call that fails, not what it returns.
+    with pytest.raises(redlock.InvalidArgument, match="^timeout: "):
+        module.Redlock(NOWHERE).lock("x").acquire(**arguments)
+
+
+def test_a_prefix_counts(client: redlock.Redlock) -> None:
+    with pytest.raises(redlock.InvalidArgument, match="^name: "):
+        redlock.Redlock(NOWHERE, prefix="x" * 1024).lock("y")
+    redlock.Redlock(NOWHERE, prefix="x" * 1023).lock("y")
+    with client.lock("x" * 1024):
+        pass
+
+
+def test_limits_of_ttl_on_a_quorum() -> None:
+    quorum = redlock.Redlock(["redis://127.0.0.1:1", "redis://127.0.0.1:2"], max_ttl=40)
+    quorum.lock("x", ttl=40)
+    with pytest.raises(redlock.InvalidArgument, match="^ttl: "):
+        quorum.lock("x", ttl=41)
+
+
+@pytest.mark.parametrize("bad", [0.01, -1, math.nan, "x", None])
+def test_extend(client: redlock.Redlock, server, bad) -> None:
+    with client.lock("x") as lease, pytest.raises(redlock.InvalidArgument, match="^ttl: "):
+        lease.extend(bad)
+
+    async def main() -> None:
+        async with redlock.asyncio.Redlock(server.url).lock("y") as lease:
+            with pytest.raises(redlock.InvalidArgument, match="^ttl: "):
+                await lease.extend(bad)
+
+    asyncio.run(main())
+
+
+def test_names_of_force_release(client: redlock.Redlock) -> None:
+    with pytest.raises(redlock.InvalidArgument, match="^name: "):
+        client.force_release("")
