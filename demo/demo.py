@@ -126,7 +126,7 @@ class Show:
 
     def __init__(self, console: Console, folder: Path, seconds: float, workers: int) -> None:
         self.console, self.folder, self.seconds = console, folder, seconds
-        self.servers = [Server() for _ in range(5)]
+        self.servers = [Server().start() for _ in range(5)]
         self.states = ["up"] * 5
         self.quarantined: dict[int, float] = {}
         self.urls = [server.url for server in self.servers]
@@ -168,12 +168,12 @@ class Show:
         self.tell(f"server {self.servers[0].port} is thawed")
 
     def kill_server(self) -> None:
-        self.servers[1].stop()
+        self.servers[1].kill()
         self.states[1] = "down"
         self.tell(f"server {self.servers[1].port} is [red]killed[/]; it keeps nothing")
 
     def restart_server(self) -> None:
-        self.servers[1].restart()
+        self.servers[1].start()
         self.states[1] = "quarantine"
         self.quarantined[1] = time.monotonic() + QUARANTINE
         self.tell(
@@ -270,7 +270,7 @@ class Show:
                 worker.kill()
                 worker.wait()
         for server in self.servers:
-            server.close()
+            server.stop()
 
 
 def report(console: Console, show: Show, history: History) -> bool:

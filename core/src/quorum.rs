@@ -35,6 +35,8 @@ use crate::{
 const PROPOSAL_SLACK: Duration = Duration::from_millis(20);
 /// How long a counter is kept after its last use; the clock then seeds the next one.
 const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
+/// How long the last nodes may keep a split vote open; at least, since three times the others' answers is allowed too.
+const GRACE: Duration = Duration::from_millis(5);
 /// The key of a node's marker, the same for all locks of a deployment.
 const MARKER: &str = "redlock_node";
 /// How long a clean-up goes on for a node that does not come back.
@@ -376,7 +378,17 @@ impl Attempt {
         let mut answers: Answers =
             (0..nodes).map(|node| quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone())).collect();
         let mut tally = Tally::default();
-        while let Some((node, answer)) = answers.next().await {
+        loop {
+            // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a
+            // little time to decide it: a hung minority is not waited for while others are kept out.
+            let answered = tally.grants.len() + tally.denied.len() + tally.conflicts;
+            let next = if answered >= needed && tally.missing.is_empty() {
+                let grace = GRACE.max(since.elapsed() * 3);
+                timeout(grace, answers.next()).await.unwrap_or_default()
+            } else {
+                answers.next().await
+            };
+            let Some((node, answer)) = next else { break };
             self.count(&mut tally, node, answer);
             if tally.grants.len() >= needed {
                 break;

@@ -1,94 +1,137 @@
-"""A flash sale: one item, many customers. Whoever puts it into the cart has it reserved until the payment is decided.
+"""A flash sale: one console, many customers. Whoever reserves it has a while to pay, and nobody else can buy meanwhile.
 
     python flash_sale.py [redis-url]
 
 The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 
 - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
-- The payment service is another process. It needs no handle, only the customer: `lock(item, owner=customer).release()`.
-- Nobody else can reserve the item meanwhile. If the payment fails it is back on sale at once; if nothing ever comes
-  from the payment service, when the ttl ends.
+- The payment service is another process. It needs no handle, only the customer: `lock(…, owner=customer).release()`.
+- If the payment fails, the item is back on sale at once; if nothing ever comes from the bank, when the ttl ends.
 
-The reservation is only a lock: it says who may buy now, not who bought. What is sold is a record of its own, written
-once (`SET NX`) with the token of the reservation in it, and before the reservation ends. So a payment that was decided
-too late, when the item was already sold to somebody else, is found out and has to be refunded.
+The lock says who may buy now. Who bought is a row in the shop's database, and the row remembers the largest token of a
+reservation that it has seen. A bank that answers after the ttl has the token of an older reservation: that sale is
+refused, also if nobody has bought the item since, and the money goes back.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import socket
+import sqlite3
 import sys
-import time
-from urllib.parse import unquote, urlsplit
+import tempfile
+from contextlib import closing
+from pathlib import Path
 
 import redlock
 
-TIME_TO_PAY = 2.0
+ITEM = "console"
+TIME_TO_PAY = 4.0
 
 
-def reservation(client: redlock.Redlock, item: str, customer: str) -> redlock.Lock:
-    """The lock that both services mean."""
-    return client.lock(f"item:{item}", owner=customer, ttl=TIME_TO_PAY, wait=0)
+def reservation(customer: str, wait: float = 0) -> redlock.Lock:
+    """Return the lock that all services mean."""
+    return redlock.lock(f"flash-sale:{ITEM}", owner=customer, ttl=TIME_TO_PAY, wait=wait)
 
 
-def web(url: str, item: str, customer: str, answers: multiprocessing.SimpleQueue[int]) -> None:
-    """The web server's part: reserve the item, answer, and end, as a process does in a deploy."""
-    with redlock.Redlock(url) as client:
-        lease = reservation(client, item, customer).acquire()
-    # The client is closed, the reservation is not.
-    answers.put(lease.token if lease else 0)
+# ---- the shop's database: any database that updates a row if a condition holds will do ----------------------------
 
 
-def payments(url: str, item: str, customer: str, token: int, accepted: bool) -> None:
-    """The payment service's part: the bank has decided, so the sale is noted, and the reservation ended."""
-    with redlock.Redlock(url) as client:
-        lock = reservation(client, item, customer)
-        if accepted:
-            info = lock.inspect()
-            reserved = info is not None and info.owner == customer and info.token == token
-            # Even if the reservation ends right now: only one sale can be written.
-            if reserved and sell(url, item, customer, token):
-                say("payments", f"{customer} has paid: {item} is sold")
-            else:
-                say("payments", f"{customer} has paid too late: refunded")
-        else:
-            say("payments", f"{customer}'s card was declined: {item} is back on sale")
-        try:
-            lock.release()
-        except redlock.NotHeld:
-            say("payments", f"{customer}'s reservation had ended already")
+def execute(database: Path, statement: str, **values: object) -> int:
+    """Run one statement in a transaction of its own; return how many rows it changed."""
+    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
+        return connection.execute(statement, values).rowcount
+
+
+def buyer(database: Path) -> str | None:
+    """Who bought the item."""
+    with closing(sqlite3.connect(database, timeout=30)) as connection:
+        found: str | None = connection.execute("SELECT buyer FROM item").fetchone()[0]
+        return found
+
+
+# ---- the web server: reserves ---------------------------------------------------------------------------------------
+
+
+def reserve(
+    url: str | None, database: Path, customer: str, wait: float, reply: multiprocessing.SimpleQueue[int]
+) -> None:
+    """Reserve the item, answer with the reservation's token or 0, and end, as a process does in a deploy."""
+    redlock.configure(url)
+    lease = reservation(customer, wait).acquire()
+    if lease is None:
+        say("web", f"sorry {customer}, somebody else is paying right now")
+    # The first access of each tenure registers its token: from now on no older reservation can buy.
+    elif execute(database, "UPDATE item SET fence = :fence WHERE fence <= :fence AND buyer IS NULL", fence=lease.token):
+        say("web", f"{customer} has {TIME_TO_PAY:.0f} s to pay")
+        reply.put(lease.token)
+        return
+    else:
+        say("web", f"sorry {customer}, it is sold to {buyer(database)}")
+        lease.release()
+    reply.put(0)
+
+
+# ---- the payment service: sells, or gives back ----------------------------------------------------------------------
+
+
+def settle(url: str | None, database: Path, customer: str, token: int, accepted: bool) -> None:
+    """Do what the bank's answer asks for. The token went to the bank and back, as a reference of the payment."""
+    redlock.configure(url)
+    if accepted:
+        sale = "UPDATE item SET buyer = :customer WHERE fence = :fence AND buyer IS NULL"
+        if not execute(database, sale, customer=customer, fence=token):
+            # The reservation ended by itself. What this customer may have reserved since is another one: not ours.
+            say("payments", f"{customer} paid too late, and gets the money back")
+            return
+        say("payments", f"{customer} paid: sold")
+    else:
+        say("payments", f"{customer}'s card was declined: back on sale")
+    try:
+        reservation(customer).release()
+    except redlock.NotHeld:
+        say("payments", f"{customer}'s reservation had ended meanwhile")
+
+
+# ---- what happens on this day ---------------------------------------------------------------------------------------
 
 
 def say(who: str, what: str) -> None:
     """Print at once, since several processes do."""
-    print(f"{who:>9}: {what}", flush=True)
+    print(f"{who:>8}: {what}", flush=True)
 
 
-def reserve(url: str, item: str, customer: str) -> int:
-    """Ask the web server, which is a process of its own; return the token of the reservation, 0 if there is none."""
-    answers: multiprocessing.SimpleQueue[int] = multiprocessing.SimpleQueue()
-    server = multiprocessing.Process(target=web, args=(url, item, customer, answers))
-    server.start()
-    token = answers.get()
-    server.join()
-    if token:
-        say("web", f"{item} is reserved for {customer}, who has {TIME_TO_PAY:.0f} s to pay")
-    elif (sold := buyer(url, item)) is not None:
-        say("web", f"sorry {customer}, {item} is sold to {sold}")
-    else:
-        say("web", f"sorry {customer}, {item} is reserved: try again soon")
-    return token
+def main(url: str | None) -> None:
+    """Let five customers want the same console. Each step is a process of its own, as if on another machine."""
+
+    def web(customer: str, wait: float = 0) -> int:
+        reply: multiprocessing.SimpleQueue[int] = multiprocessing.SimpleQueue()
+        process = multiprocessing.Process(target=reserve, args=(url, database, customer, wait, reply))
+        process.start()
+        process.join()
+        return reply.get()
+
+    def payments(customer: str, token: int, *, accepted: bool) -> None:
+        process = multiprocessing.Process(target=settle, args=(url, database, customer, token, accepted))
+        process.start()
+        process.join()
+
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder, "shop.db")
+        execute(database, "CREATE TABLE item (buyer TEXT, fence INTEGER NOT NULL)")
+        execute(database, "INSERT INTO item VALUES (NULL, 0)")
+
+        ann = web("ann")
+        web("bob")
+        payments("ann", ann, accepted=False)
+        bob = web("bob")
+        say("bank", "no answer about bob's card")
+        carl = web("carl", wait=10)  # waits until bob's time is over
+        say("bank", "bob's card was accepted after all")
+        payments("bob", bob, accepted=True)
+        payments("carl", carl, accepted=True)
+        web("dora")
+        print(f"sold to {buyer(database)}, once")
 
 
-def pay(url: str, item: str, customer: str, token: int, *, accepted: bool) -> None:
-    """Let the payment service decide, in a process of its own."""
-    service = multiprocessing.Process(target=payments, args=(url, item, customer, token, accepted))
-    service.start()
-    service.join()
-
-
-def main(url: str) -> None:
-    """One item, four customers."""
-    item = f"console-{os.getpid()}"
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, Protocol
 
-from scenario_servers import Server
+from servers import Server
 
 import redlock
 
@@ -65,7 +65,7 @@ class World:
 
     def __init__(self, scenario: Step, host: Host) -> None:
         self.scenario, self.host = scenario, host
-        self.nodes = [Server() for _ in range(scenario.get("nodes", 1))]
+        self.nodes = [Server().start() for _ in range(scenario.get("nodes", 1))]
         self.clients: dict[str, Any] = {}
         self.leases: dict[str, Any] = {}
         self.homes: dict[str, str] = {}
@@ -168,9 +168,9 @@ class World:
         key = step.get("key", "")
         match step["do"]:
             case "stop_node":
-                node.stop()
+                node.kill()
             case "start_node":
-                node.restart()
+                node.start()
             case "freeze_node":
                 node.freeze()
             case "thaw_node":
@@ -227,7 +227,7 @@ class World:
             assert not spawned, f"left running: {list(spawned)}"
         finally:
             for node in self.nodes:
-                node.close()
+                node.stop()
             self.host.close()
 
     def step(self, step: Step, spawned: dict[str, tuple[Step, Future[Any]]]) -> None:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+
+_offsets = itertools.count(os.getpid() * 97)
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody listens on.
+
+    It lies below those that the kernel gives to outgoing connections: nobody takes it while its server is down.
+    """
+    while True:
+        port = 12_000 + next(_offsets) % 18_000
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def eventually(condition: Callable[[], object], within: float = 10.0, every: float = 0.005) -> None:
@@ -33,15 +43,22 @@ def eventually(condition: Callable[[], object], within: float = 10.0, every: flo
 class Server:
     """A redis-server without persistence. It keeps its port when it is started again.
 
-    Use it in a `with` statement, or call `start()` and `stop()`. `directory` is where it runs; `arguments` are further
-    ones for redis-server, such as `"--requirepass", "secret"`.
+    Use it in a `with` statement, or call `start()` and `stop()`. `directory` is where it runs, by default one that
+    goes with this object; `arguments` are further ones for redis-server, such as `"--requirepass", "secret"`.
     """
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path | None = None, *arguments: str) -> None:
+        self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="redlock-")
+        self.directory = directory or Path(self._own_directory.name)  # type: ignore[union-attr]
         self.arguments = arguments
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_frozen = False
+
+    @property
+    def up(self) -> bool:
+        """Whether it can answer."""
+        return self._process is not None and not self._is_frozen
 
     @property
     def url(self) -> str:
@@ -74,6 +91,7 @@ class Server:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
+        self._is_frozen = False
         if process is not None:
             # A frozen server would not hear of it.
             process.send_signal(signal.SIGCONT)
@@ -84,11 +102,13 @@ class Server:
         """Let it answer nothing while its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        self._is_frozen = True
 
     def thaw(self) -> None:
         """End `freeze()`: it goes on with what it was sent meanwhile."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+        self._is_frozen = False
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
@@ -104,6 +124,15 @@ class Server:
         command = ["redis-cli", "-p", str(self.port), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
+    def command(self, *words: str | int) -> Any:
+        """Run one command without starting a process for it; replies are int, str, None or lists of these."""
+        encoded = [str(word).encode() for word in words]
+        request = b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(request)
+            with connection.makefile("rb") as reader:
+                return _reply(reader)
+
     def keys(self, pattern: str = "*") -> list[str]:
         """Return the keys that match, sorted."""
         return sorted(self.cli("KEYS", pattern).split())
@@ -117,3 +146,17 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _reply(reader: Any) -> Any:
+    line = reader.readline()
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"+":
+        return rest.decode()
+    if kind == b":":
+        return int(rest)
+    if kind == b"$":
+        return None if rest == b"-1" else reader.read(int(rest) + 2)[:-2].decode()
+    if kind == b"*":
+        return [_reply(reader) for _ in range(int(rest))]
+    raise RuntimeError(f"redis-server answered {line!r}")

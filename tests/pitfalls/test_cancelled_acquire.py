@@ -30,7 +30,7 @@ def test_naive_acquire_leaves_an_orphan(server: Server, peer: redis.Redis) -> No
         async with redis.asyncio.Redis.from_url(proxy.url) as naive:
             await naive.ping()
             proxy.hold_replies()
-            task = asyncio.create_task(naive.set("x", "me", nx=True, px=60_000))
+            task = asyncio.ensure_future(naive.set("x", "me", nx=True, px=60_000))
             await asyncio.to_thread(eventually, lambda: peer.exists("x"))
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -39,9 +39,8 @@ class Pair:
             return replica.info("replication").get("slave_repl_offset") == offset
 
     def stop_replication(self) -> None:
-        """Nothing reaches the replica any more; the master does not know. (Freezing the replica would not do: what
-        it has not read yet waits in its socket.)
-        """
+        """Let nothing reach the replica any more, while the master knows nothing of it."""
+        # Freezing the replica would not do: what it has not read yet waits in its socket.
         eventually(self.replicated)
         self.between.swallow()
 
@@ -106,8 +105,9 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
 
 @contextlib.contextmanager
 def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[redlock.Lease, redlock.Redlock]]:
-    """A lease that the smallest quorum of five granted, one node of which then failed over and forgot it; and a client
-    that could make up another quorum, of the two nodes that never had it and the one that forgot it.
+    """A lease that the smallest quorum of five granted, one node of which then failed over and forgot it.
+
+    With a client that could make up another quorum: of the two nodes that never had it, and the one that forgot it.
     """
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(running()) for _ in range(4)]
@@ -149,7 +149,7 @@ def test_naive_quorum_lets_a_second_one_in(pair: Pair) -> None:
 
 
 def test_quorum_of_five_survives_the_same(pair: Pair) -> None:
-    """The promoted server carries the marker of another run and does not vote: no second holder before the first ends."""
+    """The promoted server has the marker of another run and does not vote: nobody else holds before the first ends."""
     with quorum_after_failover(pair, quarantine=True) as (first, b):
         with contextlib.suppress(redlock.Unavailable):
             assert b.lock("x", ttl=3).acquire(blocking=False) is None

@@ -5,6 +5,7 @@ A lock without a ttl stays for ever. A watchdog must not keep a lock alive whose
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ import pytest
 
 from tools import eventually, process
 from workers import HELD, forget, hear, hold, leave, naive_crash
+
+import redlock
 
 if TYPE_CHECKING:
     import redis
@@ -64,6 +67,20 @@ def test_a_process_that_ends_frees_the_lock(server: Server, peer: redis.Redis, h
         assert holder.exitcode == code
         assert peer.exists("redlock_token:{x}"), "it held the lock"
         assert not peer.exists("x")
+
+
+def test_a_thread_that_lives_holds_its_lock_whatever_it_keeps(server: Server, peer: redis.Redis) -> None:
+    """The other way round: whoever calls `acquire()` and keeps nothing, not even the client, still holds the lock."""
+
+    def work() -> None:
+        lease = redlock.Redlock(server.url, watchdog=1.0).lock("x").acquire()
+        assert lease is not None
+
+    work()
+    gc.collect()
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end:
+        assert peer.exists("x"), "freed by the garbage collector"
 
 
 def test_an_error_in_the_body_frees_the_lock(client: redlock.Redlock, other: redlock.Redlock) -> None:

@@ -1,7 +1,7 @@
 """The server hangs, and the holder is not told.
 
-No error comes, no reply, nothing: whoever learns of a loss from the failure of a renewal learns of it too late, or never
-(node-redlock's lease of 2 s was still "held" 8 s after the server had stopped). Whoever gives up at the first
+No error comes, no reply, nothing: whoever learns of a loss from the failure of a renewal learns of it too late, or
+never (node-redlock's lease of 2 s was still "held" 8 s after the server had stopped). Whoever gives up at the first
 renewal that fails, on the other hand, loses locks for nothing.
 """
 
@@ -104,7 +104,7 @@ def test_a_hang_shorter_than_the_lease_loses_nothing(server: Server, peer: redis
 
 
 def test_a_hung_server_is_an_outage_and_no_contention(server: Server, client: redlock.Redlock) -> None:
-    """ "Somebody else holds it" would be a guess. And a call that hangs for ever helps nobody."""
+    """To say that somebody else holds it would be a guess, and a call that hangs for ever helps nobody."""
     with client.lock("before"):
         pass
     server.freeze()

@@ -1,0 +1,82 @@
+"""Runs the examples as their readers do, against a server of its own, and looks at what they print and leave behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tests"))
+
+from servers import Server  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server that only the example uses."""
+    with Server(tmp_path) as server:
+        yield server
+
+
+def run(example: str, server: Server) -> list[str]:
+    """Run an example to its end; return the lines that it prints."""
+    command = [sys.executable, str(HERE / example), server.url]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr, finished.stderr
+    return finished.stdout.splitlines()
+
+
+def locks(server: Server) -> list[str]:
+    """The locks that are held, without redlock's own records."""
+    with redis.Redis.from_url(server.url, decode_responses=True) as peer:
+        return [key for key in peer.scan_iter() if not key.startswith("redlock_")]
+
+
+def test_flash_sale(server: Server) -> None:
+    """Sold once, to whoever had the reservation when the money came."""
+    assert [line.strip() for line in run("flash_sale.py", server)] == [
+        "web: ann has 4 s to pay",
+        "web: sorry bob, somebody else is paying right now",
+        "payments: ann's card was declined: back on sale",
+        "web: bob has 4 s to pay",
+        "bank: no answer about bob's card",
+        "web: carl has 4 s to pay",
+        "bank: bob's card was accepted after all",
+        "payments: bob paid too late, and gets the money back",
+        "payments: carl paid: sold",
+        "web: sorry dora, it is sold to carl",
+        "sold to carl, once",
+    ]
+    assert locks(server) == []
+    with redis.Redis.from_url(server.url) as peer:
+        assert peer.exists("redlock_token:{flash-sale:console}"), "the lock was taken on this server"
+
+
+def test_scheduler(server: Server) -> None:
+    """Each tick is done once, also the one whose worker died and the one whose worker hung."""
+    lines = run("scheduler.py", server)
+    done = [int(match[1]) for line in lines if (match := re.fullmatch(r"worker \d has done tick (\d)", line))]
+    assert done == [1, 2, 3, 4, 5, 6]
+    summary = [re.fullmatch(r"tick (\d): attempts (\d+), reports (\d)", line) for line in lines[-6:]]
+    ticks = {int(match[1]): (int(match[2]), int(match[3])) for match in summary if match}
+    assert sorted(ticks) == done
+    assert all(reports == 1 for _, reports in ticks.values()), "run once or more, and once in effect"
+    assert ticks[2][0] > 1, "its first worker died"
+    assert ticks[4][0] > 1, "its first worker hung"
+    (dead,) = [line.split()[1] for line in lines if line.endswith(" dies")]
+    (hung,) = [line.split()[1] for line in lines if line.endswith(" hangs")]
+    assert f"worker {hung} comes too late for tick 4: its write is refused" in lines
+    assert not any(line.startswith(f"worker {dead} ") for line in lines[lines.index(f"worker {dead} dies") + 1 :])
+    assert locks(server) == []
+    with redis.Redis.from_url(server.url) as peer:
+        assert peer.exists("redlock_token:{scheduler:report}"), "the lock was taken on this server"
