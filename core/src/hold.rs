@@ -9,6 +9,7 @@
 //! request was sent and moves only by a success that arrives while the tenure is still held.
 
 use std::{
+    any::Any,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -115,6 +116,8 @@ struct State {
     renewal: Renewal,
     /// Its place in the watchdog's list.
     slot: Option<usize>,
+    /// What renews it, kept alive until it ends, even when the host forgot its client and every handle.
+    keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Where the current round of renewal stands.
@@ -166,6 +169,7 @@ impl Hold {
             locks: vec![lock],
             renewal,
             slot: None,
+            keeper: None,
         };
         let hold = Arc::new(Self {
             terms,
@@ -257,6 +261,7 @@ impl Hold {
             return;
         }
         state.fate = Fate::Lost(reason);
+        let keeper = state.keeper.take();
         let leftovers = Self::leftovers(&state);
         drop(state);
         self.fate.send_replace(Fate::Lost(reason));
@@ -265,6 +270,8 @@ impl Hold {
         if reason != LostReason::Closed {
             self.release_later(leftovers);
         }
+        // Perhaps the last of its client: not under the lock.
+        drop(keeper);
     }
 
     fn leftovers(state: &State) -> Vec<(usize, Place)> {
@@ -581,6 +588,20 @@ impl Hold {
             }
             fate => Err(fate),
         }
+    }
+
+    /// Keeps `keeper` alive until the tenure ends.
+    pub(crate) fn keep(&self, keeper: Arc<dyn Any + Send + Sync>) {
+        let mut state = self.state.lock();
+        if state.fate == Fate::Held {
+            state.keeper = Some(keeper);
+        }
+    }
+
+    /// Lets go of what `keep` keeps.
+    pub(crate) fn unkeep(&self) {
+        let keeper = self.state.lock().keeper.take();
+        drop(keeper);
     }
 
     pub(crate) fn slot(&self) -> Option<usize> {

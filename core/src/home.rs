@@ -188,7 +188,8 @@ impl Home {
     }
 
     /// Takes in a new tenure.
-    pub(crate) fn settle(&self, hold: &Arc<Hold>) {
+    pub(crate) fn settle(self: &Arc<Self>, hold: &Arc<Hold>) {
+        hold.keep(self.clone());
         self.table.insert(hold.clone());
         self.watchdog.add(hold);
     }
@@ -197,6 +198,7 @@ impl Home {
     pub(crate) fn forget(self: &Arc<Self>, hold: &Arc<Hold>) {
         self.table.remove(hold);
         self.watchdog.remove(hold);
+        hold.unkeep();
         if hold.terms.adaptive {
             let (home, keys, sample) = (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
             runtime::background().spawn(async move { home.learn(&keys, Some(sample)).await });

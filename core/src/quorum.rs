@@ -281,15 +281,16 @@ impl Quorum {
         }
     }
 
-    /// Writes markers on the nodes that lack one. `fresh`: no node has one, so this is a new deployment.
-    async fn provision(&self, missing: &[(usize, i64)], fresh: bool) {
+    /// Writes markers on the nodes that lack one; returns what failed. `fresh`: no node has one, so this is a new
+    /// deployment.
+    async fn provision(&self, missing: &[(usize, i64)], fresh: bool) -> Vec<(usize, NodeError)> {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
             let call = self.provision_call(how, *seen);
-            self.nodes[*node].eval(Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
+            self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
         });
-        // A failure shows again in the next attempt.
-        join_all(written).await;
+        let failed = |(node, answer): Answer| answer.err().map(|error| (node, error));
+        join_all(written).await.into_iter().filter_map(failed).collect()
     }
 }
 
@@ -407,6 +408,7 @@ impl Attempt {
         }
         if !tally.missing.is_empty() {
             let (quorum, missing) = (quorum.clone(), tally.missing.clone());
+            // A failure shows again in the next attempt.
             runtime::background().spawn(async move { quorum.provision(&missing, false).await });
         }
         let Some(token) = self.agree(lane, &tally.grants).await else {
@@ -493,8 +495,13 @@ impl Attempt {
                 unmarked.get_or_insert_with(clock::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                quorum.provision(&tally.missing, everywhere).await;
+                let failed = quorum.provision(&tally.missing, everywhere).await;
                 *quorum.unmarked.lock() = None;
+                if failed.len() > spare {
+                    let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
+                    let causes = failed.into_iter().map(|(node, error)| quorum.cause(node, error)).collect();
+                    return Verdict::Unavailable { causes, permanent };
+                }
             }
             if everywhere {
                 // A new deployment is ready now.

@@ -2041,7 +2041,8 @@ mod tests {
             let error = tested.node.eval(Lane::Background, set("x"), give_up, Sent::default()).await;
             assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
         }
-        let error = tested.eval(set("x")).await.unwrap_err();
+        let soon = Duration::from_millis(50);
+        let error = tested.node.eval(Lane::Background, set("x"), soon, Sent::default()).await.unwrap_err();
         assert_eq!(error, not_run("1024 requests unanswered"));
         server.signal("-CONT");
         // A clean-up queues behind them all, and so does the probe that counts them.

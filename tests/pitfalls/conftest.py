@@ -17,7 +17,6 @@ import redis
 sys.path.append(str(Path(__file__).resolve().parents[2] / "python" / "tests"))
 
 import redlock
-
 from tools import running
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 import redis.asyncio
-import redlock.asyncio
 
+import redlock.asyncio
 from tools import Proxy, eventually, lock_keys
 
 if TYPE_CHECKING:

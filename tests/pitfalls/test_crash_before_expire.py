@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     import redis
+
     from servers import Server
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-import redlock
 
+import redlock
 from tools import eventually, running
 
 if TYPE_CHECKING:

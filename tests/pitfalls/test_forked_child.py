@@ -12,8 +12,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import redis
-import redlock
 
+import redlock
 from tools import eventually
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-import redlock
 
+import redlock
 from tools import eventually
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import redlock
 from tools import eventually, process
 from workers import HELD, forget, hear, hold, leave, naive_crash
 
-import redlock
-
 if TYPE_CHECKING:
     import redis
-    import redlock
+
     from servers import Server
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+
 import redlock
 import redlock.asyncio
-
 from tools import eventually, running
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import redis
-import redlock
 
+import redlock
 from tools import Proxy, bounded, eventually, lock_keys, running
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-import redlock
-import redlock.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+import redlock
+import redlock.asyncio
 from tools import Proxy, eventually, lock_keys
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from workers import DONE, GO, HELD, contend, hear, hold
 
 if TYPE_CHECKING:
     import redis
+
     from servers import Server
 
 

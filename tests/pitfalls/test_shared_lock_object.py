@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 import redis.asyncio
-import redlock.asyncio
 
+import redlock.asyncio
 from tools import eventually
 
 if TYPE_CHECKING:

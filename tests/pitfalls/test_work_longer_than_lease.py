@@ -13,13 +13,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-import redlock
 
+import redlock
 from tools import eventually, process
 from workers import DONE, GO, HELD, fenced_write, hear, tell, write_late
 
 if TYPE_CHECKING:
     import redis
+
     from servers import Server
 
 

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 import redis
+
 import redlock
 
 if TYPE_CHECKING:

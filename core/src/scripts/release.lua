@@ -2,8 +2,7 @@
 -- KEYS  lock
 -- ARGV  1 field   2 channel
 -- reply 1 released, 0 the tenure held nothing here
-local readable, mine = pcall(holds, KEYS[1], ARGV[1])
-if not readable or not mine then return 0 end
+if not is_mine(KEYS[1], ARGV[1]) then return 0 end
 remove(KEYS[1], ARGV[1])
 -- Last and protected: a user without the right to publish has released all the same.
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.pcall('PUBLISH', ARGV[2], '0') end

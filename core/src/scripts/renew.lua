@@ -5,8 +5,7 @@
 local replies = {}
 for i = 1, #KEYS / 2 do
   local key, note, field, ttl = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], tonumber(ARGV[2 * i])
-  local readable, mine = pcall(holds, key, field)
-  if readable and mine then
+  if is_mine(key, field) then
     if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
     replies[i] = 1
   else
