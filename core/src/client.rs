@@ -162,7 +162,11 @@ async fn attach(home: Arc<Home>, keys: Arc<Keys>, detached: Detached, owner: Own
         for (node, place) in places.iter().enumerate().filter(|(_, place)| !matches!(place, Place::No)) {
             let _ = place;
             let limit = home.settings.config.reply_timeout;
-            runtime::background().spawn(quorum.nodes[node].eval(Lane::Background, call.clone(), limit, <_>::default()));
+            let release = quorum.nodes[node].eval(Lane::Background, call.clone(), limit, <_>::default());
+            quorum.spawn_chore(async move {
+                // Not confirmed, it dies with its ttl.
+                let _ = release.await;
+            });
         }
         let name = keys.name.clone();
         return Err(LockError::Lost { name, reason: LostReason::Taken });

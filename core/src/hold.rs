@@ -288,7 +288,7 @@ impl Hold {
         for (index, place) in places {
             let node = self.quorum.nodes[index].clone();
             let (call, ttl) = (self.release_call(), self.longest_life(&place));
-            runtime::background().spawn(async move {
+            self.quorum.spawn_chore(async move {
                 if let Place::Maybe(Some(link)) = place {
                     return clean_up(node, link, call).await;
                 }
@@ -707,7 +707,7 @@ impl Drop for Ending<'_> {
             answers.clear();
         }
         let (hold, mut unconfirmed) = (self.hold.clone(), std::mem::take(&mut self.unconfirmed));
-        runtime::background().spawn(async move {
+        self.hold.quorum.spawn_chore(async move {
             while let Some((node, answer)) = answers.next().await {
                 if answer.is_ok() {
                     unconfirmed.retain(|(other, _)| *other != node);

@@ -219,8 +219,9 @@ impl Home {
         self.table.wake_all();
         let ended = |hold: &Hold| *hold.fate.borrow() == Fate::Lost(LostReason::Closed);
         let releases = ending.into_iter().filter(|hold| ended(hold)).map(|hold| hold.release(Lane::Background));
-        let all = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
-        // What is not confirmed by then dies with its ttl.
+        let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
+        // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
+        let all = async { tokio::join!(releases, self.quorum.idle()) };
         let _ = timeout(FAREWELL, all).await;
         for node in &self.quorum.nodes {
             node.close();
@@ -228,8 +229,19 @@ impl Home {
     }
 }
 
-/// Closes every client of this process, all at once. Hosts call it when the process ends.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
+/// without a word; waking it with an error would only make it complain.
+pub(crate) async fn stay_silent_at_the_end() {
+    if ENDING.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
 pub async fn close_all() {
+    ENDING.store(true, Ordering::SeqCst);
     let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
     futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;
 }

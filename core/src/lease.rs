@@ -400,7 +400,11 @@ impl Drop for Lease {
         if self.release_on_drop.load(Relaxed)
             && let Ok(Begun::Ours(hold)) = self.begin_release()
         {
-            runtime::background().spawn(hold.release(Lane::Background));
+            let quorum = hold.quorum.clone();
+            quorum.spawn_chore(async move {
+                // Whatever the outcome, nobody waits for it.
+                hold.release(Lane::Background).await;
+            });
         }
     }
 }

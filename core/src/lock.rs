@@ -19,11 +19,11 @@ use crate::{
     error::{LockError, NodeCause},
     event::Event,
     hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
-    home::{Home, Shared},
+    home::{Home, Shared, stay_silent_at_the_end},
     lease::{Begun, Lease, begin_release, elsewhere, extend},
     node::Lane,
     owner::{self, Owner, OwnerKey},
-    quorum::{Attempt, Keys, Verdict},
+    quorum::{Attempt, Chore, Keys, Verdict},
     runtime::{self, Interrupted},
     script::Reply,
     table::{Local, Place},
@@ -141,6 +141,9 @@ impl Lock {
                 Ok(acquisition) => Box::pin(acquisition.run()).await,
                 Err(error) => Err(error),
             };
+            if let Err(LockError::Closed) = lease {
+                stay_silent_at_the_end().await;
+            }
             deliver(lease);
         });
         task.abort_handle()
@@ -163,7 +166,11 @@ impl Lock {
         };
         let (deliver, result) = oneshot::channel();
         let task = runtime::background().spawn(async move {
-            let _ = deliver.send(Box::pin(acquisition.run()).await);
+            let lease = Box::pin(acquisition.run()).await;
+            if let Err(LockError::Closed) = lease {
+                stay_silent_at_the_end().await;
+            }
+            let _ = deliver.send(lease);
         });
         let call = AbortOnDrop(task.abort_handle());
         match runtime::block(Lane::Background, result, check) {
@@ -182,8 +189,10 @@ impl Lock {
             Some(name) => Owner::Explicit(name.clone()),
             None => request.owner.clone(),
         };
+        let home = self.shared.home()?;
         Ok(Acquisition {
-            home: self.shared.home()?,
+            _chore: home.quorum.chore(),
+            home,
             lock: self.clone(),
             key: owner.key(),
             owner,
@@ -376,6 +385,8 @@ struct Acquisition {
     answered: bool,
     /// How many release messages had come before the last attempt; `None` if some may have been missed.
     heard: Option<u64>,
+    /// The process waits for it to end, for a moment.
+    _chore: Chore,
     /// What the first look saw, when that was taken before the task ran.
     seen: Option<Result<Next, LockError>>,
 }

@@ -84,6 +84,17 @@ pub(crate) struct Quorum {
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
     unmarked: Mutex<Option<Stamp>>,
+    /// How much is under way that would leave something behind if the process ended now.
+    chores: watch::Sender<usize>,
+}
+
+/// Something that should end before the process does. Ended by its drop.
+pub(crate) struct Chore(Arc<Quorum>);
+
+impl Drop for Chore {
+    fn drop(&mut self) {
+        self.0.chores.send_modify(|count| *count -= 1);
+    }
 }
 
 /// What became of an acquisition.
@@ -133,9 +144,31 @@ impl Quorum {
             scripts: scripts(settings.config.wire),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
+            chores: watch::Sender::new(0),
             nodes,
             settings,
         }
+    }
+
+    /// Begins something that should end before the process does.
+    pub(crate) fn chore(self: &Arc<Self>) -> Chore {
+        self.chores.send_modify(|count| *count += 1);
+        Chore(self.clone())
+    }
+
+    /// Does such a thing in the background.
+    pub(crate) fn spawn_chore(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let chore = self.chore();
+        runtime::background().spawn(async move {
+            work.await;
+            drop(chore);
+        });
+    }
+
+    /// Resolves once nothing of the kind is under way.
+    pub(crate) async fn idle(&self) {
+        // The sender is in `self`.
+        let _ = self.chores.subscribe().wait_for(|count| *count == 0).await;
     }
 
     pub(crate) fn needed(&self) -> usize {
@@ -569,7 +602,7 @@ impl Attempt {
     pub(crate) fn undo(&mut self, announce: bool) {
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
         for (node, link) in self.leftovers() {
-            runtime::background().spawn(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
+            self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
         }
     }
 
