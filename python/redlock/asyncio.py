@@ -111,9 +111,7 @@ def _discard(value: object) -> None:
         value.abandon()
 
 
-def _watch(
-    loop: weakref.ref[asyncio.AbstractEventLoop], bridge: weakref.ref[_Bridge], native: _native.Loop, /
-) -> None:
+def _watch(loop: weakref.ref[asyncio.AbstractEventLoop], bridge: weakref.ref[_Bridge], native: _native.Loop, /) -> None:
     while native.wait():
         known_loop, known_bridge = loop(), bridge()
         if known_loop is None or known_bridge is None:

@@ -49,10 +49,12 @@ def client(server: Server) -> Iterator[redlock.Redlock]:
 
 @pytest.fixture
 def program(server: Server) -> Iterator[Program]:
-    """Start Python programs: `program(code, *arguments)`. They get the server as REDLOCK_URL; what runs on is killed."""
+    """Start Python programs: `program(code, *arguments)`. They get the server as REDLOCK_URL, are killed at last."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(code: str, *arguments: str, url: str = server.url, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(
+        code: str, *arguments: str, url: str = server.url, options: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, *options, "-c", code, *arguments],
             env={**os.environ, "REDLOCK_URL": url},

@@ -15,9 +15,8 @@ from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, Protocol
 
-from servers import Server
-
 import redlock
+from servers import Server
 
 Step = dict[str, Any]
 PATIENCE = 15.0

@@ -1,4 +1,7 @@
-"""Real redis-servers for tests: started on free ports, killed, frozen and thawed at will. Imports nothing of redlock."""
+"""Real redis-servers for tests: started on free ports, killed, frozen and thawed at will.
+
+Imports nothing of redlock: other test suites use it too.
+"""
 
 from __future__ import annotations
 

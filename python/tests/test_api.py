@@ -342,7 +342,9 @@ def test_everything_public_is_documented() -> None:
             value = getattr(module, name)
             assert inspect.getdoc(value), name
             members = vars(value).items() if inspect.isclass(value) else ()
-            undocumented = [n for n, member in members if n[0] != "_" and callable(member) and not inspect.getdoc(member)]
+            undocumented = [
+                n for n, member in members if n[0] != "_" and callable(member) and not inspect.getdoc(member)
+            ]
             assert not undocumented, name
 
 
@@ -392,9 +394,9 @@ def test_blocks_that_end_elsewhere(client: redlock.Redlock, server: Server) -> N
         with client.lock("x"):
             yield
 
-    suspended = generator()
-    elsewhere(lambda: next(suspended))
+    suspended = [generator()]
+    elsewhere(lambda: next(suspended[0]))
     assert server.keys("x")
-    del suspended
+    suspended.clear()
     gc.collect()
     assert not server.keys("x")

@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenario_engine import World, scenarios
 
 import redlock
 import redlock.asyncio
+from scenario_engine import World, scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

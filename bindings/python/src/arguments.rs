@@ -47,7 +47,7 @@ pub(crate) fn wait(
     timeout: Option<&Bound<'_, PyAny>>,
     own: Option<Duration>,
 ) -> Fallible<Option<Duration>> {
-    let blocking = blocking.map_or(Ok(true), |blocking| blocking.is_truthy())?;
+    let blocking = blocking.map_or(Ok(true), PyAnyMethods::is_truthy)?;
     let timeout = timeout.map(|timeout| Ok::<_, Failure>((number("timeout", timeout)?, timeout))).transpose()?;
     match timeout {
         None if blocking => Ok(own),

@@ -28,9 +28,12 @@ enum Value {
     Flag(bool),
     Lease(CoreLease),
     Outcome(ReleaseOutcome),
-    Info(Option<LockInfo>),
+    Info(LockInfo),
     Nodes(Vec<NodeStatus>),
 }
+
+/// A call, its value, and the exception it ended with instead.
+type Drained = (u64, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
 type Outcome = Result<Value, LockError>;
 
@@ -41,8 +44,7 @@ impl Value {
             Self::Flag(flag) => flag.into_py_any(py),
             Self::Lease(lease) => Lease::new(lease).into_py_any(py),
             Self::Outcome(outcome) => outcome.as_str().into_py_any(py),
-            Self::Info(None) => Ok(py.None()),
-            Self::Info(Some(known)) => info(py, &known),
+            Self::Info(known) => info(py, &known),
             Self::Nodes(nodes) => {
                 nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py)
             }
@@ -86,8 +88,8 @@ impl Loop {
         self.woken.as_raw_fd()
     }
 
-    /// The results that came: id, value, and the exception instead of it. Empties the pipe, unless `wait` does.
-    fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<(u64, Option<Py<PyAny>>, Option<Py<PyAny>>)>> {
+    /// The results that came. Empties the pipe, unless `wait` does.
+    fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<Drained>> {
         if !emptied {
             // Not blocking: the event loop set it so.
             let _ = (&self.woken).read(&mut [0; 64]);
@@ -145,7 +147,7 @@ impl Loop {
     /// Starts `lock.inspect()`.
     fn inspect(&self, py: Python<'_>, lock: &Lock) -> Fallible<u64> {
         let info = lock.core(py)?.inspect();
-        Ok(self.bridge()?.run(async move { info.await.map(Value::Info) }))
+        Ok(self.bridge()?.run(async move { Ok(info.await?.map_or(Value::Nothing, Value::Info)) }))
     }
 
     /// Starts `lease.release()`.

@@ -107,6 +107,7 @@ impl Lease {
         Ok(format!("<redlock.Lease {name} token={} {state}>", self.core.token()))
     }
 
+    #[allow(clippy::unused_self, reason = "a method of Python's")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
             "a Lease cannot be pickled: it belongs to this process. Send the text of lease.detach() instead and pass \

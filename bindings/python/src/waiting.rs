@@ -22,6 +22,7 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
     let main = owner::is_main_thread(py)?;
     py.detach(|| {
         call(&mut || {
+            #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
             // Only the main thread runs signal handlers. Others do not come back to the interpreter before they are
             // done: daemon threads may be in here when it ends.
             if main { Python::attach(|py| py.check_signals()).map_err(Failure::Python) } else { Ok(()) }

@@ -1,0 +1,277 @@
+//! Requests and replies as the `redis` crate has them, and as the node does: what an error means for a request, and
+//! what a server says of itself.
+
+use std::{error::Error, io, sync::Arc, time::Duration};
+
+use redis::{Cmd, ErrorKind, RedisError, ServerError, Value, aio::MultiplexedConnection};
+
+use super::{CLOSED_BY_SERVER, Connection, Facts};
+use crate::{
+    node::{NodeError, NodeErrorKind},
+    script::{Call, Reply},
+};
+
+/// Sends a command and, when it names a script that the server does not know, the whole script.
+pub(super) async fn exchange(connection: &Connection, request: &Cmd, call: Option<&Call>) -> Result<Value, RedisError> {
+    let mut redis = connection.redis.clone();
+    let value = redis.send_packed_command(request).await?;
+    match (&value, call) {
+        (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
+            let request = command("EVAL", &call.script.source, call, &connection.facts);
+            redis.send_packed_command(&request).await
+        }
+        _ => Ok(value),
+    }
+}
+
+pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
+    let size = name.len() + body.len() + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>() + 72;
+    let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
+    command.arg(name).arg(body).arg(call.keys.len());
+    for part in call.keys.iter().chain(&call.args) {
+        command.arg(part.as_str());
+    }
+    if call.identify {
+        let run = facts.run.as_deref().unwrap_or_default();
+        command.arg(run).arg(facts.lost_at).arg(if facts.durable { "1" } else { "0" });
+    }
+    command
+}
+
+pub(super) fn ping() -> Cmd {
+    let mut command = Cmd::with_capacity(1, 4);
+    command.arg("PING");
+    command
+}
+
+pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
+    Ok(match value {
+        Value::Int(number) => Reply::Int(number),
+        Value::Boolean(truth) => Reply::Int(i64::from(truth)),
+        Value::BulkString(bytes) => Reply::Text(into_text(bytes)),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Reply::Text(text),
+        Value::Okay => Reply::Text("OK".to_owned()),
+        Value::Nil => Reply::List(Vec::new()),
+        Value::Array(values) | Value::Set(values) => {
+            Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?)
+        }
+        Value::Attribute { data, .. } => reply(*data)?,
+        Value::ServerError(error) => return Err(refusal(&error)),
+        _ => return Err(NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")),
+    })
+}
+
+pub(super) fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Asks a server who it is and what it thinks of this connection. What it refuses to say stays unknown.
+pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
+    let ask = |parts: &'static [&'static str]| {
+        let mut redis = redis.clone();
+        async move {
+            let mut command = Cmd::with_capacity(parts.len(), 32);
+            for part in parts {
+                command.arg(*part);
+            }
+            match redis.send_packed_command(&command).await {
+                Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
+                Ok(value) => Ok(value),
+                Err(error) => Err(refused_connection(&error)),
+            }
+        }
+    };
+    let (client, info, time, sync) = tokio::try_join!(
+        ask(&["CLIENT", "INFO"]),
+        ask(&["INFO"]),
+        ask(&["TIME"]),
+        ask(&["CONFIG", "GET", "appendfsync"]),
+    )?;
+    let mut facts = Facts::default();
+    if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
+        let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(str::to_owned));
+    } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
+        // Before 6.2.
+        facts.peer = Some((id, String::new()));
+    }
+    if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+        let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
+        facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
+        facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
+        facts.evicts = field("maxmemory_policy")
+            .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
+            .map(str::to_owned);
+        // A server that was a replica of another may lack that one's last writes, whenever it was started.
+        let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
+        if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
+            facts.lost_at = now - uptime * 1_000_000;
+            facts.durable = number("aof_enabled") == Some(1) && always(&sync);
+        }
+    }
+    Ok(facts)
+}
+
+/// Whether the reply to CONFIG GET appendfsync says "always".
+pub(super) fn always(value: &Value) -> bool {
+    match value {
+        Value::BulkString(bytes) => bytes == b"always",
+        Value::SimpleString(text) => text == "always",
+        Value::Array(values) => values.iter().any(always),
+        Value::Map(pairs) => pairs.iter().any(|(_, value)| always(value)),
+        _ => false,
+    }
+}
+
+/// The reply to TIME, µs.
+pub(super) fn micros(value: Value) -> Option<i64> {
+    let reply = reply(value).ok()?;
+    let part = |index: usize| match reply.list()?.get(index)? {
+        Reply::Text(text) => text.parse::<i64>().ok(),
+        Reply::Int(number) => Some(*number),
+        Reply::List(_) => None,
+    };
+    Some(part(0)? * 1_000_000 + part(1)?)
+}
+
+pub(super) fn not_run(detail: impl Into<String>) -> NodeError {
+    NodeError::new(NodeErrorKind::NotRun, detail)
+}
+
+pub(super) fn permanent(detail: impl Into<String>) -> NodeError {
+    NodeError::new(NodeErrorKind::Permanent, detail)
+}
+
+pub(super) fn closed() -> NodeError {
+    not_run("closed")
+}
+
+pub(super) fn no_connection(limit: Duration) -> NodeError {
+    not_run(format!("no answer to the connection within {limit:.1?}"))
+}
+
+pub(super) fn no_answer(limit: Duration) -> NodeError {
+    NodeError::new(NodeErrorKind::Unknown, format!("no answer within {limit:.1?}"))
+}
+
+pub(super) fn unanswered(count: usize) -> NodeError {
+    not_run(format!("{count} requests unanswered"))
+}
+
+/// What a server's error reply means.
+pub(super) fn refusal(error: &ServerError) -> NodeError {
+    let details = error.details().unwrap_or_default();
+    refusal_text(&format!("{} {details}", error.code()))
+}
+
+pub(super) fn refusal_text(text: &str) -> NodeError {
+    let (text, in_script) = without_place(text);
+    let code = text.split(' ').next().unwrap_or_default();
+    let lower = text.to_ascii_lowercase();
+    let has = |part: &str| lower.contains(part);
+    let kind = if has("wrongtype") {
+        NodeErrorKind::WrongType
+    } else if matches!(code, "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "CROSSSLOT")
+        // Raised inside a script, where the code is ERR: Redis 7.0, and those that still wrap the text.
+        || has("the user executing the script can't")
+        || has("-noperm")
+        || has("unknown command")
+        || has("unknown redis command")
+        || has("unknown subcommand")
+        || has("db index")
+        || has("without any password configured")
+    {
+        NodeErrorKind::Permanent
+    } else if !in_script
+        && matches!(code, "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK")
+    {
+        NodeErrorKind::NotRun
+    } else {
+        NodeErrorKind::Refused
+    };
+    let shown = text.strip_prefix("ERR ").unwrap_or(text).trim_end();
+    // A server's errors are one short line; whatever else answers need not fill a log.
+    NodeError::new(kind, shown.chars().take(200).collect::<String>())
+}
+
+/// An error's text without where in a script it was raised, and whether it was raised in one.
+pub(super) fn without_place(text: &str) -> (&str, bool) {
+    if let Some((before, after)) = text.rsplit_once(" script: ")
+        && let Some((sha, _)) = after.split_at_checked(40)
+        && sha.bytes().all(|byte| byte.is_ascii_hexdigit())
+    {
+        return (before.trim_end_matches(','), true);
+    }
+    (text, text.contains("rror running script"))
+}
+
+/// The server's own words, if it was the server that refused.
+pub(super) fn server_text(error: &RedisError) -> Option<String> {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            Some(format!("{} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn lacks_hello(error: &RedisError) -> bool {
+    if error.kind() == ErrorKind::RESP3NotSupported {
+        return true;
+    }
+    server_text(error).is_some_and(|text| {
+        let lower = text.to_ascii_lowercase();
+        lower.starts_with("noproto")
+            || (lower.contains("hello") && (lower.contains("unknown command") || lower.starts_with("noperm")))
+    })
+}
+
+/// Why a connection could not be made. Nothing was sent on it, so nothing ran.
+pub(super) fn refused_connection(error: &RedisError) -> NodeError {
+    if let Some(text) = server_text(error) {
+        let error = refusal_text(&text);
+        return if error.is_permanent() { error } else { not_run(error.detail) };
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => permanent("wrong user or password"),
+        ErrorKind::Parse => permanent("does not speak Redis' protocol"),
+        ErrorKind::InvalidClientConfig => permanent(error.to_string()),
+        _ => {
+            let io = source::<io::Error>(error);
+            let tls = io
+                .and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>())
+                .or_else(|| source::<rustls::Error>(error));
+            match tls {
+                Some(tls) => permanent(format!("TLS: {tls}")),
+                None => not_run(io.map_or_else(|| error.to_string(), io_text)),
+            }
+        }
+    }
+}
+
+/// Why a connection broke under a request.
+pub(super) fn failure(error: &RedisError) -> NodeError {
+    let detail = match source::<io::Error>(error) {
+        Some(io) => io_text(io),
+        None if error.kind() == ErrorKind::Parse => "does not speak Redis' protocol".to_owned(),
+        None => CLOSED_BY_SERVER.to_owned(),
+    };
+    NodeError::new(NodeErrorKind::Unknown, detail)
+}
+
+/// What `redis` wrapped.
+pub(super) fn source<T: Error + 'static>(error: &RedisError) -> Option<&T> {
+    error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
+}
+
+pub(super) fn io_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        io::ErrorKind::PermissionDenied => "no permission to open the socket".to_owned(),
+        io::ErrorKind::ConnectionReset => "connection reset by the server".to_owned(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => CLOSED_BY_SERVER.to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,98 @@
+//! From a configuration to the `redis` crate's client: address, credentials, TLS material.
+
+use std::sync::OnceLock;
+
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
+    TlsCertificates,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+
+use super::KEEPALIVE;
+use crate::{
+    config::{Endpoint, Tls, Transport},
+    error::LockError,
+};
+
+pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<Client, LockError> {
+    let invalid = |error: RedisError| LockError::invalid("nodes", error.to_string());
+    let address = match &endpoint.transport {
+        Transport::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Transport::Unix { path } => ConnectionAddr::Unix(path.into()),
+        Transport::Tls { host, port } => {
+            ServerName::try_from(host.as_str())
+                .map_err(|_| LockError::invalid("nodes", format!("{host:?} is no host name for TLS")))?;
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        }
+        Transport::Memory { .. } => {
+            return Err(LockError::invalid("nodes", "memory:// is no server"));
+        }
+    };
+    let mut login = RedisConnectionInfo::default()
+        .set_db(endpoint.db)
+        .set_protocol(protocol)
+        .set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
+    if let Some(username) = &endpoint.username {
+        // Without a password the crate would not log in at all, and act as the default user.
+        login = login.set_username(username).set_password("");
+    }
+    if let Some(password) = &endpoint.password {
+        login = login.set_password(password);
+    }
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    let info = address.into_connection_info().map_err(invalid)?.set_tcp_settings(tcp).set_redis_settings(login);
+    if matches!(endpoint.transport, Transport::Tls { .. }) {
+        Client::build_with_tls(info, certificates(tls)?).map_err(invalid)
+    } else {
+        Client::open(info).map_err(invalid)
+    }
+}
+
+/// Reads and checks the TLS settings, so that a mistake shows here and not as a node that is down.
+pub(super) fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
+    static PROVIDER: OnceLock<()> = OnceLock::new();
+    PROVIDER.get_or_init(|| {
+        // Fails if the program has chosen one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+    let ca = tls.ca.as_deref().map(|ca| pem("ca", ca)).transpose()?;
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(ca) = &ca {
+        for certificate in chain("ca", ca)? {
+            roots.add(certificate).map_err(|error| LockError::invalid("ca", error.to_string()))?;
+        }
+    }
+    let client = match (&tls.cert, &tls.key) {
+        (Some(cert), Some(key)) => {
+            let (cert, key) = (pem("cert", cert)?, pem("key", key)?);
+            let parsed =
+                PrivateKeyDer::from_pem_slice(&key).map_err(|error| LockError::invalid("key", error.to_string()))?;
+            rustls::ClientConfig::builder()
+                .with_root_certificates(roots)
+                .with_client_auth_cert(chain("cert", &cert)?, parsed)
+                .map_err(|error| LockError::invalid("cert", error.to_string()))?;
+            Some(ClientTlsConfig { client_cert: cert, client_key: key })
+        }
+        _ => None,
+    };
+    Ok(TlsCertificates { client_tls: client, root_cert: ca })
+}
+
+/// PEM text, given as such or as the path of a file.
+pub(super) fn pem(argument: &'static str, text: &str) -> Result<Vec<u8>, LockError> {
+    if text.trim_start().starts_with("-----BEGIN") {
+        return Ok(text.as_bytes().to_vec());
+    }
+    std::fs::read(text).map_err(|error| LockError::invalid(argument, format!("{text}: {error}")))
+}
+
+pub(super) fn chain(argument: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LockError> {
+    let chain = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| LockError::invalid(argument, error.to_string()))?;
+    if chain.is_empty() {
+        return Err(LockError::invalid(argument, "holds no certificate"));
+    }
+    Ok(chain)
+}

@@ -1,0 +1,439 @@
+"""Signals, forks and the end of processes. Each runs a Python program of its own."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redlock
+from servers import Server, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Program
+
+
+# Signals
+
+WAITER = """
+import sys, threading, redlock
+def wait():
+    try:
+        print(redlock.lock("x").acquire(timeout=60), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+wait()
+assert redlock.lock("y").acquire(timeout=0)
+sys.exit(redlock.lock("x").acquire(timeout=0) is not None)
+"""
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_nothing(client: redlock.Redlock, server: Server, program: Program) -> None:
+    with client.lock("x"):
+        process = program(WAITER)
+        eventually(lambda: server.listeners("x") == 1)
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        # By far less than what it would have waited; usually 50 ms.
+        assert time.monotonic() - sent < 5
+        assert process.wait(30) == 0, process.stderr.read()
+    eventually(lambda: not server.keys("x"))
+
+
+def test_ctrl_c_during_a_silent_round_trip(own_server: Server, program: Program) -> None:
+    process = program(
+        """
+import redlock
+redlock.lock("x").acquire().release()
+print("ready", flush=True)
+input()
+try:
+    print("trying", flush=True)
+    redlock.lock("x").acquire()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    input()
+""",
+        url=own_server.url,
+    )
+    assert process.stdout.readline() == "ready\n"
+    with own_server.frozen():
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "trying\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+    # What the server did after all is undone.
+    eventually(lambda: not own_server.keys("x"))
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.wait(30) == 0
+
+
+def test_a_signal_handler_may_use_locks_and_fork(client: redlock.Redlock, server: Server, program: Program) -> None:
+    with client.lock("x"):
+        process = program(
+            """
+import os, signal, redlock
+def handler(*_):
+    with redlock.lock("y"):
+        child = os.fork()
+        if not child:
+            try:
+                with redlock.lock("z"):
+                    os._exit(7)
+            finally:
+                os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+signal.signal(signal.SIGUSR1, handler)
+with redlock.lock("x"):
+    print("inside", flush=True)
+"""
+        )
+        eventually(lambda: server.listeners("x") == 1)
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "7\n"
+    assert process.stdout.readline() == "inside\n"
+    assert process.wait(30) == 0, process.stderr.read()
+
+
+# Forks
+
+FORKED = """
+import asyncio, multiprocessing, os, sys, warnings
+import redlock, redlock.asyncio
+warnings.simplefilter("error", ResourceWarning)
+
+def in_child(function):
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code == 7, code
+        return
+    try:
+        function()
+        sys.stdout.flush()
+        os._exit(7)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+async def use(name):
+    async with redlock.asyncio.lock(name) as lease:
+        assert lease.held
+
+"""
+
+
+def test_a_child_holds_nothing(run: Callable[..., str], server: Server) -> None:
+    run(
+        FORKED
+        + """
+lock = redlock.lock("x")
+lease = lock.acquire()
+
+def child():
+    assert not lease.held
+    assert lease.remaining() == 0
+    assert lease.lost.reason == "forked"
+    assert lease.lost.wait(5)
+    assert not lock.owned()
+    assert lock.acquire(timeout=0) is None
+    assert redlock.lock("x").inspect().token == lease.token
+    assert lease.release() == "lost"
+    try:
+        lease.check()
+    except redlock.LockLost as error:
+        assert error.reason == "forked"
+    else:
+        assert False
+    with redlock.lock("y") as own:
+        assert own.held
+    asyncio.run(use("z"))
+
+for _ in range(10):
+    in_child(child)
+assert lease.held
+lease.check()
+assert lock.owned()
+assert lock.release() == "released"
+"""
+    )
+    assert not server.keys("x")
+
+
+def test_inherited_blocks(run: Callable[..., str], server: Server) -> None:
+    out = run(
+        FORKED
+        + """
+import gc
+try:
+    with redlock.lock("x") as lease:
+        child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+        assert redlock.lock("x").inspect().token == lease.token
+    assert child
+except redlock.LockLost as error:
+    assert not child
+    gc.collect()
+    print(error.reason, flush=True)
+    os._exit(0)
+try:
+    with redlock.lock("x") as lease:
+        child = os.fork()
+        if not child:
+            raise ZeroDivisionError
+        assert os.waitpid(child, 0)[1] == 0
+        assert redlock.lock("x").inspect().token == lease.token
+except ZeroDivisionError:
+    print("its own error", flush=True)
+    os._exit(0)
+"""
+    )
+    assert out == "forked\nits own error\n"
+    assert not server.keys("x")
+
+
+def test_forks_of_forks(run: Callable[..., str], server: Server) -> None:
+    out = run(
+        FORKED
+        + """
+def deeper(depth):
+    with redlock.lock("x", wait=0.05 if depth else None) if not depth else redlock.lock(f"x{depth}") as lease:
+        asyncio.run(use("y"))
+        if depth < 4:
+            in_child(lambda: deeper(depth + 1))
+        assert lease.held
+        print(depth)
+deeper(0)
+"""
+    )
+    assert out.split() == ["4", "3", "2", "1", "0"]
+    assert not server.keys("x*")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(run: Callable[..., str], server: Server, tmp_path: Path, method: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import multiprocessing, sys, redlock
+
+def work(lock, path):
+    for _ in range(10):
+        with lock:
+            with open(path) as file:
+                count = int(file.read())
+            with open(path, "w") as file:
+                file.write(str(count + 1))
+    redlock.lock("kept").acquire(timeout=0)
+
+if __name__ == "__main__":
+    path = sys.argv[1]
+    open(path, "w").write("0")
+    context = multiprocessing.get_context(sys.argv[2])
+    lock = redlock.lock("x")
+    with lock:
+        processes = [context.Process(target=work, args=(lock, path)) for _ in range(4)]
+        for process in processes:
+            process.start()
+        assert open(path).read() == "0"
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    print(open(path).read())
+"""
+    )
+    runner = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    if method == "fork":
+        out = run(runner, str(program), str(tmp_path / "count"), method)
+    else:
+        # These import the main module again, which a program from the command line has not.
+        import os
+        import subprocess
+
+        finished = subprocess.run(
+            [sys.executable, str(program), str(tmp_path / "count"), method],
+            env={**os.environ, "REDLOCK_URL": server.url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert finished.returncode == 0, finished.stderr
+        out = finished.stdout
+    assert out.strip() == "40"
+    # What a child still held when it ended is released, too.
+    assert not server.keys("x")
+    assert not server.keys("kept")
+
+
+def test_a_fork_while_threads_wait(run: Callable[..., str], server: Server) -> None:
+    run(
+        FORKED
+        + """
+import threading
+stop = threading.Event()
+def busy(number):
+    while not stop.is_set():
+        with redlock.lock(f"b{number % 3}"):
+            pass
+threads = [threading.Thread(target=busy, args=(number,)) for number in range(6)]
+for thread in threads:
+    thread.start()
+
+def child():
+    with redlock.lock("y"):
+        pass
+    asyncio.run(use("z"))
+
+for _ in range(30):
+    in_child(child)
+stop.set()
+for thread in threads:
+    thread.join()
+"""
+    )
+    assert not server.keys("b?")
+
+
+def test_a_fork_of_an_event_loop(run: Callable[..., str], server: Server) -> None:
+    run(
+        FORKED
+        + """
+async def main():
+    async with redlock.asyncio.lock("x") as lease:
+        await asyncio.to_thread(in_child, lambda: asyncio.run(use("y")))
+        in_child(lambda: None)
+        assert lease.held
+        async with redlock.asyncio.lock("y"):
+            pass
+asyncio.run(main())
+"""
+    )
+    assert not server.keys("x")
+
+
+def test_an_inherited_loop_object_works_in_a_child(run: Callable[..., str]) -> None:
+    run(
+        FORKED
+        + """
+loop = asyncio.new_event_loop()
+loop.run_until_complete(use("x"))
+in_child(lambda: loop.run_until_complete(use("x")))
+loop.run_until_complete(use("x"))
+loop.close()
+"""
+    )
+
+
+# The end
+
+
+def test_what_is_held_at_exit_is_released(run: Callable[..., str], server: Server) -> None:
+    run(
+        """
+import redlock
+client = redlock.Redlock(__import__("os").environ["REDLOCK_URL"])
+client.lock("x").acquire()
+client.lock("detached").acquire().detach()
+client.lock("reserved", ttl=60, owner="me").acquire()
+client.lock("fixed", ttl=60).acquire()
+"""
+    )
+    assert not server.keys("x")
+    assert not server.keys("fixed")
+    assert server.keys("detached")
+    assert server.keys("reserved")
+
+
+def test_exit_with_a_frozen_server(own_server: Server, program: Program) -> None:
+    process = program(
+        'import redlock; redlock.lock("x").acquire(); print("held", flush=True); input()', url=own_server.url
+    )
+    assert process.stdout.readline() == "held\n"
+    with own_server.frozen():
+        ended = time.monotonic()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(30) == 0
+        # A second to release, and the end of the interpreter.
+        assert time.monotonic() - ended < 10
+
+
+@pytest.mark.parametrize("end", ["return", "exit", "sigterm"])
+def test_exit_with_daemon_threads_in_acquire(client: redlock.Redlock, server: Server, program: Program, end) -> None:
+    with client.lock("x"):
+        process = program(
+            """
+import sys, threading, redlock
+for number in range(8):
+    threading.Thread(target=redlock.lock("x").acquire, daemon=True).start()
+print("started", flush=True)
+if input() == "exit":
+    sys.exit(3)
+"""
+        )
+        assert process.stdout.readline() == "started\n"
+        eventually(lambda: server.listeners("x") == 1)
+        if end == "sigterm":
+            process.terminate()
+        else:
+            process.stdin.write(f"{end}\n")
+            process.stdin.flush()
+        assert process.wait(30) == {"return": 0, "exit": 3, "sigterm": -signal.SIGTERM}[end]
+        assert process.stderr.read() == ""
+    eventually(lambda: not server.keys("x"))
+
+
+def test_an_idle_client_keeps_no_process_alive(run: Callable[..., str]) -> None:
+    out = run(
+        """
+import asyncio, redlock, redlock.asyncio
+client = redlock.Redlock(__import__("os").environ["REDLOCK_URL"])
+with client.lock("x"):
+    pass
+async def main():
+    async with redlock.asyncio.lock("x"):
+        pass
+asyncio.run(main())
+print("done")
+"""
+    )
+    assert out == "done\n"
+
+
+def test_importing_starts_nothing(run: Callable[..., str]) -> None:
+    out = run(
+        """
+import sys, threading, os
+import redlock
+redlock.Redlock("redis://127.0.0.1:1").lock("x")
+print(len(os.listdir("/proc/self/task")), threading.active_count(), "asyncio" in sys.modules, "logging" in sys.modules)
+"""
+    )
+    assert out.split() == ["1", "1", "False", "False"]
+
+
+def test_a_lock_outlives_a_killed_process_for_one_lease(server: Server, program: Program) -> None:
+    process = program(
+        """
+import os, redlock
+redlock.Redlock(os.environ["REDLOCK_URL"], watchdog=0.5).lock("x").acquire()
+print("held", flush=True)
+input()
+"""
+    )
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    with redlock.Redlock(server.url) as client, client.lock("x", wait=20):
+        pass
