@@ -10,6 +10,7 @@ table at the end says what happened. Exits with 1 if two holders overlapped, a c
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import random
@@ -23,13 +24,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python" / "tests"))
 
+import redlock  # noqa: E402
 from rich.console import Console, Group  # noqa: E402
 from rich.live import Live  # noqa: E402
 from rich.table import Table  # noqa: E402
 from servers import Server  # noqa: E402
-from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG, now  # noqa: E402
-
-import redlock  # noqa: E402
+from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG  # noqa: E402
 
 QUARANTINE = MAX_TTL * 1.1
 
@@ -58,17 +58,17 @@ class History:
 
     def overlaps(self) -> int:
         ordered = sorted(self.tenures, key=lambda t: t.granted)
-        pairs = zip(ordered, ordered[1:], strict=False)
+        pairs = itertools.pairwise(ordered)
         return sum(first.released is not None and first.released > second.granted for first, second in pairs)
 
     def disorder(self) -> int:
         ordered = sorted(self.tenures, key=lambda t: t.granted)
-        return sum(first.token >= second.token for first, second in zip(ordered, ordered[1:], strict=False))
+        return sum(first.token >= second.token for first, second in itertools.pairwise(ordered))
 
     def hand_offs(self) -> list[float]:
         """Times between a release and the next grant, by another process."""
         ordered = sorted(self.tenures, key=lambda t: t.granted)
-        pairs = zip(ordered, ordered[1:], strict=False)
+        pairs = itertools.pairwise(ordered)
         return sorted(b.granted - a.released for a, b in pairs if a.released is not None and a.pid != b.pid)
 
 

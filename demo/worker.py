@@ -74,7 +74,9 @@ class Worker:
         self.ledger.write(after, before)
         return before, after
 
-    def finish(self, lease: redlock.Lease | redlock.asyncio.Lease, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
+    def finish(
+        self, lease: redlock.Lease | redlock.asyncio.Lease, before: tuple[int, int, int], after: tuple[int, int, int]
+    ) -> None:
         begin, end = self.ledger.read()
         if begin != list(map(str, after)) or end != list(map(str, before)):
             self.note("corrupt", lease.token, now())

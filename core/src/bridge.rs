@@ -132,6 +132,7 @@ pub async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>)
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::sync::{
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -204,7 +205,7 @@ mod tests {
         let (signal, dropped) = mpsc::channel::<()>();
         let watched = bridge.watch(async move {
             let _signal = signal;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         let (finish, finished) = mpsc::channel();
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
@@ -230,7 +231,7 @@ mod tests {
         let (signal, ended) = mpsc::channel::<()>();
         bridge.watch(async move {
             let _signal = signal;
-            std::future::pending().await
+            std::future::pending::<Counted>().await
         });
         drop(bridge);
         pending.1.send(Counted(dropped.clone()));

@@ -119,7 +119,7 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
     reset(&server[0]);
     let watched = Instant::now();
     until("it polled", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
-    assert!(watched.elapsed() > Duration::from_millis(2000), "{:?}", watched.elapsed());
+    assert!(watched.elapsed() > Duration::from_secs(2), "{:?}", watched.elapsed());
     lease.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().held());
 }
@@ -150,11 +150,7 @@ async fn a_deleted_key_is_noticed_at_the_next_renewal() {
     let deleted = Instant::now();
     let _: () = server[0].command(&["DEL", "x"]);
     assert_eq!(lease.lost().await, Some(LostReason::Deleted));
-    assert!(
-        deleted.elapsed() < Duration::from_millis(1000),
-        "a third of the lease and a little: {:?}",
-        deleted.elapsed()
-    );
+    assert!(deleted.elapsed() < Duration::from_secs(1), "a third of the lease and a little: {:?}", deleted.elapsed());
     assert!(matches!(lease.check(), Err(LockError::Lost { reason: LostReason::Deleted, .. })));
 }
 
@@ -348,13 +344,15 @@ async fn an_acquire_given_up_on_a_frozen_server_leaves_nothing_behind() {
     }
 }
 
+/// Enough that one try or one subscription each would show.
+const WAITERS: u64 = 1000;
+
 #[tokio::test]
 async fn waiters_of_one_client_share_one_try_and_come_in_order() {
     let server = servers(1);
     let client = client(&server, |_| {});
     let lock = client.lock("x", LockOptions::default()).unwrap();
     let first = lock.acquire().await.unwrap();
-    const WAITERS: u64 = 1000;
     let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..WAITERS {
         let (acquire, order) = (lock.acquire(), order.clone());
