@@ -46,7 +46,7 @@ lint: python
 	$(call say,ruff and mypy and stubtest)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	cd python && $(BIN)/mypy
+	cd python && $(BIN)/mypy redlock
 	cd python && $(BIN)/python -m mypy.stubtest redlock
 
 rust-test: setup

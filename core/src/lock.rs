@@ -30,8 +30,8 @@ use crate::{
     waiter::{self, Listener},
 };
 
-/// How long an interrupted caller drives its own clean-up before the background takes over.
-const OWN_CLEANUP: Duration = Duration::from_millis(50);
+/// How long a caller that gives up drives its own request on, before the background cleans up behind it.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// A lock by name. Cheap to clone; clones are the same lock object.
 #[derive(Clone)]
@@ -513,24 +513,31 @@ impl Acquisition {
         if lane == Lane::Background {
             return Ok(Step::Wait(self));
         }
-        let mut attempt = self.attempt(ttl);
-        let limit = self.limit();
-        let round = async { timeout(limit, attempt.run(lane, &self.key)).await };
-        let verdict = match runtime::block(lane, round, check) {
-            Ok(verdict) => verdict,
-            Err(Interrupted::Forked) => {
-                std::mem::forget((attempt, self));
-                return Err(Interrupted::Forked);
-            }
-            Err(interrupted) => {
-                runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
-                return Err(interrupted);
+        let (mut attempt, limit) = (self.attempt(ttl), self.limit());
+        let mut round = Box::pin(attempt.run(lane, &self.key));
+        let in_time = runtime::block(lane, async { timeout(limit, round.as_mut()).await }, check);
+        if let Err(Interrupted::Forked) = in_time {
+            std::mem::forget(round);
+            std::mem::forget((attempt, self));
+            return Err(Interrupted::Forked);
+        }
+        let (verdict, interrupted) = match in_time {
+            Ok(Ok(verdict)) => (Some(verdict), None),
+            given_up => {
+                // The answer is usually on its way, and a known one is easier to undo.
+                let late = runtime::caller().block_on(async { timeout(GRACE, round.as_mut()).await });
+                (late.ok(), given_up.err())
             }
         };
-        let Ok(verdict) = verdict else {
-            runtime::caller().block_on(async { timeout(OWN_CLEANUP, attempt.undo_here(OWN_CLEANUP)).await.ok() });
-            return Ok(Step::Done(Err(self.unanswered(&attempt))));
+        drop(round);
+        let Some(verdict) = verdict else {
+            return interrupted.map_or_else(|| Ok(Step::Done(Err(self.unanswered(&attempt)))), Err);
         };
+        if let Some(interrupted) = interrupted {
+            // A lease that was granted all the same is dropped here, and so released.
+            drop(self.conclude(verdict, attempt));
+            return Err(interrupted);
+        }
         Ok(match self.conclude(verdict, attempt) {
             Conclusion::Lease(lease) => Step::Done(Ok(lease)),
             Conclusion::Failed(error) => Step::Done(Err(error)),

@@ -605,27 +605,6 @@ impl Attempt {
             self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
         }
     }
-
-    /// Takes back on the caller's own connection, for as long as the caller is ready to drive it; what is left is done
-    /// in the background.
-    pub(crate) async fn undo_here(&mut self, patience: Duration) {
-        if self.settled {
-            return;
-        }
-        let call = self.quorum.release_call(&self.keys, &self.field, true);
-        for node in 0..self.granted.len() {
-            let Some(link) = self.sent[node].get().filter(|link| link.lane == Lane::Caller).cloned() else {
-                continue;
-            };
-            let done = Sent::default();
-            let release = self.quorum.nodes[node].eval(Lane::Caller, call.clone(), patience, done.clone());
-            // Only the same connection is ordered behind the request.
-            if release.await.is_ok() && done.get().is_some_and(|used| used.number == link.number) {
-                self.granted[node] = Some(false);
-            }
-        }
-        self.undo(true);
-    }
 }
 
 impl Drop for Attempt {
