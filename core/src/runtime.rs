@@ -23,6 +23,7 @@ use std::{
 use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
+    task::yield_now,
     time::timeout,
 };
 
@@ -173,7 +174,15 @@ pub fn block<T, E>(
     let mut future = Box::pin(future);
     let generation = generation();
     loop {
-        let slice = async { timeout(SLICE, future.as_mut()).await };
+        let slice = async {
+            let result = timeout(SLICE, future.as_mut()).await;
+            if result.is_err() {
+                // Wakers that tokio deferred to the end of this turn would be lost with it, and whatever inside is
+                // polled only when it is woken would never be polled again.
+                yield_now().await;
+            }
+            result
+        };
         let result = match lane {
             Lane::Caller => caller().block_on(slice),
             Lane::Background => background().block_on(slice),
@@ -197,4 +206,30 @@ pub fn detached<T: Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let task = background().spawn(future);
     async move { task.await.ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use futures_util::{StreamExt, stream::FuturesUnordered};
+
+    use super::*;
+
+    /// A future that is in the middle of yielding whenever a slice ends, polled only when it is woken.
+    #[test]
+    fn no_wake_up_is_lost_between_slices() {
+        for lane in [Lane::Caller, Lane::Background] {
+            let busy = async {
+                let start = Instant::now();
+                while start.elapsed() < SLICE * 3 {
+                    yield_now().await;
+                }
+            };
+            let mut woken: FuturesUnordered<_> = [busy].into_iter().collect();
+            let start = Instant::now();
+            let mut give_up = || if start.elapsed() < Duration::from_secs(20) { Ok(()) } else { Err("hung") };
+            assert!(matches!(block(lane, woken.next(), &mut give_up), Ok(Some(()))), "{lane:?}");
+        }
+    }
 }

@@ -16,11 +16,8 @@ import warnings
 from redlock import _native
 
 _logger = logging.getLogger("redlock")
-
-
-def logs_debug() -> bool:
-    """Whether the log wants more than warnings."""
-    return _logger.isEnabledFor(logging.DEBUG)
+# Asked with every acquire, so nothing of ours is in between.
+logs = _logger.isEnabledFor
 
 
 def start() -> None:

@@ -12,6 +12,8 @@ use std::{
 use pyo3::{prelude::*, sync::PyOnceLock};
 use redlock::{Event, EventSink, runtime};
 
+/// `logging.DEBUG`.
+const DEBUG: i32 = 10;
 /// What waits to be logged at most; more than that is dropped.
 const CAPACITY: usize = 10_000;
 
@@ -64,12 +66,13 @@ pub(crate) fn sink() -> EventSink {
 
 /// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
 pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
-    static LOGS_DEBUG: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static LOGS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let process = Process::current();
     if !process.started.swap(true, Relaxed) {
         py.import("redlock._process")?.call_method0("start")?;
     }
-    let debug = LOGS_DEBUG.import(py, "redlock._process", "logs_debug")?.call0()?.is_truthy()?;
+    let logs = LOGS.import(py, "redlock._process", "logs")?;
+    let debug = logs.call1((DEBUG,))?.is_truthy()?;
     process.debug.store(debug, Relaxed);
     Ok(())
 }
