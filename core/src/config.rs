@@ -1,7 +1,7 @@
 //! Settings: plain data, and the one place that validates it. What passes here is what the rest of the crate relies
 //! on; nothing is sent before it passed.
 
-use std::{collections::HashSet, fmt, time::Duration};
+use std::{collections::HashSet, fmt, str::FromStr, time::Duration};
 
 use url::Url;
 
@@ -28,6 +28,32 @@ pub enum TokenKey {
     Redlock,
     /// `redisson_lock_token:{name}`, shared with Redisson's `RFencedLock` and kept for ever.
     Redisson,
+}
+
+impl FromStr for Wire {
+    type Err = LockError;
+
+    fn from_str(word: &str) -> Result<Self, LockError> {
+        match word {
+            "redisson" => Ok(Self::Redisson),
+            "token" => Ok(Self::Token),
+            other => Err(LockError::invalid("wire", format!("must be \"redisson\" or \"token\", not {other:?}"))),
+        }
+    }
+}
+
+impl FromStr for TokenKey {
+    type Err = LockError;
+
+    fn from_str(word: &str) -> Result<Self, LockError> {
+        match word {
+            "redlock" => Ok(Self::Redlock),
+            "redisson" => Ok(Self::Redisson),
+            other => {
+                Err(LockError::invalid("token_key", format!("must be \"redlock\" or \"redisson\", not {other:?}")))
+            }
+        }
+    }
 }
 
 /// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed.

@@ -70,11 +70,13 @@ pub(crate) struct Claim {
     /// The lease it keeps alive, for a watchdog or adaptive acquire.
     pub(crate) renews: Option<Duration>,
     pub(crate) released: AtomicBool,
+    /// Whether it was released while the tenure was held, and went on without it.
+    pub(crate) left: AtomicBool,
 }
 
 impl Claim {
     pub(crate) fn new(renews: Option<Duration>) -> Arc<Self> {
-        Arc::new(Self { renews, released: AtomicBool::new(false) })
+        Arc::new(Self { renews, released: AtomicBool::new(false), left: AtomicBool::new(false) })
     }
 }
 
@@ -545,6 +547,11 @@ impl Hold {
         claim.released.store(true, Relaxed);
         state.claims.retain(|known| !Arc::ptr_eq(known, claim));
         if !state.claims.is_empty() {
+            let left = state.fate == Fate::Held && !self.left_in(&state, clock::now()).is_zero();
+            claim.left.store(left, Relaxed);
+            drop(state);
+            // Whoever waits for the end of this lease looks again.
+            self.fate.send_modify(|_| {});
             return None;
         }
         if state.fate == Fate::Held {

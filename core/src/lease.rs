@@ -125,7 +125,7 @@ impl Lease {
     fn fate(&self) -> Fate {
         let Some(hold) = self.hold.get() else { return Fate::Lost(LostReason::Forked) };
         match hold.current_fate() {
-            Fate::Held if self.claim.released.load(Relaxed) => Fate::Released,
+            _ if self.claim.left.load(Relaxed) => Fate::Released,
             fate => fate,
         }
     }
@@ -170,13 +170,13 @@ impl Lease {
 
     /// Resolves with the reason when the lock is lost, with `None` when it is released or detached instead.
     pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
-        let hold = self.hold.clone();
+        let (hold, claim) = (self.hold.clone(), self.claim.clone());
         async move {
             let Some(hold) = hold.get() else { return Some(LostReason::Forked) };
             let mut fate = hold.fate.subscribe();
-            let ended = fate.wait_for(|fate| *fate != Fate::Held).await;
+            let ended = fate.wait_for(|fate| *fate != Fate::Held || claim.left.load(Relaxed)).await;
             match ended.as_deref() {
-                Ok(Fate::Lost(reason)) => Some(*reason),
+                Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(*reason),
                 _ => None,
             }
         }
@@ -347,16 +347,17 @@ pub(crate) enum Begun {
 pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
     if claim.released.load(Relaxed) {
         return match hold.current_fate() {
-            Fate::Detached => Err(Fate::Detached),
             // A nested lease ended before the tenure did.
+            _ if claim.left.load(Relaxed) => Ok(Begun::Done(ReleaseOutcome::Released)),
+            Fate::Detached => Err(Fate::Detached),
             Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
             Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
             Fate::Released => Ok(Begun::Elsewhere(hold.clone())),
         };
     }
     let Some(fate) = hold.unclaim(claim) else {
-        let held = hold.is_held();
-        return Ok(Begun::Done(if held { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+        let left = claim.left.load(Relaxed);
+        return Ok(Begun::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
     };
     home.forget(hold);
     match fate {

@@ -14,8 +14,8 @@ use std::{
     mem::ManuallyDrop,
     ptr,
     sync::{
-        Arc, Once, OnceLock, Weak,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -41,12 +41,14 @@ struct Runtimes {
 
 /// How many forks lie between the first process and this one.
 pub fn generation() -> u64 {
-    static INSTALL: Once = Once::new();
-    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
-    // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
-    INSTALL.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(forked));
-    });
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    // Done before anything is tied to a generation, so a fork cannot go unnoticed. Not a `Once`, which a fork may copy
+    // half-way: installed twice by a race of threads, the handler only counts twice.
+    if !INSTALLED.load(Ordering::Acquire) {
+        // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        INSTALLED.store(true, Ordering::Release);
+    }
     GENERATION.load(Ordering::Acquire)
 }
 

@@ -1,6 +1,6 @@
 //! The server-side scripts, as data, and the calls made of them. Each script's contract is the comment at its top.
 
-use std::sync::LazyLock;
+use once_cell::race::OnceBox;
 
 use crate::config::Wire;
 
@@ -53,15 +53,16 @@ macro_rules! scripts {
 
 scripts!(acquire, bump, renew, release, end, inspect, attach, learn, provision);
 
-static REDISSON: LazyLock<Scripts> = LazyLock::new(|| Scripts::of(Wire::Redisson));
-static TOKEN: LazyLock<Scripts> = LazyLock::new(|| Scripts::of(Wire::Token));
-
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {
-    match wire {
+    // Never waits for another thread's initialisation: a fork may copy that half-way, and nobody would finish it.
+    static REDISSON: OnceBox<Scripts> = OnceBox::new();
+    static TOKEN: OnceBox<Scripts> = OnceBox::new();
+    let known = match wire {
         Wire::Redisson => &REDISSON,
         Wire::Token => &TOKEN,
-    }
+    };
+    known.get_or_init(|| Box::new(Scripts::of(wire)))
 }
 
 /// One execution of a script.

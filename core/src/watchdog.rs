@@ -3,7 +3,10 @@
 //! knows of; renewals are batched for each node, so that a slow node delays nobody else.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -30,6 +33,8 @@ const BATCH: usize = 100;
 const TICK: Duration = Duration::from_secs(1);
 /// How long the task sleeps while there is nothing to look after.
 const IDLE: Duration = Duration::from_secs(3600);
+/// How long it goes on ticking after the last tenure came in: short ones that come and go must not wake it each time.
+const RESTLESS: Duration = Duration::from_secs(10);
 /// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
 const SPACING_PER_HOLD: Duration = Duration::from_micros(4);
 
@@ -45,6 +50,8 @@ struct List {
     /// Something must be looked at before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
+    /// A tenure came in since the last look.
+    busy: AtomicBool,
     /// Nodes that broke or came back since the last look.
     returned: Mutex<Vec<usize>>,
 }
@@ -55,6 +62,7 @@ impl Watchdog {
             holds: Mutex::new(Slab::new()),
             hurry: Notify::new(),
             planned: Mutex::new(Instant::now()),
+            busy: AtomicBool::new(false),
             returned: Mutex::new(Vec::new()),
         });
         let mut tasks = JoinSet::new();
@@ -68,6 +76,7 @@ impl Watchdog {
     /// Looks after a tenure until it ends.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         let slot = self.list.holds.lock().insert(hold.clone());
+        self.list.busy.store(true, Relaxed);
         hold.set_slot(Some(slot));
         self.reconsider(hold);
     }
@@ -99,6 +108,7 @@ impl List {
 }
 
 async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
+    let mut last_busy = Instant::now();
     loop {
         // Until the end of this pass every tenure that comes in asks for another.
         *list.planned.lock() = Instant::now() + IDLE;
@@ -106,7 +116,10 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         let holds: Vec<(usize, Arc<Hold>)> =
             list.holds.lock().iter().map(|(slot, hold)| (slot, hold.clone())).collect();
         let now = clock::now();
-        let mut wake = if holds.is_empty() { IDLE } else { TICK };
+        if list.busy.swap(false, Relaxed) {
+            last_busy = Instant::now();
+        }
+        let mut wake = if holds.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
         let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
         for (slot, hold) in &holds {
             match hold.look(now, &returned) {

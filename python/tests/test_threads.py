@@ -193,6 +193,25 @@ def test_a_living_thread_holds_without_any_reference(quick: redlock.Redlock, ser
     assert quick.lock("x").release() == "released"
 
 
+def test_a_released_nested_lease_is_never_lost(client: redlock.Redlock, server: Server) -> None:
+    outer = client.lock("x").acquire()
+    inner = client.lock("x").acquire()
+    assert outer is not None
+    assert inner is not None
+    results = []
+    waiter = threading.Thread(target=lambda: results.append(inner.lost.wait()))
+    waiter.start()
+    assert inner.release() == "released"
+    waiter.join(10)
+    assert results == [False]
+    server.cli("DEL", "x")
+    assert outer.release() == "lost"
+    assert not inner.lost.is_set()
+    assert inner.release() == "released"
+    with pytest.raises(redlock.NotHeld):
+        inner.check()
+
+
 def test_max_hold(quick: redlock.Redlock) -> None:
     lease = quick.lock("x", max_hold=0.5).acquire()
     assert lease is not None

@@ -1,14 +1,14 @@
 //! Python's arguments as the core's. Whatever does not fit is `InvalidArgument` and names the argument; its value is
 //! shown only where it cannot be a secret.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
     types::{PyBool, PyDict, PyString},
 };
-use redlock::{Config, LockError, LockOptions, TokenKey, Ttl, Wire, seconds};
+use redlock::{Config, LockError, LockOptions, Ttl, seconds};
 
 use crate::errors::{Failure, Fallible};
 
@@ -84,9 +84,9 @@ pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>
             }
             "watchdog" => config.watchdog = duration("watchdog", &value)?,
             "prefix" => config.prefix = text("prefix", &value)?,
-            "wire" => config.wire = wire(&value)?,
+            "wire" => config.wire = word("wire", &value)?,
             "drift" => config.drift = number("drift", &value)?,
-            "token_key" => config.token_key = token_key(&value)?,
+            "token_key" => config.token_key = word("token_key", &value)?,
             "max_ttl" => config.max_ttl = duration("max_ttl", &value)?,
             "patience" => config.patience = duration("patience", &value)?,
             "connect_timeout" => config.connect_timeout = duration("connect_timeout", &value)?,
@@ -125,20 +125,9 @@ const OPTIONS: [&str; 17] = [
     "key",
 ];
 
-fn wire(value: &Bound<'_, PyAny>) -> Fallible<Wire> {
-    match value.extract::<String>().as_deref() {
-        Ok("redisson") => Ok(Wire::Redisson),
-        Ok("token") => Ok(Wire::Token),
-        _ => Err(invalid("wire", format!("must be 'redisson' or 'token', not {}", shown(value)))),
-    }
-}
-
-fn token_key(value: &Bound<'_, PyAny>) -> Fallible<TokenKey> {
-    match value.extract::<String>().as_deref() {
-        Ok("redlock") => Ok(TokenKey::Redlock),
-        Ok("redisson") => Ok(TokenKey::Redisson),
-        _ => Err(invalid("token_key", format!("must be 'redlock' or 'redisson', not {}", shown(value)))),
-    }
+/// One of the core's words.
+fn word<T: FromStr<Err = LockError>>(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<T> {
+    Ok(text(argument, value)?.parse()?)
 }
 
 /// A lock's name.

@@ -1,7 +1,5 @@
 //! From a configuration to the `redis` crate's client: address, credentials, TLS material.
 
-use std::sync::OnceLock;
-
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
     TlsCertificates,
@@ -51,11 +49,8 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
 
 /// Reads and checks the TLS settings, so that a mistake shows here and not as a node that is down.
 pub(super) fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
-    static PROVIDER: OnceLock<()> = OnceLock::new();
-    PROVIDER.get_or_init(|| {
-        // Fails if the program has chosen one already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
+    // Fails if there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let ca = tls.ca.as_deref().map(|ca| pem("ca", ca)).transpose()?;
     let mut roots = rustls::RootCertStore::empty();
     if let Some(ca) = &ca {
