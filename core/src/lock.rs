@@ -654,6 +654,7 @@ impl Acquisition {
                 Conclusion::Lease(lease)
             }
             Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
+            Verdict::Ready => Conclusion::Pause(Pause::None),
             Verdict::Busy { free_in, split } => {
                 self.home.table.end_outage(key);
                 self.answered = true;
@@ -687,6 +688,7 @@ impl Acquisition {
 
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
+            Pause::None => Ok(()),
             Pause::Split(time) => self.wait(sleep(time)).await,
             Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
             Pause::Busy(free_in) => {
@@ -734,6 +736,8 @@ enum Conclusion {
 
 /// Why an acquire has to wait, and what for.
 enum Pause {
+    /// The next attempt can be made now, even by a try.
+    None,
     Split(Duration),
     Silent,
     /// Somebody holds it, for so long if it is not renewed.

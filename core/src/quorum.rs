@@ -11,7 +11,7 @@
 use std::{
     fmt::Display,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
@@ -84,6 +84,10 @@ pub(crate) struct Quorum {
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
     unmarked: Mutex<Option<Stamp>>,
+    /// The run of each node's server, as far as known, and whether somebody finds out.
+    runs: Mutex<(Vec<Option<String>>, bool)>,
+    /// Two nodes that turned out to be one server.
+    twins: OnceLock<(usize, usize)>,
     /// How much is under way that would leave something behind if the process ended now.
     chores: watch::Sender<usize>,
 }
@@ -106,6 +110,8 @@ pub(crate) enum Verdict {
         split: bool,
     },
     Conflict,
+    /// Nobody could vote yet: the nodes of a new deployment have their markers now.
+    Ready,
     Unavailable {
         causes: Vec<NodeCause>,
         permanent: bool,
@@ -144,10 +150,44 @@ impl Quorum {
             scripts: scripts(settings.config.wire),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
+            runs: Mutex::new((vec![None; nodes.len()], false)),
+            twins: OnceLock::new(),
             chores: watch::Sender::new(0),
             nodes,
             settings,
         }
+    }
+
+    /// Finds out, once and in the background, whether all nodes are servers of their own: two names of one server
+    /// would count as two votes.
+    fn tell_apart(self: &Arc<Self>) {
+        if self.nodes.len() == 1 || std::mem::replace(&mut self.runs.lock().1, true) {
+            return;
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            let (quorum, mut changes, limit) =
+                (Arc::downgrade(self), node.changes(), self.settings.config.reply_timeout);
+            runtime::background().spawn(async move {
+                while let Some(pong) = quorum.upgrade().map(|quorum| quorum.nodes[index].ping(limit)) {
+                    if let Ok(info) = pong.await {
+                        if let Some(quorum) = quorum.upgrade() {
+                            quorum.compare(index, info.run);
+                        }
+                        return;
+                    }
+                    pause(&mut changes, Duration::from_secs(5)).await;
+                }
+            });
+        }
+    }
+
+    fn compare(&self, node: usize, run: Option<String>) {
+        let runs = &mut self.runs.lock().0;
+        if let Some(twin) = runs.iter().position(|known| known.is_some() && *known == run) {
+            // The first pair found says enough.
+            let _ = self.twins.set((twin, node));
+        }
+        runs[node] = run;
     }
 
     /// Begins something that should end before the process does.
@@ -406,6 +446,12 @@ impl Attempt {
     pub(crate) async fn run(&mut self, lane: Lane, owner: &OwnerKey) -> Verdict {
         let quorum = self.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
+        quorum.tell_apart();
+        if let Some((one, other)) = quorum.twins.get() {
+            let cause =
+                format!("is the same server as {}; each vote needs a server of its own", quorum.nodes[*one].name());
+            return Verdict::Unavailable { causes: vec![quorum.cause(*other, cause)], permanent: true };
+        }
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
@@ -537,8 +583,7 @@ impl Attempt {
                 }
             }
             if everywhere {
-                // A new deployment is ready now.
-                return Verdict::Busy { free_in: Some(Duration::ZERO), split: true };
+                return Verdict::Ready;
             }
             if tally.marked > 0 || waited_enough {
                 let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);

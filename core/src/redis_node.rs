@@ -1,5 +1,5 @@
-//! A node that is a Redis or Valkey server: its connections, its health, and what its errors mean. The only file that
-//! knows the `redis` crate, which here multiplexes requests on a connection and parses replies; it never repeats a
+//! A node that is a Redis or Valkey server: its connections, its health, and what its errors mean. It and its submodules
+//! alone know the `redis` crate, which here multiplexes requests on a connection and parses replies; it never repeats a
 //! request, and when to connect, to wait and to give up is decided below.
 //!
 //! Health of a node, as its background connection shows it:

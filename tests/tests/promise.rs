@@ -263,6 +263,31 @@ async fn two_of_five_nodes_may_be_out_and_three_may_not() {
 }
 
 #[tokio::test]
+async fn one_try_is_enough_on_new_nodes() {
+    let nodes = servers(3);
+    let client = client(&nodes, |_| {});
+    assert!(client.lock("x", LockOptions::default()).unwrap().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn two_names_of_one_server_are_no_quorum() {
+    let server = servers(1);
+    let names = ["127.0.0.1", "localhost"].map(|host| format!("redis://{host}:{}", server[0].port()));
+    let client = Client::new(Config::new(names)).unwrap();
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let start = Instant::now();
+    let error = loop {
+        // Found out in the background, with the first answers.
+        match lock.try_acquire().await {
+            Err(error) => break error,
+            Ok(lease) => drop(lease),
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    };
+    assert!(error.to_string().contains("is the same server as"), "{error}");
+}
+
+#[tokio::test]
 async fn a_node_restarted_empty_is_in_quarantine() {
     let mut nodes = servers(3);
     let client = client(&nodes, |c| {
