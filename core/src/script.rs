@@ -23,8 +23,14 @@ impl Script {
             Wire::Redisson => include_str!("scripts/wire_redisson.lua"),
             Wire::Token => include_str!("scripts/wire_token.lua"),
         };
-        let source: String =
-            prelude.lines().chain(body.lines()).filter(|l| !l.starts_with("--")).flat_map(|l| [l, "\n"]).collect();
+        let shared = include_str!("scripts/wire.lua");
+        let source: String = prelude
+            .lines()
+            .chain(shared.lines())
+            .chain(body.lines())
+            .filter(|l| !l.starts_with("--"))
+            .flat_map(|l| [l, "\n"])
+            .collect();
         let sha = sha1_smol::Sha1::from(&source).digest().to_string();
         Self { name, wire, source, sha }
     }

@@ -50,7 +50,7 @@ def commands_of(script: str, wire: Wire) -> set[str]:
 
 
 def all_scripts() -> set[str]:
-    return {path.stem for path in SCRIPTS.glob("*.lua") if not path.stem.startswith("wire_")}
+    return {path.stem for path in SCRIPTS.glob("*.lua") if not path.stem.startswith("wire")}
 
 
 def all_commands(wire: Wire) -> list[str]:

@@ -1,14 +1,6 @@
 -- Wire "redisson": the lock is a hash with one field a tenure, its value always 1 (Redisson's hold count).
 -- Put before every other script; defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('HEXISTS', key, field) == 1 end
--- Whether the tenure holds the lock; a key of another type is somebody else's. A missing right is an error.
-local function is_mine(key, field)
-  local readable, result = pcall(holds, key, field)
-  if readable then return result end
-  local text = type(result) == 'table' and result.err or tostring(result)
-  if not text:find('WRONGTYPE', 1, true) then error(result) end
-  return false
-end
 local function fields(key) return redis.call('HKEYS', key) end
 local function put(key, field, ttl)
   redis.call('PEXPIRE', key, ttl) -- a user without this right fails here, before a lock without a TTL exists

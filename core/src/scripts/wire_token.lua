@@ -1,14 +1,6 @@
 -- Wire "token": the lock is a string with the tenure as its value, as written by SET NX PX.
 -- Put before every other script; defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('GET', key) == field end
--- Whether the tenure holds the lock; a key of another type is somebody else's. A missing right is an error.
-local function is_mine(key, field)
-  local readable, result = pcall(holds, key, field)
-  if readable then return result end
-  local text = type(result) == 'table' and result.err or tostring(result)
-  if not text:find('WRONGTYPE', 1, true) then error(result) end
-  return false
-end
 local function fields(key)
   local value = redis.call('GET', key)
   return value and { value } or {}
