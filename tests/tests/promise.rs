@@ -405,6 +405,18 @@ async fn waiters_of_one_client_share_one_try_and_come_in_order() {
 }
 
 #[tokio::test]
+async fn thousands_of_acquires_at_once_wait_for_each_other() {
+    let server = servers(1);
+    let client = client(&server, |_| {});
+    // Several times what may be unanswered on a connection.
+    let tries = (0..5000).map(|n| client.lock(&format!("lock-{n}"), LockOptions::default()).unwrap().try_acquire());
+    let tries: Vec<_> = tries.map(tokio::spawn).collect();
+    for attempt in tries {
+        assert!(attempt.await.unwrap().unwrap().is_some());
+    }
+}
+
+#[tokio::test]
 async fn a_dead_holder_frees_the_lock_within_one_lease() {
     let server = servers(1);
     let (dying, next) = (client(&server, |c| c.watchdog = Duration::from_millis(1200)), client(&server, |_| {}));
