@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// Asks every node for a sign of life.
-    pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + 'static {
+    pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + use<> {
         let home = self.shared.home();
         async move {
             let home = home?;
@@ -89,7 +89,7 @@ impl Client {
 
     /// Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
     /// while two may believe that they hold it: only fencing tokens protect from that.
-    pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + 'static {
+    pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = self.keys(name).and_then(|keys| Ok((self.shared.home()?, keys)));
         async move {
             let (home, keys) = begun?;
@@ -99,7 +99,7 @@ impl Client {
 
     /// Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
     /// held, as in a new deployment.
-    pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let home = self.shared.home();
         async move {
             let home = home?;
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`.
-    pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let begun = Detached::parse(text, self.config())
             .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
         async move {
@@ -125,7 +125,7 @@ impl Client {
 
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and
     /// fixed leases of explicit owners live on. Later calls fail with `closed`.
-    pub fn close(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let home = self.shared.close();
         async move {
             if let Ok(home) = home {

@@ -169,7 +169,7 @@ impl Lease {
     }
 
     /// Resolves with the reason when the lock is lost, with `None` when it is released or detached instead.
-    pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
         let (hold, claim) = (self.hold.clone(), self.claim.clone());
         async move {
             let Some(hold) = hold.get() else { return Some(LostReason::Forked) };
@@ -184,7 +184,7 @@ impl Lease {
 
     /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
-    pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.begin_extend(ttl, Lane::Background);
         async move {
             let (work, ended) = work?;
@@ -211,7 +211,7 @@ impl Lease {
         &self,
         ttl: Duration,
         lane: Lane,
-    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + 'static, LockError), LockError> {
+    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + use<>, LockError), LockError> {
         self.check()?;
         let (Some(hold), Some(home)) = (self.hold.get().cloned(), self.home.get().cloned()) else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
@@ -229,7 +229,7 @@ impl Lease {
     /// Ends this lease. The last lease of a tenure frees the lock: returns once a quorum confirmed, and after the reply
     /// time-out at the latest; what is not confirmed by then is tried on until the lease would have ended. Never fails
     /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
-    pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+    pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release();
         async move {
             match begun? {
@@ -272,7 +272,7 @@ impl Lease {
 
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
     /// lease was detached or released inside.
-    pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let fate = self.fate();
         let (release, lost) = (self.release(), matches!(fate, Fate::Lost(_)).then(|| self.ended(fate)));
         // Nobody noticed the loss before the release did: the key was gone.

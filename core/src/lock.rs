@@ -93,12 +93,12 @@ impl Lock {
     /// Takes the lock, waiting for it as long as its options say. Each call is an owner of its own, unless the options
     /// name one. Fails with `timeout`, `unavailable`, `conflict`, `lost` (a nested acquire whose outer lease was lost)
     /// or `closed`. Dropping the future gives up and leaves nothing behind.
-    pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         self.acquire_as(self.request(Owner::Fresh))
     }
 
     /// Takes the lock if it is free, in one round trip: `None` when somebody holds it.
-    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + 'static {
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         let pending = self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
         async move {
             match pending.await {
@@ -110,7 +110,7 @@ impl Lock {
     }
 
     /// `acquire` for a host that names the owner.
-    pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let (deliver, result) = oneshot::channel();
         let call = self.start(request, move |lease| {
             // A lease nobody waits for is dropped, and so released.
@@ -209,7 +209,7 @@ impl Lock {
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
     /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
     /// `not_held` when there is none.
-    pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static {
+    pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
@@ -253,7 +253,7 @@ impl Lock {
     fn begin_release(
         &self,
         owner: &Owner,
-    ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + 'static>, LockError> {
+    ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<>>, LockError> {
         let home = self.shared.home()?;
         let unheld = |detail: &str| LockError::NotHeld { name: self.keys.name.clone(), detail: detail.to_owned() };
         let owner = self.owner(owner);
@@ -293,13 +293,13 @@ impl Lock {
     }
 
     /// Whether anybody holds the lock, decided by a quorum.
-    pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + 'static {
+    pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let info = self.inspect();
         async move { Ok(info.await?.is_some()) }
     }
 
     /// Who holds the lock, decided by a quorum: `None` when nobody does.
-    pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + 'static {
+    pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
         let (home, keys) = (self.shared.home(), self.keys.clone());
         async move {
             let home = home?;
