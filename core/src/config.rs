@@ -192,6 +192,14 @@ fn check_duration(argument: &'static str, value: Duration, least: Duration) -> R
     Ok(())
 }
 
+/// Checks the name of an explicit owner.
+pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
+    if !(1..=256).contains(&name.len()) {
+        return Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", name.len())));
+    }
+    Ok(())
+}
+
 /// A number of seconds as a duration; refuses NaN, infinity and anything negative.
 pub fn seconds(argument: &'static str, value: f64) -> Result<Duration, LockError> {
     if value.is_nan() || value < 0.0 {
@@ -261,10 +269,8 @@ impl Settings {
         if let Ttl::Fixed(ttl) = options.ttl {
             self.check_ttl("ttl", ttl)?;
         }
-        if let Some(owner) = &options.owner
-            && !(1..=256).contains(&owner.len())
-        {
-            return Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", owner.len())));
+        if let Some(owner) = &options.owner {
+            check_owner(owner)?;
         }
         if let Some(wait) = options.wait
             && wait > MAX_TTL

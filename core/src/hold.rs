@@ -577,7 +577,8 @@ impl Hold {
         self.state.lock().locks.iter().any(|known| known.ptr_eq(lock))
     }
 
-    /// Stops everything about a held tenure and leaves the key alone; false when it has several claims.
+    /// Stops everything about a held tenure and leaves the key alone. Fails with its fate: `Held` if it has several
+    /// claims.
     pub(crate) fn detach(&self) -> Result<(), Fate> {
         let mut state = self.state.lock();
         if state.fate == Fate::Held && self.left_in(&state, clock::now()).is_zero() {

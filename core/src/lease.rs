@@ -186,10 +186,7 @@ impl Lease {
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.begin_extend(ttl, Lane::Background);
-        async move {
-            let (work, ended) = work?;
-            runtime::detached(work).await.unwrap_or(Err(ended))
-        }
+        async move { runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)) }
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call.
@@ -199,8 +196,7 @@ impl Lease {
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let lane = self.home.get().map_or(Lane::Background, |home| home.quorum.caller_lane());
-        let (work, _) = self.begin_extend(ttl, lane)?;
-        match runtime::block(lane, work, check) {
+        match runtime::block(lane, self.begin_extend(ttl, lane)?, check) {
             Ok(result) => Ok(result?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Err(self.ended(Fate::Lost(LostReason::Forked)).into()),
@@ -211,19 +207,18 @@ impl Lease {
         &self,
         ttl: Duration,
         lane: Lane,
-    ) -> Result<(impl Future<Output = Result<(), LockError>> + Send + use<>, LockError), LockError> {
+    ) -> Result<impl Future<Output = Result<(), LockError>> + Send + use<>, LockError> {
         self.check()?;
         let (Some(hold), Some(home)) = (self.hold.get().cloned(), self.home.get().cloned()) else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         home.settings.check_ttl("ttl", ttl)?;
         let name = self.facts.name.clone();
-        let work = async move {
+        Ok(async move {
             let result = extend(&home, &hold, lane, ttl, &name).await;
             home.watchdog.reconsider(&hold);
             result
-        };
-        Ok((work, LockError::Closed))
+        })
     }
 
     /// Ends this lease. The last lease of a tenure frees the lock: returns once a quorum confirmed, and after the reply
@@ -231,16 +226,7 @@ impl Lease {
     /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release();
-        async move {
-            match begun? {
-                Begun::Done(outcome) => Ok(outcome),
-                Begun::Elsewhere(hold) => Ok(elsewhere(hold).await),
-                Begun::Ours(hold) => {
-                    let outcome = runtime::detached(hold.release(Lane::Background)).await;
-                    Ok(outcome.unwrap_or(ReleaseOutcome::Unconfirmed))
-                }
-            }
-        }
+        async move { Ok(begun?.finish().await) }
     }
 
     /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
@@ -248,19 +234,7 @@ impl Lease {
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<ReleaseOutcome, E> {
-        let blocked = match self.begin_release()? {
-            Begun::Done(outcome) => Ok(outcome),
-            Begun::Elsewhere(hold) => runtime::block(Lane::Background, elsewhere(hold), check),
-            Begun::Ours(hold) => {
-                let lane = hold.quorum.caller_lane();
-                runtime::block(lane, hold.release(lane), check)
-            }
-        };
-        match blocked {
-            Ok(outcome) => Ok(outcome),
-            Err(Interrupted::Check(error)) => Err(error),
-            Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
-        }
+        self.begin_release()?.finish_blocking(check)
     }
 
     fn begin_release(&self) -> Result<Begun, LockError> {
@@ -273,36 +247,29 @@ impl Lease {
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
     /// lease was detached or released inside.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let fate = self.fate();
-        let (release, lost) = (self.release(), matches!(fate, Fate::Lost(_)).then(|| self.ended(fate)));
-        // Nobody noticed the loss before the release did: the key was gone.
-        let unheld = self.ended(Fate::Lost(LostReason::Deleted));
+        let leaving = self.begin_leave();
         async move {
-            let outcome = match fate {
-                Fate::Held | Fate::Lost(_) => release.await?,
-                Fate::Released | Fate::Detached => return Ok(()),
-            };
-            match lost {
-                Some(lost) => Err(lost),
-                None if outcome == ReleaseOutcome::Lost => Err(unheld),
-                None => Ok(()),
-            }
+            let Some((begun, lost)) = leaving? else { return Ok(()) };
+            if begun.finish().await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
         }
     }
 
     /// `leave`, blocking.
     pub fn leave_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
-        let fate = self.fate();
-        if matches!(fate, Fate::Released | Fate::Detached) {
-            return Ok(());
-        }
-        let outcome = self.release_blocking(check)?;
-        match fate {
-            Fate::Lost(_) => Err(self.ended(fate).into()),
-            // Nobody noticed the loss before the release did: the key was gone.
-            _ if outcome == ReleaseOutcome::Lost => Err(self.ended(Fate::Lost(LostReason::Deleted)).into()),
-            _ => Ok(()),
-        }
+        let Some((begun, lost)) = self.begin_leave()? else { return Ok(()) };
+        if begun.finish_blocking(check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
+    }
+
+    /// Begins the release at the end of a block, and says what to fail with if it finds the lock lost. `None`: the
+    /// lease was detached or released inside.
+    fn begin_leave(&self) -> Result<Option<(Begun, LockError)>, LockError> {
+        let lost = match self.fate() {
+            Fate::Released | Fate::Detached => return Ok(None),
+            lost @ Fate::Lost(_) => lost,
+            // If nobody notices a loss before the release does, the key was gone.
+            Fate::Held => Fate::Lost(LostReason::Deleted),
+        };
+        Ok(Some((self.begin_release()?, self.ended(lost))))
     }
 
     /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
@@ -367,8 +334,39 @@ pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Clai
     }
 }
 
+impl Begun {
+    /// Sees the release through; it goes on when the caller gives up.
+    pub(crate) async fn finish(self) -> ReleaseOutcome {
+        match self {
+            Self::Done(outcome) => outcome,
+            Self::Elsewhere(hold) => elsewhere(hold).await,
+            Self::Ours(hold) => {
+                let outcome = runtime::detached(hold.release(Lane::Background)).await;
+                outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
+            }
+        }
+    }
+
+    /// `finish`, blocking.
+    pub(crate) fn finish_blocking<E>(self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<ReleaseOutcome, E> {
+        let blocked = match self {
+            Self::Done(outcome) => Ok(outcome),
+            Self::Elsewhere(hold) => runtime::block(Lane::Background, elsewhere(hold), check),
+            Self::Ours(hold) => {
+                let lane = hold.quorum.caller_lane();
+                runtime::block(lane, hold.release(lane), check)
+            }
+        };
+        match blocked {
+            Ok(outcome) => Ok(outcome),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+        }
+    }
+}
+
 /// The outcome of a release that another call makes.
-pub(crate) async fn elsewhere(hold: Arc<Hold>) -> ReleaseOutcome {
+async fn elsewhere(hold: Arc<Hold>) -> ReleaseOutcome {
     let mut outcome = hold.outcome.subscribe();
     let known = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| *outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)

@@ -15,12 +15,12 @@ use tokio::{
 
 use crate::{
     clock::{self, Stamp},
-    config::{LockOptions, Ttl},
+    config::{LockOptions, Ttl, check_owner},
     error::{LockError, NodeCause},
     event::Event,
     hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
     home::{Home, Shared, stay_silent_at_the_end},
-    lease::{Begun, Lease, begin_release, elsewhere, extend},
+    lease::{Begun, Lease, begin_release, extend},
     node::Lane,
     owner::{self, Owner, OwnerKey},
     quorum::{Attempt, Chore, Keys, Verdict},
@@ -136,17 +136,7 @@ impl Lock {
             acquisition.seen = Some(acquisition.look());
             acquisition
         });
-        let task = runtime::background().spawn(async move {
-            let lease = match acquisition {
-                Ok(acquisition) => Box::pin(acquisition.run()).await,
-                Err(error) => Err(error),
-            };
-            if let Err(LockError::Closed) = lease {
-                stay_silent_at_the_end().await;
-            }
-            deliver(lease);
-        });
-        task.abort_handle()
+        spawn(acquisition, deliver)
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -165,14 +155,10 @@ impl Lock {
             Err(Interrupted::Forked) => return Err(forked().into()),
         };
         let (deliver, result) = oneshot::channel();
-        let task = runtime::background().spawn(async move {
-            let lease = Box::pin(acquisition.run()).await;
-            if let Err(LockError::Closed) = lease {
-                stay_silent_at_the_end().await;
-            }
+        let call = AbortOnDrop(spawn(Ok(acquisition), |lease| {
+            // A lease nobody waits for is dropped, and so released.
             let _ = deliver.send(lease);
-        });
-        let call = AbortOnDrop(task.abort_handle());
+        }));
         match runtime::block(Lane::Background, result, check) {
             Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
             Err(Interrupted::Check(error)) => Err(error),
@@ -184,11 +170,10 @@ impl Lock {
     }
 
     fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
-        owner::check(&request.owner)?;
-        let owner = match &self.options.owner {
-            Some(name) => Owner::Explicit(name.clone()),
-            None => request.owner.clone(),
-        };
+        if let Owner::Explicit(name) = &request.owner {
+            check_owner(name)?;
+        }
+        let owner = self.owner(&request.owner);
         let home = self.shared.home()?;
         Ok(Acquisition {
             _chore: home.quorum.chore(),
@@ -213,12 +198,7 @@ impl Lock {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
-                Ending::Local(Begun::Done(outcome)) => Ok(outcome),
-                Ending::Local(Begun::Elsewhere(hold)) => Ok(elsewhere(hold).await),
-                Ending::Local(Begun::Ours(hold)) => {
-                    let outcome = runtime::detached(hold.release(Lane::Background)).await;
-                    Ok(outcome.unwrap_or(ReleaseOutcome::Unconfirmed))
-                }
+                Ending::Local(begun) => Ok(begun.finish().await),
                 Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
             }
         }
@@ -230,16 +210,11 @@ impl Lock {
         owner: &Owner,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<ReleaseOutcome, E> {
-        let blocked = match self.begin_release(owner)? {
-            Ending::Local(Begun::Done(outcome)) => Ok(Ok(outcome)),
-            Ending::Local(Begun::Elsewhere(hold)) => runtime::block(Lane::Background, elsewhere(hold), check).map(Ok),
-            Ending::Local(Begun::Ours(hold)) => {
-                let lane = hold.quorum.caller_lane();
-                runtime::block(lane, hold.release(lane), check).map(Ok)
-            }
-            Ending::Everywhere(end) => runtime::block(Lane::Background, end, check),
+        let end = match self.begin_release(owner)? {
+            Ending::Local(begun) => return begun.finish_blocking(check),
+            Ending::Everywhere(end) => end,
         };
-        match blocked {
+        match runtime::block(Lane::Background, end, check) {
             Ok(outcome) => Ok(outcome?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
@@ -354,6 +329,24 @@ async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError
         ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
         token: token as u64,
     }))
+}
+
+/// Sees an acquire through in the background.
+fn spawn(
+    acquisition: Result<Acquisition, LockError>,
+    deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
+) -> AbortHandle {
+    let task = runtime::background().spawn(async move {
+        let lease = match acquisition {
+            Ok(acquisition) => Box::pin(acquisition.run()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(LockError::Closed) = lease {
+            stay_silent_at_the_end().await;
+        }
+        deliver(lease);
+    });
+    task.abort_handle()
 }
 
 struct AbortOnDrop(AbortHandle);

@@ -5,8 +5,6 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::error::LockError;
-
 /// Whoever acquires: decides what is re-entrant.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -93,15 +91,5 @@ pub(crate) fn shown(field: &str) -> String {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {
         Some((owner, _)) => owner.to_owned(),
         None => field.to_owned(),
-    }
-}
-
-/// Checks an identity that a host passed along.
-pub(crate) fn check(owner: &Owner) -> Result<(), LockError> {
-    match owner {
-        Owner::Explicit(name) if !(1..=256).contains(&name.len()) => {
-            Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", name.len())))
-        }
-        _ => Ok(()),
     }
 }
