@@ -135,6 +135,12 @@ impl Config {
         Self::new(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
     }
 
+    /// The nodes of the environment variable `REDLOCK_URL`, or else `redis://127.0.0.1:6379`.
+    pub fn from_env() -> Self {
+        let urls = std::env::var("REDLOCK_URL").ok().filter(|urls| !urls.is_empty());
+        Self::from_list(urls.as_deref().unwrap_or("redis://127.0.0.1:6379"))
+    }
+
     /// Checks every field and parses the URLs.
     pub(crate) fn validate(self) -> Result<Settings, LockError> {
         let count = self.nodes.len();

@@ -28,6 +28,48 @@ pub enum Event {
 }
 
 impl Event {
+    /// What kind it is, as all languages spell it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Acquired { .. } => "acquired",
+            Self::Released { .. } => "released",
+            Self::AtRisk { .. } => "at_risk",
+            Self::Lost { .. } => "lost",
+            Self::Orphaned { .. } => "orphaned",
+            Self::NodeDown { .. } => "node_down",
+            Self::NodeUp { .. } => "node_up",
+            Self::NodeWarning { .. } => "node_warning",
+        }
+    }
+
+    /// The lock it is about, and its token; nothing for an event of a node.
+    pub fn lock(&self) -> Option<(&str, u64)> {
+        match self {
+            Self::Acquired { name, token, .. }
+            | Self::Released { name, token, .. }
+            | Self::AtRisk { name, token, .. }
+            | Self::Lost { name, token, .. }
+            | Self::Orphaned { name, token } => Some((name, *token)),
+            Self::NodeDown { .. } | Self::NodeUp { .. } | Self::NodeWarning { .. } => None,
+        }
+    }
+
+    /// The node it is about; nothing for an event of a lock.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::NodeDown { node, .. } | Self::NodeUp { node } | Self::NodeWarning { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Why a lock was lost; only of that event.
+    pub fn reason(&self) -> Option<LostReason> {
+        match self {
+            Self::Lost { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
     /// Whether an operator should see it.
     pub fn is_warning(&self) -> bool {
         match self {

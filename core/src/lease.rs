@@ -99,10 +99,19 @@ impl Lease {
     }
 
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
-    #[must_use]
-    pub fn keep(self) -> Self {
+    pub fn keep(&self) {
         self.release_on_drop.store(false, Relaxed);
-        self
+    }
+
+    /// Releases, in the background, a lease that its acquirer never got to see.
+    pub fn abandon(&self) {
+        if let Ok(Begun::Ours(hold)) = self.begin_release() {
+            let quorum = hold.quorum.clone();
+            quorum.spawn_chore(async move {
+                // Whatever the outcome, nobody waits for it.
+                hold.release(Lane::Background).await;
+            });
+        }
     }
 
     /// The lock's name, without the client's prefix.
@@ -396,14 +405,8 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(hold) = self.hold.get() else { return };
         hold.handles.fetch_sub(1, Relaxed);
-        if self.release_on_drop.load(Relaxed)
-            && let Ok(Begun::Ours(hold)) = self.begin_release()
-        {
-            let quorum = hold.quorum.clone();
-            quorum.spawn_chore(async move {
-                // Whatever the outcome, nobody waits for it.
-                hold.release(Lane::Background).await;
-            });
+        if self.release_on_drop.load(Relaxed) {
+            self.abandon();
         }
     }
 }

@@ -23,6 +23,8 @@ mod error;
 mod event;
 mod hold;
 mod home;
+#[doc(hidden)]
+pub mod host;
 mod lease;
 mod lock;
 #[doc(hidden)]

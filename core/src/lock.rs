@@ -263,8 +263,14 @@ impl Lock {
     /// Whether this owner (for owners that are new each time: this lock object) holds the lock, by this client's
     /// clock; no round trip.
     pub fn owned(&self, owner: &Owner) -> bool {
-        let Ok(home) = self.shared.home() else { return false };
-        self.newest(&home, &self.owner(owner)).is_some_and(|hold| hold.is_held())
+        self.token(owner).is_some()
+    }
+
+    /// The fencing token of what this owner (for owners that are new each time: this lock object) holds, by this
+    /// client's clock; no round trip.
+    pub fn token(&self, owner: &Owner) -> Option<u64> {
+        let home = self.shared.home().ok()?;
+        self.newest(&home, &self.owner(owner)).filter(|hold| hold.is_held()).map(|hold| hold.token)
     }
 
     /// Whether anybody holds the lock, decided by a quorum.

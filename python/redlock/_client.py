@@ -47,7 +47,7 @@ def configure(urls: str | Iterable[str] | None = None, **options: Unpack[ClientO
     redis://127.0.0.1:6379. Locks that were used before keep their client. Raises `InvalidArgument`.
     """
     global _default
-    _default = _native.Client(_environment() if urls is None else urls, **options)
+    _default = _native.Client.from_env(**options) if urls is None else _native.Client(urls, **options)
 
 
 def default_client() -> _native.Client:
@@ -55,10 +55,5 @@ def default_client() -> _native.Client:
     global _default
     with _lock:
         if _default is None:
-            _default = _native.Client(_environment())
+            _default = _native.Client.from_env()
         return _default
-
-
-def _environment() -> list[str]:
-    urls = os.environ.get("REDLOCK_URL") or "redis://127.0.0.1:6379"
-    return [url.strip() for url in urls.split(",") if url.strip()]

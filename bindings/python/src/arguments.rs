@@ -1,14 +1,16 @@
-//! Python's arguments as the core's. Whatever does not fit is `InvalidArgument` and names the argument; its value is
-//! shown only where it cannot be a secret.
+//! Python's arguments as the core's. Whatever does not fit is `InvalidArgument` and names the argument.
 
-use std::{str::FromStr, time::Duration};
+use std::time::Duration;
 
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
     types::{PyBool, PyDict, PyString},
 };
-use redlock::{Config, LockError, LockOptions, Ttl, seconds};
+use redlock::{
+    Config, LockError, LockOptions,
+    host::{Idiom::SnakeSeconds, Setting},
+};
 
 use crate::errors::{Failure, Fallible};
 
@@ -16,29 +18,39 @@ pub(crate) fn invalid(argument: &'static str, detail: impl Into<String>) -> Fail
     LockError::Invalid { argument, detail: detail.into() }.into()
 }
 
-/// Seconds, as a number or a `timedelta`.
-pub(crate) fn duration(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<Duration> {
-    Ok(seconds(argument, number(argument, value)?)?)
-}
-
-fn number(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<f64> {
-    let number = || value.extract().or_else(|_| value.call_method0("total_seconds")?.extract());
-    match number() {
-        Ok(number) if !value.is_instance_of::<PyBool>() => Ok(number),
-        _ => Err(invalid(argument, format!("must be a number of seconds or a timedelta, not {}", shown(value)))),
+/// A value as the core takes it; a `timedelta` is its seconds.
+fn setting(value: &Bound<'_, PyAny>) -> Setting {
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Setting::Flag(flag.is_true());
     }
+    if let Ok(text) = value.extract() {
+        return Setting::Text(text);
+    }
+    let number = value.extract().or_else(|_| value.call_method0("total_seconds")?.extract());
+    number.map_or_else(|_| Setting::Other(shown(value)), Setting::Number)
 }
 
 fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(|_| "this".to_owned(), |text| text.to_string())
 }
 
-fn text(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<String> {
-    value.extract().map_err(|_| invalid(argument, "must be a string of valid Unicode"))
+/// Options by name. One that is None has its default.
+fn settings(options: Option<&Bound<'_, PyDict>>) -> Vec<(String, Setting)> {
+    let given = options.into_iter().flatten().filter(|(_, value)| !value.is_none());
+    given.map(|(name, value)| (name.to_string(), setting(&value))).collect()
 }
 
-fn flag(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<bool> {
-    value.extract().map_err(|_| invalid(argument, format!("must be True or False, not {}", shown(value))))
+/// As a function with keyword arguments says it.
+fn unexpected(error: LockError) -> Failure {
+    match error {
+        LockError::Invalid { argument: "options", detail } => PyTypeError::new_err(detail).into(),
+        error => error.into(),
+    }
+}
+
+/// Seconds, as a number or a `timedelta`.
+pub(crate) fn duration(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<Duration> {
+    Ok(SnakeSeconds.duration(argument, &setting(value))?)
 }
 
 /// How long `acquire` waits, by the rules of `threading.Lock`: `own` is the lock's.
@@ -48,116 +60,38 @@ pub(crate) fn wait(
     own: Option<Duration>,
 ) -> Fallible<Option<Duration>> {
     let blocking = blocking.map_or(Ok(true), PyAnyMethods::is_truthy)?;
-    let timeout = timeout.map(|timeout| Ok::<_, Failure>((number("timeout", timeout)?, timeout))).transpose()?;
-    match timeout {
+    match timeout.map(setting) {
         None if blocking => Ok(own),
         None => Ok(Some(Duration::ZERO)),
         Some(_) if !blocking => Err(invalid("timeout", "cannot be given when blocking is False")),
-        Some((-1.0, _)) => Ok(None),
-        Some((_, timeout)) => Ok(Some(duration("timeout", timeout)?)),
+        Some(Setting::Number(-1.0)) => Ok(None),
+        Some(timeout) => Ok(Some(SnakeSeconds.duration("timeout", &timeout)?)),
     }
 }
 
-/// A client's configuration from `urls` and keyword arguments. An option that is None has its default.
+/// A client's configuration from the environment and keyword arguments.
+pub(crate) fn config_from_env(options: Option<&Bound<'_, PyDict>>) -> Fallible<Config> {
+    SnakeSeconds.config_from_env(settings(options)).map_err(unexpected)
+}
+
+/// A client's configuration from `urls` and keyword arguments.
 pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Config> {
-    let mut config = if urls.is_instance_of::<PyString>() {
-        Config::new([text("urls", urls)?])
+    let wrong = || invalid("urls", "must be a URL or a list of URLs, in valid Unicode");
+    let urls = if urls.is_instance_of::<PyString>() {
+        vec![urls.extract::<String>().map_err(|_| wrong())?]
     } else {
-        let wrong = |_| invalid("urls", "must be a URL or a list of URLs");
-        let each = urls.try_iter().map_err(wrong)?;
-        Config::new(each.map(|url| text("urls", &url?)).collect::<Result<Vec<_>, _>>()?)
+        let each = urls.try_iter().map_err(|_| wrong())?;
+        each.map(|url| url?.extract()).collect::<PyResult<_>>().map_err(|_| wrong())?
     };
-    for (key, value) in options.into_iter().flatten() {
-        let key: String = key.extract()?;
-        if !OPTIONS.contains(&&*key) {
-            let detail = format!("unexpected keyword argument '{key}'");
-            return Err(PyTypeError::new_err(detail).into());
-        }
-        if value.is_none() {
-            continue;
-        }
-        match &*key {
-            "quorum" => {
-                let quorum = value.extract().ok().filter(|_| !value.is_instance_of::<PyBool>());
-                let detail = || format!("must be a whole number of at least 1, not {}", shown(&value));
-                config.quorum = Some(quorum.ok_or_else(|| invalid("quorum", detail()))?);
-            }
-            "watchdog" => config.watchdog = duration("watchdog", &value)?,
-            "prefix" => config.prefix = text("prefix", &value)?,
-            "wire" => config.wire = word("wire", &value)?,
-            "drift" => config.drift = number("drift", &value)?,
-            "token_key" => config.token_key = word("token_key", &value)?,
-            "max_ttl" => config.max_ttl = duration("max_ttl", &value)?,
-            "patience" => config.patience = duration("patience", &value)?,
-            "connect_timeout" => config.connect_timeout = duration("connect_timeout", &value)?,
-            "reply_timeout" => config.reply_timeout = duration("reply_timeout", &value)?,
-            "strict" => config.strict = flag("strict", &value)?,
-            "quarantine" => config.quarantine = flag("quarantine", &value)?,
-            "username" => config.username = Some(text("username", &value)?),
-            "password" => config.password = Some(text("password", &value)?),
-            "ca" => config.tls.ca = Some(text("ca", &value)?),
-            "cert" => config.tls.cert = Some(text("cert", &value)?),
-            "key" => config.tls.key = Some(text("key", &value)?),
-            _ => {}
-        }
-    }
-    Ok(config)
-}
-
-/// The options of a client.
-const OPTIONS: [&str; 17] = [
-    "quorum",
-    "watchdog",
-    "prefix",
-    "wire",
-    "drift",
-    "token_key",
-    "max_ttl",
-    "patience",
-    "connect_timeout",
-    "reply_timeout",
-    "strict",
-    "quarantine",
-    "username",
-    "password",
-    "ca",
-    "cert",
-    "key",
-];
-
-/// One of the core's words.
-fn word<T: FromStr<Err = LockError>>(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<T> {
-    Ok(text(argument, value)?.parse()?)
+    SnakeSeconds.config(urls, settings(options)).map_err(unexpected)
 }
 
 /// A lock's name.
 pub(crate) fn name(value: &Bound<'_, PyAny>) -> Fallible<String> {
-    text("name", value)
+    value.extract().map_err(|_| invalid("name", "must be a string of valid Unicode"))
 }
 
 /// A lock's options.
-pub(crate) fn lock_options(
-    ttl: Option<&Bound<'_, PyAny>>,
-    wait: Option<&Bound<'_, PyAny>>,
-    owner: Option<&Bound<'_, PyAny>>,
-    max_hold: Option<&Bound<'_, PyAny>>,
-    reentrant: Option<&Bound<'_, PyAny>>,
-) -> Fallible<LockOptions> {
-    let mut options = LockOptions::default();
-    options.ttl = match ttl {
-        None => Ttl::Watchdog,
-        Some(ttl) if ttl.extract::<String>().is_ok_and(|word| word == "adaptive") => Ttl::Adaptive,
-        Some(ttl) if ttl.is_instance_of::<PyString>() => {
-            let detail = format!("must be a number of seconds, a timedelta or 'adaptive', not {}", shown(ttl));
-            return Err(invalid("ttl", detail));
-        }
-        Some(ttl) => Ttl::Fixed(duration("ttl", ttl)?),
-    };
-    options.wait = wait.map(|wait| duration("wait", wait)).transpose()?;
-    options.owner = owner.map(|owner| text("owner", owner)).transpose()?;
-    options.max_hold = max_hold.map(|max_hold| duration("max_hold", max_hold)).transpose()?;
-    if let Some(reentrant) = reentrant {
-        options.reentrant = flag("reentrant", reentrant)?;
-    }
-    Ok(options)
+pub(crate) fn lock_options(options: Option<&Bound<'_, PyDict>>) -> Fallible<LockOptions> {
+    SnakeSeconds.lock_options(settings(options)).map_err(unexpected)
 }

@@ -26,6 +26,13 @@ impl Client {
         Self::of(arguments::config(urls, options)?)
     }
 
+    /// A client of the nodes that the environment names.
+    #[staticmethod]
+    #[pyo3(signature = (**options))]
+    fn from_env(options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
+        Self::of(arguments::config_from_env(options)?)
+    }
+
     /// The URLs it was made of, with their credentials.
     #[getter]
     fn urls(&self) -> Vec<String> {

@@ -6,7 +6,7 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyDict, PyType},
 };
-use redlock::LockError;
+use redlock::{LockError, host::Idiom::SnakeSeconds};
 
 /// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).
 pub(crate) enum Failure {
@@ -45,18 +45,18 @@ pub(crate) fn raised(error: &LockError) -> PyErr {
 
 /// The exception itself, for whoever raises it later.
 pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyAny>> {
-    let message = error.to_string();
-    let class = class(py, error.code())?;
-    match error {
-        LockError::Lost { reason, .. } => class.call1((message, reason.as_str())),
-        LockError::Unavailable { causes, .. } => {
+    let failure = SnakeSeconds.failure(error);
+    let class = class(py, failure.code)?;
+    match (failure.reason, error) {
+        (Some(reason), _) => class.call1((failure.message, reason)),
+        (_, LockError::Unavailable { .. }) => {
             let by_node = PyDict::new(py);
-            for each in causes {
-                by_node.set_item(&each.node, &each.cause)?;
+            for each in failure.causes {
+                by_node.set_item(each.node, each.cause)?;
             }
-            class.call1((message, by_node))
+            class.call1((failure.message, by_node))
         }
-        _ => class.call1((message,)),
+        _ => class.call1((failure.message,)),
     }
 }
 

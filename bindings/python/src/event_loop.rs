@@ -10,62 +10,40 @@ use std::{
 };
 
 use pyo3::{IntoPyObjectExt, prelude::*};
-use redlock::{Lease as CoreLease, LockError, LockInfo, NodeStatus, ReleaseOutcome, bridge::Bridge, runtime::Tied};
+use redlock::host::{Calls, Value};
 
 use crate::{
     arguments,
     client::{Client, status},
-    errors::{Failure, Fallible, instance},
+    errors::{Fallible, instance},
     events,
     lease::Lease,
     lock::{Lock, Request, info},
     owner::Caller,
 };
 
-/// What calls result in.
-enum Value {
-    Nothing,
-    Flag(bool),
-    Lease(CoreLease),
-    Outcome(ReleaseOutcome),
-    Info(LockInfo),
-    Nodes(Vec<NodeStatus>),
-}
-
 /// A call, its value, and the exception it ended with instead.
 type Drained = (u64, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
-type Outcome = Result<Value, LockError>;
-
-impl Value {
-    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self {
-            Self::Nothing => Ok(py.None()),
-            Self::Flag(flag) => flag.into_py_any(py),
-            Self::Lease(lease) => Lease::new(lease).into_py_any(py),
-            Self::Outcome(outcome) => outcome.as_str().into_py_any(py),
-            Self::Info(known) => info(py, &known),
-            Self::Nodes(nodes) => {
-                nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py)
-            }
-        }
+fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+    match value {
+        Value::Flag(flag) => flag.into_py_any(py),
+        Value::Lease(lease) => Lease::new(lease).into_py_any(py),
+        Value::Outcome(outcome) => outcome.as_str().into_py_any(py),
+        Value::Info(Some(known)) => info(py, &known),
+        Value::Nodes(nodes) => nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py),
+        Value::Lost(reason) => reason.is_some().into_py_any(py),
+        Value::Nothing | Value::Info(None) | Value::Events(_) => Ok(py.None()),
     }
 }
 
 /// The calls of one event loop. The loop calls `drain` whenever `fileno()` is readable.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Loop {
-    /// Belongs to the process that made it; a child's is never used.
-    bridge: Tied<Arc<Bridge<Outcome>>>,
+    calls: Calls,
     woken: PipeReader,
     wake: Arc<PipeWriter>,
     stopped: AtomicBool,
-}
-
-impl Loop {
-    fn bridge(&self) -> Fallible<&Arc<Bridge<Outcome>>> {
-        self.bridge.get().ok_or(Failure::Lock(LockError::Closed))
-    }
 }
 
 #[pymethods]
@@ -75,11 +53,11 @@ impl Loop {
         let (woken, wake) = pipe().map_err(PyErr::from)?;
         let wake = Arc::new(wake);
         let waker = wake.clone();
-        let bridge = Bridge::new(move || {
+        let calls = Calls::new(move || {
             // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
             let _ = (&*waker).write(&[1]);
         });
-        Ok(Self { bridge: Tied::new(bridge), woken, wake, stopped: AtomicBool::new(false) })
+        Ok(Self { calls, woken, wake, stopped: AtomicBool::new(false) })
     }
 
     /// What to watch for readability.
@@ -94,9 +72,9 @@ impl Loop {
             // Not blocking: the event loop set it so.
             let _ = (&self.woken).read(&mut [0; 64]);
         }
-        let results = self.bridge()?.drain().into_iter().map(|(id, result)| {
+        let results = self.calls.drain()?.into_iter().map(|(id, result)| {
             Ok(match result {
-                Ok(value) => (id, Some(value.into_python(py)?), None),
+                Ok(value) => (id, Some(python(py, value)?), None),
                 Err(error) => (id, None, Some(instance(py, &error)?.unbind())),
             })
         });
@@ -118,93 +96,73 @@ impl Loop {
     /// Gives up a call whose result was not drained. An acquire leaves nothing behind; what must not be cut short, such
     /// as a release, goes on.
     fn abandon(&self, id: u64) {
-        if let Some(bridge) = self.bridge.get() {
-            bridge.abandon(id);
-        }
+        self.calls.abandon(id);
     }
 
     /// Starts an acquire.
     fn acquire(&self, py: Python<'_>, lock: &Lock, request: &Request) -> Fallible<u64> {
         events::attend(py)?;
-        let (lock, request) = (lock.core(py)?, request.for_loop(py)?);
-        Ok(self
-            .bridge()?
-            .start(|deliver| Some(lock.start(request, move |lease| deliver.send(lease.map(Value::Lease))))))
+        Ok(self.calls.acquire(lock.core(py)?, request.for_loop(py)?)?)
     }
 
     /// Starts `lock.release()`.
     fn release_newest(&self, py: Python<'_>, lock: &Lock) -> Fallible<u64> {
-        let released = lock.core(py)?.release(&Caller::current(py)?.owner);
-        Ok(self.bridge()?.run(async move { released.await.map(Value::Outcome) }))
+        Ok(self.calls.release_newest(lock.core(py)?, &Caller::current(py)?.owner)?)
     }
 
     /// Starts `lock.locked()`.
     fn locked(&self, py: Python<'_>, lock: &Lock) -> Fallible<u64> {
-        let locked = lock.core(py)?.locked();
-        Ok(self.bridge()?.run(async move { locked.await.map(Value::Flag) }))
+        Ok(self.calls.locked(lock.core(py)?)?)
     }
 
     /// Starts `lock.inspect()`.
     fn inspect(&self, py: Python<'_>, lock: &Lock) -> Fallible<u64> {
-        let info = lock.core(py)?.inspect();
-        Ok(self.bridge()?.run(async move { Ok(info.await?.map_or(Value::Nothing, Value::Info)) }))
+        Ok(self.calls.inspect(lock.core(py)?)?)
     }
 
     /// Starts `lease.release()`.
     fn release(&self, lease: &Lease) -> Fallible<u64> {
-        let released = lease.core.release();
-        Ok(self.bridge()?.run(async move { released.await.map(Value::Outcome) }))
+        Ok(self.calls.release(&lease.core)?)
     }
 
     /// Starts to end the block of a lease.
     fn leave(&self, lease: &Lease) -> Fallible<u64> {
-        let left = lease.core.leave();
-        Ok(self.bridge()?.run(async move { left.await.map(|()| Value::Nothing) }))
+        Ok(self.calls.leave(&lease.core)?)
     }
 
     /// Starts `lease.extend()`.
     fn extend(&self, lease: &Lease, ttl: &Bound<'_, PyAny>) -> Fallible<u64> {
-        let extended = lease.core.extend(arguments::duration("ttl", ttl)?);
-        Ok(self.bridge()?.run(async move { extended.await.map(|()| Value::Nothing) }))
+        Ok(self.calls.extend(&lease.core, arguments::duration("ttl", ttl)?)?)
     }
 
     /// Waits for the end of a lease: whether it was lost.
     fn lost(&self, lease: &Lease) -> Fallible<u64> {
-        let lost = lease.core.lost();
-        Ok(self.bridge()?.watch(async move { Ok(Value::Flag(lost.await.is_some())) }))
+        Ok(self.calls.lost(&lease.core)?)
     }
 
     /// Starts `client.ping()`.
     fn ping(&self, client: &Client) -> Fallible<u64> {
-        let pinged = client.core.ping();
-        Ok(self.bridge()?.run(async move { pinged.await.map(Value::Nodes) }))
+        Ok(self.calls.ping(&client.core)?)
     }
 
     /// Starts `client.force_release()`.
     fn force_release(&self, client: &Client, name: &Bound<'_, PyAny>) -> Fallible<u64> {
-        let released = client.core.force_release(&arguments::name(name)?);
-        Ok(self.bridge()?.run(async move { released.await.map(Value::Flag) }))
+        Ok(self.calls.force_release(&client.core, &arguments::name(name)?)?)
     }
 
     /// Starts `client.init_nodes()`.
     fn init_nodes(&self, client: &Client) -> Fallible<u64> {
-        let provisioned = client.core.init_nodes();
-        Ok(self.bridge()?.run(async move { provisioned.await.map(|()| Value::Nothing) }))
+        Ok(self.calls.init_nodes(&client.core)?)
     }
 
     /// Starts `client.attach()`.
     fn attach(&self, py: Python<'_>, client: &Client, text: &str) -> Fallible<u64> {
         events::attend(py)?;
-        let attached = client.core.attach(text, Caller::current(py)?.owner);
-        Ok(self.bridge()?.run(async move { attached.await.map(Value::Lease) }))
+        Ok(self.calls.attach(&client.core, text, Caller::current(py)?.owner)?)
     }
 
     /// Starts `client.close()`.
     fn close(&self, client: &Client) -> Fallible<u64> {
-        let closed = client.core.close();
-        Ok(self.bridge()?.run(async move {
-            closed.await;
-            Ok(Value::Nothing)
-        }))
+        Ok(self.calls.close(&client.core)?)
     }
 }

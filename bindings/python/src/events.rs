@@ -1,67 +1,41 @@
 //! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
 //! with the first call of each process, waits here and logs.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock};
-use redlock::{Event, EventSink, runtime};
+use redlock::{Event, EventSink, host::Events, runtime};
 
 /// `logging.DEBUG`.
 const DEBUG: i32 = 10;
-/// What waits to be logged at most; more than that is dropped.
-const CAPACITY: usize = 10_000;
 
-/// The events of one process. A fork may happen while another thread holds the lock, so a child has its own, linked
-/// from its parent's.
+/// The events of one process. A fork may happen while another thread holds a lock in there, so a child has its own,
+/// linked from its parent's.
+#[derive(Default)]
 struct Process {
     started: AtomicBool,
-    /// Whether anybody wants to know about events that are no warnings.
-    debug: AtomicBool,
-    queue: Mutex<VecDeque<Event>>,
-    arrived: Condvar,
+    queue: OnceLock<(EventSink, Events)>,
     child: OnceLock<Box<Process>>,
 }
 
 impl Process {
-    const fn new() -> Self {
-        Self {
-            started: AtomicBool::new(false),
-            debug: AtomicBool::new(false),
-            queue: Mutex::new(VecDeque::new()),
-            arrived: Condvar::new(),
-            child: OnceLock::new(),
-        }
-    }
-
     fn current() -> &'static Self {
-        static FIRST: Process = Process::new();
-        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(|| Box::new(Self::new())))
+        static FIRST: Process =
+            Process { started: AtomicBool::new(false), queue: OnceLock::new(), child: OnceLock::new() };
+        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(Box::default))
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> &(EventSink, Events) {
+        self.queue.get_or_init(Events::queue)
     }
 }
 
 /// Where clients put their events.
 pub(crate) fn sink() -> EventSink {
-    Arc::new(|event| {
-        let process = Process::current();
-        if !event.is_warning() && !process.debug.load(Relaxed) {
-            return;
-        }
-        let mut queue = process.queue();
-        if queue.len() < CAPACITY {
-            queue.push_back(event.clone());
-            process.arrived.notify_one();
-        }
-    })
+    Arc::new(|event| (Process::current().queue().0)(event))
 }
 
 /// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
@@ -72,8 +46,7 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
         py.import("redlock._process")?.call_method0("start")?;
     }
     let logs = LOGS.import(py, "redlock._process", "logs")?;
-    let debug = logs.call1((DEBUG,))?.is_truthy()?;
-    process.debug.store(debug, Relaxed);
+    process.queue().1.set_verbose(logs.call1((DEBUG,))?.is_truthy()?);
     Ok(())
 }
 
@@ -82,9 +55,7 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn next_events(py: Python<'_>) -> Vec<(bool, bool, String)> {
     py.detach(|| {
-        let process = Process::current();
-        let arrived = process.arrived.wait_while(process.queue(), |queue| queue.is_empty());
-        let events = std::mem::take(&mut *arrived.unwrap_or_else(PoisonError::into_inner));
+        let events = runtime::background().block_on(Process::current().queue().1.next());
         let line = |event: &Event| (event.is_warning(), matches!(event, Event::Orphaned { .. }), event.to_string());
         events.iter().map(line).collect()
     })

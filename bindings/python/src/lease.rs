@@ -2,7 +2,7 @@
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use redlock::{bridge::within, runtime};
+use redlock::bridge::within;
 
 use crate::{
     arguments,
@@ -18,7 +18,8 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn new(lease: redlock::Lease) -> Self {
-        Self { core: lease.keep() }
+        lease.keep();
+        Self { core: lease }
     }
 
     /// Ends the block that took it: `failed` when the block raised an error of its own, which no other may mask.
@@ -94,7 +95,7 @@ impl Lease {
 
     /// Releases, in the background, a lease that its acquirer never got.
     fn abandon(&self) {
-        runtime::background().spawn(self.core.release());
+        self.core.abandon();
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

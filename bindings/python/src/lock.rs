@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{prelude::*, sync::PyOnceLock};
+use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{Config, LockError, LockInfo, LockOptions};
 
 use crate::{
@@ -96,19 +96,10 @@ impl Lock {
 impl Lock {
     /// A lock of a client, or of the default client, with the options of `LockOptions`. Nothing is sent here.
     #[new]
-    #[pyo3(signature = (client, name, *, ttl=None, wait=None, owner=None, max_hold=None, reentrant=None))]
-    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
-    fn new(
-        client: Option<&Client>,
-        name: &Bound<'_, PyAny>,
-        ttl: Option<&Bound<'_, PyAny>>,
-        wait: Option<&Bound<'_, PyAny>>,
-        owner: Option<&Bound<'_, PyAny>>,
-        max_hold: Option<&Bound<'_, PyAny>>,
-        reentrant: Option<&Bound<'_, PyAny>>,
-    ) -> Fallible<Self> {
+    #[pyo3(signature = (client, name, **options))]
+    fn new(client: Option<&Client>, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
         let name = arguments::name(name)?;
-        let options = arguments::lock_options(ttl, wait, owner, max_hold, reentrant)?;
+        let options = arguments::lock_options(options)?;
         let check = |client: &redlock::Client| client.lock(&name, options.clone()).map_err(Failure::Lock);
         let core = match client {
             Some(client) => OnceLock::from(check(&client.core)?),
