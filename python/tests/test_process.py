@@ -395,6 +395,26 @@ if input() == "exit":
     eventually(lambda: not server.keys("x"))
 
 
+CANCELLED_AT_THE_END = """
+import asyncio, os, sys
+import redlock.asyncio
+async def main():
+    lock = redlock.asyncio.lock(sys.argv[1])
+    await (await redlock.asyncio.lock("warm-up").acquire()).release()
+    task = asyncio.ensure_future(lock.acquire())
+    for _ in range(int(sys.argv[2])):
+        await asyncio.sleep(0)
+    task.cancel()
+asyncio.run(main())
+"""
+
+
+def test_an_acquire_cancelled_right_before_exit_leaves_nothing(run: Callable[..., str], server: Server) -> None:
+    for turns in range(8):
+        run(CANCELLED_AT_THE_END, f"late-{turns}", str(turns))
+        assert not server.keys(f"late-{turns}")
+
+
 def test_an_idle_client_keeps_no_process_alive(run: Callable[..., str]) -> None:
     out = run(
         """
