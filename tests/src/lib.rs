@@ -1,8 +1,16 @@
 //! Helpers shared by the tests of all layers: real servers that can be broken, a view of servers and in-memory nodes
-//! that makes the same faults on both, the words of the
-//! shared scenarios, and a checker of histories.
+//! that makes the same faults on both, the shared scenarios and who follows them in which language, and a checker of
+//! histories.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub mod driver;
 pub mod history;
 pub mod nodes;
 pub mod scenario;
 pub mod server;
+
+/// What a mutex guards; a step that panicked has left it in order.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,19 +1,20 @@
-//! What the words of a scenario mean in Rust: each verb as calls of the public API, each fault as something done to a
-//! node. The words are defined in `scenarios/README.md`; the order of the steps and what they must do is the runner's.
+//! One scenario at work: its servers and what is done to them, its clock, and the orders to whoever acts in it. The
+//! words are defined in `scenarios/README.md`; the order of the steps and what they must do is the runner's.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+use std::{collections::HashMap, sync::Mutex, time::Duration};
+
+use serde_json::{Map, Value, json};
+use tokio::{sync::Notify, time::sleep};
+
+use crate::{
+    driver::{Driver, End, Failure},
+    locked,
+    nodes::{Backend, Node},
 };
 
-use redlock::{
-    Client, Config, Identity, Lease, Lock, LockError, LockOptions, LostReason, Owner, Request, Ttl, Wire, seconds,
-};
-use serde_json::{Value, json};
-use tokio::time::sleep;
-
-use crate::nodes::{Backend, Node};
+/// What a driver is told of a step; the rest is judgement.
+const ORDERED: [&str; 10] =
+    ["do", "lock", "owner", "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "text", "lease", "as"];
 
 /// Everything one scenario touches.
 pub struct World {
@@ -21,19 +22,24 @@ pub struct World {
     pub scenario: Value,
     /// Its servers.
     pub nodes: Mutex<Vec<Node>>,
-    clients: Mutex<HashMap<String, Client>>,
-    actors: Mutex<HashMap<String, Identity>>,
-    leases: Mutex<HashMap<String, Arc<Lease>>>,
-    texts: Mutex<HashMap<String, String>>,
+    driver: Driver,
+    leases: Mutex<HashMap<String, Known>>,
     /// For each lock, whether somebody is inside a cycle, and the last token seen there.
     cycles: Mutex<HashMap<String, (bool, u64)>>,
 }
 
-/// What a mutex guards; a step that panicked has left it in order.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// What an acquire told of a lease.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its token.
+    pub token: u64,
+    /// Its owner.
+    pub owner: String,
+    /// Who got it.
+    actor: String,
 }
 
+/// A text, perhaps given as so many times another.
 fn text(value: &Value) -> String {
     match value {
         Value::Array(pair) => text(&pair[0]).repeat(pair[1].as_u64().unwrap_or_default() as usize),
@@ -41,174 +47,29 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn millis(argument: &'static str, value: &Value) -> Result<Duration, LockError> {
-    seconds(argument, value.as_f64().unwrap_or(f64::NAN) / 1000.0)
-}
-
-fn config(urls: Vec<String>, options: &Value) -> Result<Config, LockError> {
-    let mut config = Config::new(urls);
-    let invalid = |argument| LockError::Invalid { argument, detail: "cannot be spelled in Rust".to_owned() };
-    for (option, value) in options.as_object().into_iter().flatten() {
-        match option.as_str() {
-            "watchdog_ms" => config.watchdog = millis("watchdog", value)?,
-            "max_ttl_ms" => config.max_ttl = millis("max_ttl", value)?,
-            "patience_ms" => config.patience = millis("patience", value)?,
-            "quorum" => config.quorum = Some(value.as_u64().ok_or(invalid("quorum"))? as usize),
-            "drift" => config.drift = value.as_f64().unwrap_or(f64::NAN),
-            "prefix" => config.prefix = text(value),
-            "wire" if value == "token" => config.wire = Wire::Token,
-            "wire" => return Err(invalid("wire")),
-            "actors" | "urls" => {}
-            other => panic!("unknown option {other}"),
-        }
-    }
-    Ok(config)
-}
-
-fn described(lease: &Lease) -> Value {
-    json!({ "token": lease.token(), "name": lease.name(), "owner": lease.owner() })
-}
-
 impl World {
     /// The fresh world of a scenario.
-    pub fn new(scenario: Value, backend: Backend) -> Self {
+    pub fn new(scenario: Value, backend: Backend, driver: Driver) -> Self {
         let count = scenario["nodes"].as_u64().unwrap_or(1);
-        Self {
-            scenario,
-            nodes: Mutex::new((0..count).map(|_| Node::start(backend)).collect()),
-            clients: Mutex::default(),
-            actors: Mutex::default(),
-            leases: Mutex::default(),
-            texts: Mutex::default(),
-            cycles: Mutex::default(),
-        }
+        let nodes = Mutex::new((0..count).map(|_| Node::start(backend)).collect());
+        Self { scenario, nodes, driver, leases: Mutex::default(), cycles: Mutex::default() }
+    }
+
+    /// A lease by its name in the scenario.
+    pub fn lease(&self, name: &Value) -> Known {
+        let known = locked(&self.leases).get(name.as_str().unwrap_or_default()).cloned();
+        known.unwrap_or_else(|| panic!("no lease {name}"))
     }
 
     fn urls(&self) -> Vec<String> {
         locked(&self.nodes).iter().map(Node::url).collect()
     }
 
-    fn client(&self, actor: &str) -> Result<Client, LockError> {
-        let mut shared = self.scenario["clients"].as_object().into_iter().flatten();
-        let shared = shared.find(|(_, c)| c["actors"].as_array().is_some_and(|all| all.contains(&json!(actor))));
-        let name = shared.map_or(actor, |(name, _)| name);
-        if let Some(known) = locked(&self.clients).get(name) {
-            return Ok(known.clone());
-        }
-        let mut options = self.scenario["options"].as_object().cloned().unwrap_or_default();
-        options.extend(shared.and_then(|(_, own)| own.as_object().cloned()).unwrap_or_default());
-        let client = Client::new(config(self.urls(), &Value::Object(options))?)?;
-        locked(&self.clients).insert(name.to_owned(), client.clone());
-        Ok(client)
-    }
-
-    /// A lease by its name in the scenario.
-    pub fn lease(&self, name: &Value) -> Arc<Lease> {
-        locked(&self.leases)
-            .get(name.as_str().unwrap_or_default())
-            .cloned()
-            .unwrap_or_else(|| panic!("no lease {name}"))
-    }
-
-    fn keep(&self, step: &Value, lease: Lease) -> Value {
-        let value = described(&lease);
-        let mut leases = locked(&self.leases);
-        // One without a name is held to the end all the same.
-        let name = step["as"].as_str().map_or_else(|| format!("unnamed {}", leases.len()), str::to_owned);
-        leases.insert(name, Arc::new(lease));
-        value
-    }
-
-    fn lock(&self, step: &Value) -> Result<(Lock, Owner, Option<Duration>), LockError> {
-        let actor = step["by"].as_str().expect("an actor");
-        let mut options = LockOptions::default();
-        match &step["ttl_ms"] {
-            Value::Null => {}
-            ttl if ttl == "adaptive" => options.ttl = Ttl::Adaptive,
-            ttl => options.ttl = Ttl::Fixed(millis("ttl", ttl)?),
-        }
-        if let Some(wait) = step.get("wait_ms") {
-            options.wait = Some(millis("wait", wait)?);
-        }
-        if let Some(max_hold) = step.get("max_hold_ms") {
-            options.max_hold = Some(millis("max_hold", max_hold)?);
-        }
-        options.owner = step.get("owner").map(text);
-        options.reentrant = step["reentrant"] != false;
-        let wait = options.wait;
-        Ok((self.client(actor)?.lock(&text(&step["lock"]), options)?, self.owner(actor), wait))
-    }
-
-    fn owner(&self, actor: &str) -> Owner {
-        Owner::Ambient(locked(&self.actors).entry(actor.to_owned()).or_insert_with(Identity::new).clone())
-    }
-
-    async fn acquire(&self, step: &Value) -> Result<Lease, LockError> {
-        let (lock, owner, wait) = self.lock(step)?;
-        let wait = if step["do"] == "try_acquire" { Some(Duration::ZERO) } else { wait };
-        let lease = lock.acquire_as(Request { wait, ..lock.request(owner) }).await?;
-        assert!(lease.token() > 0 && lease.name() == text(&step["lock"]), "a lease of another lock");
-        Ok(lease)
-    }
-
-    /// Takes turns on a lock; whoever is inside is alone there and has the largest token so far.
-    async fn cycle(&self, step: &Value) -> Result<Value, LockError> {
-        let name = text(&step["lock"]);
-        for _ in 0..step["times"].as_u64().unwrap_or(1) {
-            let lease = self.acquire(step).await?;
-            let before = locked(&self.cycles).insert(name.clone(), (true, lease.token())).unwrap_or_default();
-            assert!(!before.0, "two are inside");
-            assert!(before.1 < lease.token(), "token {} after {}", lease.token(), before.1);
-            tokio::task::yield_now().await;
-            locked(&self.cycles).insert(name.clone(), (false, lease.token()));
-            assert_eq!(lease.release().await?.as_str(), "released");
-        }
-        Ok(Value::Null)
-    }
-
     /// Does what a step says and returns what it returned. Panics when the scenario itself is wrong.
-    pub async fn perform(&self, step: &Value) -> Result<Value, LockError> {
-        let actor = step["by"].as_str().unwrap_or_default();
+    pub async fn perform(&self, step: &Value, given_up: &Notify) -> End {
         Ok(match step["do"].as_str().expect("a verb") {
-            "acquire" | "try_acquire" => self.keep(step, self.acquire(step).await?),
-            "unlock" => {
-                let (lock, owner, _) = self.lock(step)?;
-                json!(lock.release(&owner).await?.as_str())
-            }
-            "owned" => {
-                let (lock, owner, _) = self.lock(step)?;
-                json!(lock.owned(&owner))
-            }
-            "locked" => json!(self.lock(step)?.0.locked().await?),
-            "inspect" => self.lock(step)?.0.inspect().await?.map_or(Value::Null, |info| {
-                json!({ "owner": info.owner, "token": info.token, "ttl_ms": info.ttl.map(|ttl| ttl.as_millis() as u64) })
-            }),
-            "force_release" => json!(self.client(actor)?.force_release(&text(&step["lock"])).await?),
-            "cycle" => self.cycle(step).await?,
-            "attach" => {
-                let known = locked(&self.texts).get(&text(&step["text"])).cloned();
-                let known = known.unwrap_or_else(|| text(&step["text"]));
-                let lease = self.client(actor)?.attach(&known, self.owner(actor)).await?;
-                self.keep(step, lease)
-            }
-            "close" => json!(self.client(actor)?.close().await),
-            "client" => {
-                let urls = step["options"]["urls"].as_array();
-                let urls = urls.map(|urls| urls.iter().map(|url| text(url).replace("{0}", &self.urls()[0])).collect());
-                let config = config(urls.unwrap_or_else(|| self.urls()), &step["options"])?;
-                json!(Client::new(config)?.close().await)
-            }
-            "release" => json!(self.lease(&step["lease"]).release().await?.as_str()),
-            "held" => json!(self.lease(&step["lease"]).held()),
-            "remaining" => json!(self.lease(&step["lease"]).remaining().as_millis() as u64),
-            "check" => json!(self.lease(&step["lease"]).check()?),
-            "extend" => json!(self.lease(&step["lease"]).extend(millis("ttl", &step["ttl_ms"])?).await?),
-            "wait_lost" => json!(self.lease(&step["lease"]).lost().await.map(LostReason::as_str)),
-            "detach" => {
-                let detached = self.lease(&step["lease"]).detach()?;
-                locked(&self.texts).insert(text(&step["as"]), detached);
-                Value::Null
-            }
+            "cycle" => self.cycle(step, given_up).await?,
+            _ if step.get("by").is_some() || step.get("lease").is_some() => self.act(step, given_up).await?,
             "sleep" => json!(sleep(Duration::from_millis(step["ms"].as_u64().unwrap_or_default())).await),
             "until" => loop {
                 if self.on_nodes(step).iter().all(|seen| *seen == step["exists"] || *seen == step["waiting"]) {
@@ -222,6 +83,79 @@ impl World {
                 seen[0].clone()
             }
         })
+    }
+
+    /// Closes the scenario's clients.
+    pub async fn end(&self) -> Result<(), Failure> {
+        self.driver.end().await
+    }
+
+    /// Has an actor do a step, and remembers the lease if it got one.
+    async fn act(&self, step: &Value, given_up: &Notify) -> End {
+        let order = self.order(step);
+        let actor = order["actor"].as_str().unwrap_or_default().to_owned();
+        let value = self.driver.perform(order, given_up).await?;
+        if let Some("acquire" | "try_acquire" | "attach") = step["do"].as_str() {
+            let named = step.get("lock").is_none_or(|lock| value["name"] == text(lock));
+            let (Some(token @ 1..), Some(owner), true) = (value["token"].as_u64(), value["owner"].as_str(), named)
+            else {
+                panic!("{value} is no such lease");
+            };
+            if let Some(name) = step["as"].as_str() {
+                locked(&self.leases).insert(name.to_owned(), Known { token, owner: owner.to_owned(), actor });
+            }
+        }
+        Ok(value)
+    }
+
+    /// A step as a driver is told it: who acts, with which client, and plain values.
+    fn order(&self, step: &Value) -> Value {
+        let verb = step["do"].as_str().unwrap_or_default();
+        let actor = step["by"].as_str().map_or_else(|| self.lease(&step["lease"]).actor, str::to_owned);
+        let mut shared = self.scenario["clients"].as_object().into_iter().flatten();
+        let shared = shared.find(|(_, one)| one["actors"].as_array().is_some_and(|all| all.contains(&json!(actor))));
+        let (name, own) = shared.map_or((&actor, None), |(name, own)| (name, own.as_object()));
+        let mut options = self.scenario["options"].as_object().cloned().unwrap_or_default();
+        options.extend(own.cloned().unwrap_or_default());
+        let mut urls = self.urls();
+        if verb == "client" {
+            options = step["options"].as_object().cloned().unwrap_or_default();
+            if let Some(Value::Array(given)) = options.remove("urls") {
+                urls = given.iter().map(|url| text(url).replace("{0}", &urls[0])).collect();
+            }
+        }
+        options.remove("actors");
+
+        let mut plain: Map<String, Value> = step.as_object().cloned().unwrap_or_default();
+        plain.retain(|field, _| ORDERED.contains(&field.as_str()));
+        for field in ["lock", "owner", "text"] {
+            plain.entry(field).and_modify(|value| *value = json!(text(value)));
+        }
+        let owns = self.scenario["needs"].as_array().is_some_and(|needs| needs.contains(&json!("actors")));
+        if owns && !self.driver.has_actors() && plain.contains_key("lock") {
+            plain.entry("owner").or_insert(json!(format!("{name}/{actor}")));
+        }
+        json!({ "actor": actor, "client": { "name": name, "urls": urls, "options": options }, "step": plain })
+    }
+
+    /// Takes turns on a lock; whoever is inside is alone there and has the largest token so far.
+    async fn cycle(&self, step: &Value, given_up: &Notify) -> End {
+        let lock = text(&step["lock"]);
+        let lease = format!("cycle of {}", step["by"]);
+        let mut acquire = step.clone();
+        acquire["do"] = json!("acquire");
+        acquire["as"] = json!(lease);
+        for _ in 0..step["times"].as_u64().unwrap_or(1) {
+            let token = self.act(&acquire, given_up).await?["token"].as_u64().unwrap_or_default();
+            let (inside, last) = locked(&self.cycles).insert(lock.clone(), (true, token)).unwrap_or_default();
+            assert!(!inside, "two are inside");
+            assert!(last < token, "token {token} after {last}");
+            tokio::task::yield_now().await;
+            locked(&self.cycles).insert(lock.clone(), (false, token));
+            let outcome = self.act(&json!({ "do": "release", "lease": lease }), given_up).await?;
+            assert_eq!(outcome, "released");
+        }
+        Ok(Value::Null)
     }
 
     /// Does something to, or looks at, each of the nodes a step is about.

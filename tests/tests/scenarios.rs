@@ -1,6 +1,7 @@
-//! Runs the scenarios of `tests/scenarios` in Rust, on real servers and on in-memory nodes. It owns the order of the
-//! steps, the judgement and the report; the words are `redlock_tests::scenario`'s. Each scenario and kind of node is a
-//! result of its own. Arguments that are no options pick scenarios by a part of their line in the report.
+//! Runs the scenarios of `tests/scenarios`: in Rust, on real servers and on in-memory nodes; or, with
+//! `--host "<command>"`, in the language of that host, on real servers. It owns the order of the steps, the judgement
+//! and the report; the words are `redlock_tests::scenario`'s. Each scenario and kind of node is a result of its own.
+//! Arguments that are no options pick scenarios by a part of their line in the report.
 
 use std::{
     collections::HashMap,
@@ -12,13 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::LockError;
 use redlock_tests::{
+    driver::{Driver, End, Host},
+    locked,
     nodes::Backend,
-    scenario::{World, locked},
+    scenario::World,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
+    sync::Notify,
     task::{JoinError, JoinHandle},
     time::timeout,
 };
@@ -28,24 +31,26 @@ const AT_ONCE: usize = 4;
 /// No step takes longer unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-type End = Result<Value, LockError>;
-type Work = JoinHandle<(End, Duration)>;
+/// A step under way.
+struct Work {
+    task: JoinHandle<(End, Duration)>,
+    given_up: Arc<Notify>,
+}
 
 /// What is wrong with the end of a step.
 fn judge(world: &World, step: &Value, end: &End, took: Duration) -> Result<(), String> {
     let claim = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("{what}, not {end:?}")) };
-    let token = |lease: &Value| world.lease(lease).token();
+    let token = |lease: &Value| world.lease(lease).token;
     match (end, step["error"].as_str()) {
         (Ok(_), Some(code)) => claim(false, &format!("fails with {code}"))?,
         (Err(_), None) => claim(false, "succeeds")?,
         (Err(error), Some(code)) => {
-            let message = error.to_string();
+            let message = &error.message;
             let plain = |text: &str| text.replace('_', "").to_lowercase();
-            claim(error.code() == code, &format!("fails with {code}"))?;
-            let reason = if let LockError::Lost { reason, .. } = error { reason.as_str() } else { "" };
-            claim(step["reason"].as_str().is_none_or(|wanted| wanted == reason), "another reason")?;
+            claim(error.code == code, &format!("fails with {code}"))?;
+            claim(step["reason"].as_str().is_none_or(|wanted| wanted == error.reason), "another reason")?;
             let argument = step["argument"].as_str().unwrap_or_default();
-            claim(plain(&message).contains(&plain(argument)), "the message names the argument")?;
+            claim(plain(message).contains(&plain(argument)), "the message names the argument")?;
             claim(message.contains(step["says"].as_str().unwrap_or_default()), "the message says it")?;
             claim(step["hides"].as_str().is_none_or(|secret| !message.contains(secret)), "the message hides it")?;
             let nodes = locked(&world.nodes);
@@ -58,7 +63,7 @@ fn judge(world: &World, step: &Value, end: &End, took: Duration) -> Result<(), S
                 None => value == wanted,
             };
             claim(step.get("equals").is_none_or(same), &format!("equals {}", step["equals"]))?;
-            let owned = |lease: &Value| value["owner"] == world.lease(lease).owner();
+            let owned = |lease: &Value| value["owner"] == world.lease(lease).owner;
             claim(step.get("owned_by").is_none_or(owned), "has the same owner")?;
             let above = match &step["greater_than"] {
                 Value::Null => Vec::new(),
@@ -85,44 +90,52 @@ fn limits(step: &Value, took: Duration) -> Result<(), String> {
     claim(least.is_none_or(|least| took >= least), format!("took {took} ms, must take {}", step["at_least_ms"]))
 }
 
-/// Starts a step on a task of its own, so that one that panics or is cancelled harms no other.
+/// Starts a step on a task of its own, so that one that panics harms no other.
 fn start(world: &Arc<World>, step: &Value) -> Work {
     let (world, step, started) = (world.clone(), step.clone(), Instant::now());
-    tokio::spawn(async move {
-        let end = timeout(PATIENCE, world.perform(&step)).await;
+    let given_up = Arc::new(Notify::new());
+    let notified = given_up.clone();
+    let task = tokio::spawn(async move {
+        let end = timeout(PATIENCE, world.perform(&step, &notified)).await;
         (end.unwrap_or_else(|_| panic!("still not done after {PATIENCE:?}")), started.elapsed())
-    })
+    });
+    Work { task, given_up }
 }
 
-async fn run(world: Arc<World>) -> Result<(), String> {
+async fn run(world: &Arc<World>) -> Result<(), String> {
     let mut spawned: HashMap<String, (Value, Work)> = HashMap::new();
     for (index, step) in world.scenario["steps"].as_array().expect("steps").iter().enumerate() {
         let at = |why: String| format!("step {index} {step}: {why}");
         if let Some(id) = step["spawn"].as_str() {
-            spawned.insert(id.to_owned(), (step.clone(), start(&world, step)));
+            spawned.insert(id.to_owned(), (step.clone(), start(world, step)));
             continue;
         }
         let started = Instant::now();
-        let (judged, end) = match (step["do"].as_str(), step["id"].as_str()) {
-            (Some("join"), Some(id)) => {
-                let (judged, work) = spawned.remove(id).ok_or_else(|| at("nothing to join".to_owned()))?;
-                (judged, work.await)
-            }
+        let (judged, work) = match (step["do"].as_str(), step["id"].as_str()) {
+            (Some("join"), Some(id)) => spawned.remove(id).ok_or_else(|| at("nothing to join".to_owned()))?,
             (Some("cancel"), Some(id)) => {
                 let (_, work) = spawned.remove(id).ok_or_else(|| at("nothing to cancel".to_owned()))?;
-                work.abort();
-                match work.await {
-                    Err(error) if error.is_cancelled() => (Value::Null, Ok((Ok(Value::Null), started.elapsed()))),
-                    end => return Err(at(format!("it was over before: {end:?}"))),
-                }
+                work.given_up.notify_one();
+                (json!({ "error": "cancelled" }), work)
             }
-            _ => (step.clone(), start(&world, step).await),
+            _ => (step.clone(), start(world, step)),
         };
-        let (end, took) = end.map_err(|error| at(said(error)))?;
-        judge(&world, &judged, &end, took).map_err(at)?;
+        let (end, took) = work.task.await.map_err(|error| at(said(error)))?;
+        judge(world, &judged, &end, took).map_err(at)?;
         limits(step, started.elapsed()).map_err(at)?;
     }
     if spawned.is_empty() { Ok(()) } else { Err(format!("left running: {:?}", spawned.keys())) }
+}
+
+/// Runs a scenario and closes what it made, however it ended.
+async fn run_and_end(world: World) -> Result<(), String> {
+    let world = Arc::new(world);
+    let end = run(&world).await;
+    let closed = timeout(PATIENCE, world.end()).await;
+    end?;
+    closed
+        .map_err(|_| "closing its clients hangs".to_owned())?
+        .map_err(|error| format!("closing its clients: {error:?}"))
 }
 
 /// What a task said when it panicked.
@@ -132,35 +145,62 @@ fn said(error: JoinError) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// Every scenario with every kind of node it can run on.
-fn cases() -> Vec<(String, Value, Backend)> {
+/// Every scenario by theme and name.
+fn scenarios() -> Vec<(String, Value)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut files: Vec<_> = fs::read_dir(directory).expect("the scenarios").flatten().map(|file| file.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
     files.sort();
-    let mut cases = Vec::new();
+    let mut all = Vec::new();
     for file in files {
         let text = fs::read_to_string(&file).expect("a readable file");
         let list: Vec<Value> =
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let theme = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        for scenario in list {
-            for backend in [Backend::Redis, Backend::Memory] {
-                let real = scenario["needs"].as_array().is_some_and(|needs| needs.iter().any(|need| need == "redis"));
-                if backend == Backend::Redis || !real {
-                    let name = scenario["name"].as_str().expect("a name");
-                    cases.push((format!("{} {theme}: {name}", backend.name()), scenario.clone(), backend));
+        let named = |one: Value| (format!("{theme}: {}", one["name"].as_str().expect("a name")), one);
+        all.extend(list.into_iter().map(named));
+    }
+    all
+}
+
+/// Each of them with each kind of node it can run on, and those that cannot run at all.
+fn cases(host: Option<&Host>) -> (Vec<(String, Value, Backend)>, Vec<String>) {
+    let (mut cases, mut skipped) = (Vec::new(), Vec::new());
+    for (name, scenario) in scenarios() {
+        let needs = |need: &str| scenario["needs"].as_array().is_some_and(|all| all.contains(&json!(need)));
+        match host {
+            Some(host) if needs("cancel") && !host.can_cancel => skipped.push(format!("{} {name}", host.name)),
+            Some(host) => cases.push((format!("{} {name}", host.name), scenario, Backend::Redis)),
+            None => {
+                for backend in [Backend::Redis, Backend::Memory] {
+                    if backend == Backend::Redis || !needs("redis") {
+                        cases.push((format!("{} {name}", backend.name()), scenario.clone(), backend));
+                    }
                 }
             }
         }
     }
-    cases
+    (cases, skipped)
 }
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let mut cases = cases();
-    cases.retain(|(name, ..)| wanted.is_empty() || wanted.iter().any(|part| name.contains(part)));
+    let (mut host, mut wanted) = (None, Vec::new());
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--host" {
+            let started = Host::start(&arguments.next().expect("a command after --host"));
+            host = Some(Arc::new(started.unwrap_or_else(|why| panic!("{why}"))));
+        } else if !argument.starts_with('-') {
+            wanted.push(argument);
+        }
+    }
+    let (mut cases, mut skipped) = cases(host.as_deref());
+    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
+    cases.retain(|(name, ..)| chosen(name));
+    skipped.retain(|name| chosen(name));
+    for name in &skipped {
+        println!("skipped         {name}: nothing can be given up there");
+    }
     cases.reverse();
     let (count, started) = (cases.len(), Instant::now());
     let (queue, failed) = (Mutex::new(cases), Mutex::new(Vec::new()));
@@ -169,7 +209,7 @@ fn main() -> ExitCode {
         loop {
             let Some((name, scenario, backend)) = locked(&queue).pop() else { return };
             let started = Instant::now();
-            let end = runtime.block_on(run(Arc::new(World::new(scenario, backend))));
+            let end = runtime.block_on(run_and_end(World::new(scenario, backend, Driver::new(host.as_ref()))));
             let took = started.elapsed().as_secs_f64();
             match end {
                 Ok(()) => println!("ok     {took:5.2} s  {name}"),
@@ -181,8 +221,9 @@ fn main() -> ExitCode {
         }
     };
     thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work))));
-    let failed = failed.into_inner().unwrap_or_default();
+    let mut failed = failed.into_inner().unwrap_or_default();
     println!("{} of {count} scenarios passed in {:.1} s", count - failed.len(), started.elapsed().as_secs_f64());
+    failed.extend(host.and_then(|host| host.finish().err()));
     for name in &failed {
         println!("FAILED {name}");
     }

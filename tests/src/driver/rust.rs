@@ -1,0 +1,147 @@
+//! What the verbs of a scenario mean in Rust: calls of the public API.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redlock::{
+    Client, Config, Identity, Lease, Lock, LockError, LockOptions, LostReason, Owner, Request, Ttl, Wire, seconds,
+};
+use serde_json::{Value, json};
+
+use crate::locked;
+
+/// The clients, owners and leases of one scenario.
+#[derive(Default)]
+pub struct Actors {
+    clients: Mutex<HashMap<String, Client>>,
+    identities: Mutex<HashMap<String, Identity>>,
+    leases: Mutex<HashMap<String, Arc<Lease>>>,
+    texts: Mutex<HashMap<String, String>>,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
+fn millis(argument: &'static str, value: &Value) -> Result<Duration, LockError> {
+    seconds(argument, value.as_f64().unwrap_or(f64::NAN) / 1000.0)
+}
+
+fn connect(client: &Value) -> Result<Client, LockError> {
+    let mut config = Config::new(client["urls"].as_array().into_iter().flatten().map(text));
+    let invalid = |argument| LockError::Invalid { argument, detail: "cannot be spelled in Rust".to_owned() };
+    for (option, value) in client["options"].as_object().into_iter().flatten() {
+        match option.as_str() {
+            "watchdog_ms" => config.watchdog = millis("watchdog", value)?,
+            "max_ttl_ms" => config.max_ttl = millis("max_ttl", value)?,
+            "patience_ms" => config.patience = millis("patience", value)?,
+            "quorum" => config.quorum = Some(value.as_u64().ok_or(invalid("quorum"))? as usize),
+            "drift" => config.drift = value.as_f64().unwrap_or(f64::NAN),
+            "prefix" => text(value).clone_into(&mut config.prefix),
+            "wire" if value == "token" => config.wire = Wire::Token,
+            "wire" => return Err(invalid("wire")),
+            other => panic!("unknown option {other}"),
+        }
+    }
+    Client::new(config)
+}
+
+impl Actors {
+    fn client(&self, order: &Value) -> Result<Client, LockError> {
+        let mut clients = locked(&self.clients);
+        let name = text(&order["client"]["name"]);
+        if let Some(known) = clients.get(name) {
+            return Ok(known.clone());
+        }
+        let client = connect(&order["client"])?;
+        clients.insert(name.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    fn owner(&self, order: &Value) -> Owner {
+        let actor = text(&order["actor"]).to_owned();
+        Owner::Ambient(locked(&self.identities).entry(actor).or_insert_with(Identity::new).clone())
+    }
+
+    fn lock(&self, order: &Value) -> Result<Lock, LockError> {
+        let step = &order["step"];
+        let mut options = LockOptions::default();
+        match &step["ttl_ms"] {
+            Value::Null => {}
+            ttl if ttl == "adaptive" => options.ttl = Ttl::Adaptive,
+            ttl => options.ttl = Ttl::Fixed(millis("ttl", ttl)?),
+        }
+        if let Some(wait) = step.get("wait_ms") {
+            options.wait = Some(millis("wait", wait)?);
+        }
+        if let Some(max_hold) = step.get("max_hold_ms") {
+            options.max_hold = Some(millis("max_hold", max_hold)?);
+        }
+        options.owner = step.get("owner").map(|owner| text(owner).to_owned());
+        options.reentrant = step["reentrant"] != false;
+        self.client(order)?.lock(text(&step["lock"]), options)
+    }
+
+    fn lease(&self, step: &Value) -> Arc<Lease> {
+        let known = locked(&self.leases).get(text(&step["lease"])).cloned();
+        known.unwrap_or_else(|| panic!("no lease {}", step["lease"]))
+    }
+
+    fn keep(&self, step: &Value, lease: Lease) -> Value {
+        let value = json!({ "token": lease.token(), "name": lease.name(), "owner": lease.owner() });
+        let mut leases = locked(&self.leases);
+        // One without a name is held to the end all the same.
+        let name = step["as"].as_str().map_or_else(|| format!("unnamed {}", leases.len()), str::to_owned);
+        leases.insert(name, Arc::new(lease));
+        value
+    }
+
+    /// Does what an order says and returns what it returned. Panics when the scenario itself is wrong.
+    pub(super) async fn perform(&self, order: &Value) -> Result<Value, LockError> {
+        let step = &order["step"];
+        Ok(match text(&step["do"]) {
+            verb @ ("acquire" | "try_acquire") => {
+                let lock = self.lock(order)?;
+                let request = lock.request(self.owner(order));
+                let wait = if verb == "try_acquire" { Some(Duration::ZERO) } else { request.wait };
+                self.keep(step, lock.acquire_as(Request { wait, ..request }).await?)
+            }
+            "unlock" => json!(self.lock(order)?.release(&self.owner(order)).await?.as_str()),
+            "owned" => json!(self.lock(order)?.owned(&self.owner(order))),
+            "locked" => json!(self.lock(order)?.locked().await?),
+            "inspect" => self.lock(order)?.inspect().await?.map_or(Value::Null, |info| {
+                json!({ "owner": info.owner, "token": info.token, "ttl_ms": info.ttl.map(|ttl| ttl.as_millis() as u64) })
+            }),
+            "force_release" => json!(self.client(order)?.force_release(text(&step["lock"])).await?),
+            "attach" => {
+                let given = text(&step["text"]);
+                let known = locked(&self.texts).get(given).cloned().unwrap_or_else(|| given.to_owned());
+                self.keep(step, self.client(order)?.attach(&known, self.owner(order)).await?)
+            }
+            "close" => json!(self.client(order)?.close().await),
+            "client" => json!(connect(&order["client"])?.close().await),
+            "release" => json!(self.lease(step).release().await?.as_str()),
+            "held" => json!(self.lease(step).held()),
+            "remaining" => json!(self.lease(step).remaining().as_millis() as u64),
+            "check" => json!(self.lease(step).check()?),
+            "extend" => json!(self.lease(step).extend(millis("ttl", &step["ttl_ms"])?).await?),
+            "wait_lost" => json!(self.lease(step).lost().await.map(LostReason::as_str)),
+            "detach" => {
+                let detached = self.lease(step).detach()?;
+                locked(&self.texts).insert(text(&step["as"]).to_owned(), detached);
+                Value::Null
+            }
+            verb => panic!("unknown verb {verb}"),
+        })
+    }
+
+    pub(super) async fn end(&self) {
+        let clients: Vec<Client> = locked(&self.clients).drain().map(|(_, client)| client).collect();
+        for client in clients {
+            client.close().await;
+        }
+    }
+}
