@@ -188,8 +188,13 @@ fn main() -> ExitCode {
     let mut arguments = env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--host" {
-            let started = Host::start(&arguments.next().expect("a command after --host"));
-            host = Some(Arc::new(started.unwrap_or_else(|why| panic!("{why}"))));
+            match Host::start(&arguments.next().expect("a command after --host")) {
+                Ok(started) => host = Some(Arc::new(started)),
+                Err(why) => {
+                    println!("FAILED {why}");
+                    return ExitCode::FAILURE;
+                }
+            }
         } else if !argument.starts_with('-') {
             wanted.push(argument);
         }

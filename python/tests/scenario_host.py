@@ -1,0 +1,192 @@
+"""Python's host of the shared scenarios, `scenario_host.py sync|asyncio`: does with locks and leases what actors do.
+
+It speaks the protocol of `tests/scenarios/README.md`. The verbs are written once: a call of the asyncio library is
+awaited, one of the sync library has returned already. An actor is a thread, or a task that lives as long as the
+scenario, in one event loop for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import queue
+import sys
+import threading
+import traceback
+from typing import Any
+
+import redlock
+import redlock.asyncio
+
+Order = dict[str, Any]
+output = threading.Lock()
+
+
+def say(**line: Any) -> None:
+    with output:
+        print(json.dumps(line), flush=True)
+
+
+def spelled(given: Order, *wanted: str) -> Order:
+    """Options as Python spells them: times in seconds."""
+    plain = {name: float("nan") if value == "nan" else value for name, value in given.items() if name in wanted}
+    times = {name for name, value in plain.items() if name.endswith("_ms") and value != "adaptive"}
+    return {name.removesuffix("_ms"): value / 1000 if name in times else value for name, value in plain.items()}
+
+
+class World:
+    """The clients, leases and texts of one scenario."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.clients: dict[str, Any] = {}
+        self.leases: dict[str, Any] = {}
+        self.texts: dict[str, str] = {}
+        self.making = threading.Lock()
+
+    def connect(self, given: Order) -> Any:
+        return self.library.Redlock(given["urls"], **spelled(given["options"], *given["options"]))
+
+    def client(self, given: Order) -> Any:
+        with self.making:
+            if given["name"] not in self.clients:
+                self.clients[given["name"]] = self.connect(given)
+            return self.clients[given["name"]]
+
+    def call(self, order: Order) -> Any:
+        """Call what an order says; with asyncio that is still to be awaited."""
+        step, verb = order["step"], order["step"]["do"]
+        if verb == "client":
+            return self.connect(order["client"]).close()
+        if "lease" in step:
+            lease = self.leases[step["lease"]]
+            calls = {"release": lease.release, "check": lease.check, "detach": lease.detach}
+            calls |= {"held": lambda: lease.held, "remaining": lambda: lease.remaining() * 1000}
+            calls |= {"extend": lambda: lease.extend(**spelled(step, "ttl_ms")), "wait_lost": lease.lost.wait}
+            return calls[verb]()
+        client = self.client(order["client"])
+        if verb in ("attach", "close"):
+            return client.close() if verb == "close" else client.attach(self.texts.get(step["text"], step["text"]))
+        if verb == "force_release":
+            return client.force_release(step["lock"])
+        lock = client.lock(step["lock"], **spelled(step, "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "owner"))
+        calls = {"acquire": lock.acquire, "try_acquire": lambda: lock.acquire(blocking=False), "unlock": lock.release}
+        return (calls | {"owned": lock.owned, "locked": lock.locked, "inspect": lock.inspect})[verb]()
+
+    async def perform(self, order: Order) -> Any:
+        """Do what an order says and return it in plain values."""
+        step, value = order["step"], self.call(order)
+        value = await value if inspect.isawaitable(value) else value
+        match step["do"]:
+            case "acquire" | "try_acquire" | "attach":
+                if value is None:
+                    raise redlock.LockTimeout("not obtained in time")
+                # One without a name is held to the end all the same.
+                self.leases[step.get("as", f"unnamed {len(self.leases)}")] = value
+                return {"token": value.token, "name": value.name, "owner": value.owner}
+            case "inspect":
+                return value and {"owner": value.owner, "token": value.token, "ttl_ms": value.ttl and value.ttl * 1000}
+            case "detach":
+                self.texts[step.get("as", "")] = value
+                return None
+            case "wait_lost":
+                return self.leases[step["lease"]].lost.reason if value else None
+        return value
+
+    async def follow(self, order: Order) -> None:
+        """Follow an order and answer it."""
+        try:
+            if "end" not in order:
+                return say(id=order["id"], value=await self.perform(order))
+            for client in self.clients.values():
+                closing = client.close()
+                await closing if inspect.isawaitable(closing) else None
+            say(ended=order["end"])
+        except asyncio.CancelledError:
+            say(id=order["id"], cancelled=True)
+        except redlock.LockError as error:
+            shown = {"code": error.code, "message": str(error), "reason": getattr(error, "reason", None)}
+            say(id=order["id"], error=shown)
+        except Exception:
+            say(id=order.get("id"), error={"code": "bug", "message": traceback.format_exc()})
+
+
+class Threads:
+    """An actor is a thread."""
+
+    library, can_cancel = redlock, False
+
+    def begin(self, world: World) -> Any:
+        orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self.act, args=(orders, world), daemon=True).start()
+        return orders.put
+
+    def act(self, orders: queue.SimpleQueue[Any], world: World) -> None:
+        while order := orders.get():
+            # Nothing in it suspends: the sync library blocks instead.
+            with contextlib.suppress(StopIteration):
+                world.follow(order).send(None)
+
+
+class Tasks:
+    """An actor is a task."""
+
+    library, can_cancel = redlock.asyncio, True
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.tasks: set[Any] = set()
+        # For each order under way its task, or None while it has not begun.
+        self.running: dict[Any, Any] = {}
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def begin(self, world: World) -> Any:
+        orders: asyncio.Queue[Any] = asyncio.Queue()
+        self.loop.call_soon_threadsafe(lambda: self.tasks.add(self.loop.create_task(self.act(orders, world))))
+        return lambda order: self.loop.call_soon_threadsafe(self.put, orders, order)
+
+    def put(self, orders: asyncio.Queue[Any], order: Order | None) -> None:
+        orders.put_nowait(order)
+        if order:
+            self.running[order.get("id")] = None
+
+    async def act(self, orders: asyncio.Queue[Any], world: World) -> None:
+        while order := await orders.get():
+            self.running[order.get("id")] = asyncio.current_task()
+            await world.follow(order)
+            self.running.pop(order.get("id"), None)
+        self.tasks.discard(asyncio.current_task())
+
+    def cancel(self, number: int) -> None:
+        if self.running.get(number):
+            self.running[number].cancel()
+        elif number in self.running:
+            self.loop.call_soon(self.cancel, number)
+
+
+def main() -> None:
+    # What the library has to say goes to the log, which is standard error while nobody listens.
+    logging.getLogger("redlock").addHandler(logging.NullHandler())
+    host: Any = Tasks() if sys.argv[1] == "asyncio" else Threads()
+    say(hello=f"python {sys.argv[1]}", actors=True, cancel=host.can_cancel)
+    worlds: dict[int, tuple[World, dict[str, Any]]] = {}
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "cancel" in order:
+            host.loop.call_soon_threadsafe(host.cancel, order["cancel"])
+            continue
+        number, actor = order.get("scenario", order.get("end")), order.get("actor")
+        world, actors = worlds.setdefault(number, (World(host.library), {}))
+        if actor not in actors:
+            actors[actor] = host.begin(world)
+        actors[actor](order)
+        if "end" in order:
+            for give in worlds.pop(number)[1].values():
+                give(None)
+
+
+if __name__ == "__main__":
+    main()
