@@ -1,8 +1,9 @@
 //! Checks what several processes did with one lock: their holds must not overlap and their tokens must rise in the
 //! order of the grants. It reads logs, so a process may be killed at any point and in any language.
 //!
-//! A log has one line an event, with times in ns of `CLOCK_BOOTTIME`, which all processes of a machine share:
-//! `grant <token> <ns>` right after an acquire returned, `release <token> <ns>` right before a release is sent.
+//! A log has one line an event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and every
+//! language reads: `grant <token> <ns>` right after an acquire returned, `release <token> <ns>` right before a release
+//! is sent. Whoever writes one keeps a line in no buffer beyond its turn.
 
 use std::{collections::HashMap, fs, io, path::Path};
 

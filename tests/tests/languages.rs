@@ -1,0 +1,181 @@
+//! Processes of all languages fight for one lock, on one node, on five, and on five with two in trouble: no two hold it
+//! at once, tokens rise in the order of the grants, every process gets what it asks for, and no key is left.
+//!
+//! Alone, `cargo test` has Rust's processes fight; `REDLOCK_CONTENDERS` names those of other languages, as
+//! `name=command;…` run in the project's directory. Each is called with `URLS NAME TIMES LOG` and writes a log as
+//! `redlock_tests::history` reads it. `REDLOCK_GRANTS` sets how often each process takes the lock.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, id},
+    sync::Mutex,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use redlock::{Client, Config, LockError, LockOptions, Owner};
+use redlock_tests::{
+    history::{self, Findings, Hold},
+    locked,
+    nodes::Node,
+    server::Server,
+};
+
+/// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOCK: &str = "fight";
+
+/// A process in the fight; it is killed when it is dropped.
+struct Contender {
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        // Fails only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Contender {
+    fn start(name: &str, command: &str, urls: &str, times: usize, folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let mut shell = Command::new("/bin/sh");
+        // The shell becomes the contender, so that killing the one kills the other.
+        shell.args(["-c", &format!("exec {command} \"$@\""), name, urls, LOCK, &times.to_string()]).arg(&log);
+        let child = shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).spawn().unwrap();
+        Self { name: name.to_owned(), log, child }
+    }
+
+    /// How much it has logged; enough to see that it goes on.
+    fn progress(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |log| log.len())
+    }
+}
+
+/// What fights: two processes of Rust, and one of each other language.
+fn commands() -> Vec<(String, String)> {
+    let rust = format!("'{}'", env!("CARGO_BIN_EXE_contender"));
+    let others = env::var("REDLOCK_CONTENDERS").unwrap_or_default();
+    let others = others.split(';').map(str::trim).filter(|one| !one.is_empty());
+    let others = others.map(|one| one.split_once('=').expect("REDLOCK_CONTENDERS has name=command;…"));
+    let others = others.map(|(name, command)| (name.to_owned(), command.to_owned()));
+    ["rust 1", "rust 2"].map(|name| (name.to_owned(), rust.clone())).into_iter().chain(others).collect()
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Lets all of them take the lock `times` times each. Of `faults`, each thing happens once another equal part of all
+/// grants is through.
+fn fight(count: usize, times: usize, faults: &[fn(&mut [Node])]) {
+    // One fight at a time, so that each report is of that one.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = locked(&TURN);
+    let times = env::var("REDLOCK_GRANTS").ok().and_then(|text| text.parse().ok()).unwrap_or(times);
+    let mut nodes: Vec<Node> = (0..count).map(|_| Node::Redis(Server::start())).collect();
+    let urls = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
+    let folder = env::temp_dir().join(format!("redlock-languages-{}-{count}-{}", id(), faults.len()));
+    fs::create_dir_all(&folder).unwrap();
+
+    // Nobody gets it before all of them wait for it: some languages start slowly.
+    let client = Client::new(Config::from_list(&urls)).unwrap();
+    let lock = client.lock(LOCK, LockOptions::default()).unwrap();
+    let mut go_on = || Ok::<(), LockError>(());
+    let barrier = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
+    let mut contenders: Vec<Contender> =
+        commands().iter().map(|(name, command)| Contender::start(name, command, &urls, times, &folder)).collect();
+    until("all of them wait", || {
+        for Contender { name, child, .. } in &mut contenders {
+            assert_eq!(child.try_wait().unwrap(), None, "{name} has ended");
+        }
+        nodes.iter().all(|node| node.waiting(LOCK) == contenders.len())
+    });
+    let started = Instant::now();
+    barrier.release_blocking(&mut go_on).unwrap();
+
+    let total = times * contenders.len();
+    let grants = |contenders: &[Contender]| holds(contenders).iter().map(Vec::len).sum::<usize>();
+    for (number, fault) in faults.iter().enumerate() {
+        until("the next grants", || grants(&contenders) >= (number + 1) * total / (faults.len() + 1));
+        fault(&mut nodes);
+    }
+    let (mut seen, mut moved) = (Vec::new(), Instant::now());
+    loop {
+        let running = contenders.iter_mut().filter_map(|one| match one.child.try_wait().unwrap() {
+            Some(status) => {
+                assert!(status.success(), "{} ended with {status}; logs in {}", one.name, folder.display());
+                None
+            }
+            None => Some(one.progress()),
+        });
+        let now: Vec<u64> = running.collect();
+        if now.is_empty() {
+            break;
+        }
+        if now != seen {
+            (seen, moved) = (now, Instant::now());
+        }
+        assert!(moved.elapsed() < PATIENCE, "nobody gets the lock; logs in {}", folder.display());
+        sleep(Duration::from_millis(10));
+    }
+    let took = started.elapsed();
+
+    let all = holds(&contenders);
+    report(&contenders, &all, &format!("{count} nodes, {} faults", faults.len()), took);
+    for (contender, holds) in contenders.iter().zip(&all) {
+        assert_eq!(holds.len(), times, "grants of {}", contender.name);
+        assert!(holds.iter().all(|hold| hold.until.is_some()), "{} released all of them", contender.name);
+    }
+    assert_eq!(history::check(all.concat()), Findings::default(), "logs in {}", folder.display());
+    for node in nodes.iter().filter(|node| node.is_up()) {
+        until("the lock leaves no key", || !node.exists(LOCK) && node.waiting(LOCK) == 0);
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// What each of them held so far. One that has not begun has no log.
+fn holds(contenders: &[Contender]) -> Vec<Vec<Hold>> {
+    contenders.iter().map(|one| history::read([&one.log]).unwrap_or_default()).collect()
+}
+
+/// Shows what each of them got: its part of the grants while all of them fought, and how long it went without.
+fn report(contenders: &[Contender], all: &[Vec<Hold>], what: &str, took: Duration) {
+    let ends = |holds: &Vec<Hold>| holds.last().map_or(0, |hold| hold.from);
+    let together = all.iter().map(ends).min().unwrap_or_default();
+    let within = |holds: &[Hold]| holds.iter().filter(|hold| hold.from <= together).count();
+    let sum: usize = all.iter().map(|holds| within(holds)).sum();
+    let grants: usize = all.iter().map(Vec::len).sum();
+    println!("{what}: {grants} grants in {:.1} s", took.as_secs_f64());
+    for (Contender { name, .. }, holds) in contenders.iter().zip(all) {
+        let share = 100.0 * within(holds) as f64 / sum.max(1) as f64;
+        let gaps = holds.windows(2).map(|pair| pair[1].from - pair[0].from);
+        let longest = gaps.max().unwrap_or_default() as f64 / 1e6;
+        println!("  {name:16} {} grants, {share:5.1} % while all fought, at most {longest:.0} ms without", holds.len());
+    }
+}
+
+#[test]
+fn on_one_node() {
+    fight(1, 2000, &[]);
+}
+
+#[test]
+fn on_five_nodes() {
+    fight(5, 500, &[]);
+}
+
+#[test]
+fn on_five_nodes_of_which_one_freezes_and_one_dies() {
+    fight(5, 300, &[|nodes| nodes[0].freeze(), |nodes| nodes[1].stop(), |nodes| nodes[0].thaw()]);
+}
