@@ -1,10 +1,11 @@
 """The demo: five private redis-servers, six processes that fight for one lock, and things that go wrong meanwhile.
 
-    python demo.py [--seconds 24] [--workers 6]
+    python demo.py [--seconds 24] [--workers 6] [--languages python,node,kotlin]
 
-The processes change a file that shows it if two of them ever write at once. While they do, one server is frozen and
-thawed, one is killed and restarted empty, and one holder is killed with -9. A live view shows who holds the lock; a
-table at the end says what happened. Exits with 1 if two holders overlapped, a change was lost or a token did not rise.
+The processes are of several languages, which must be built. They change a file that shows it if two of them ever write
+at once. While they do, one server is frozen and thawed, one is killed and restarted empty, and one holder is killed
+with -9. A live view shows who holds the lock; tables at the end say what happened. Exits with 1 if two holders
+overlapped, a change was lost or a token did not rise.
 """
 
 from __future__ import annotations
@@ -28,10 +29,19 @@ import redlock  # noqa: E402
 from rich.console import Console, Group  # noqa: E402
 from rich.live import Live  # noqa: E402
 from rich.table import Table  # noqa: E402
-from servers import Server  # noqa: E402
-from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG  # noqa: E402
+from servers import Server, eventually  # noqa: E402
+from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG, now  # noqa: E402
 
 QUARANTINE = MAX_TTL * 1.1
+# Who fights, in this order, as often as there are workers; and how a worker of each is started.
+MIX = ("Python", "Node", "Python asyncio", "Kotlin", "Node", "Python")
+COMMANDS = {
+    "Python": [sys.executable, str(HERE / "worker.py"), "sync"],
+    "Python asyncio": [sys.executable, str(HERE / "worker.py"), "asyncio"],
+    # What the library has to say about nodes is in the view already.
+    "Node": ["node", "--no-warnings", str(HERE / "worker.mjs")],
+    "Kotlin": [str(HERE.parent / "scripts" / "kotlin-run"), "dev.redlock.demo.WorkerKt"],
+}
 
 
 @dataclass
@@ -121,10 +131,25 @@ class Telling(logging.Handler):
         self.show.tell(f"[dim]log: {record.getMessage()}[/]")
 
 
+@dataclass
+class Worker:
+    """One of the processes."""
+
+    kind: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def __str__(self) -> str:
+        return f"{self.kind} process {self.process.pid}"
+
+
 class Show:
     """The servers, the workers, what is done to them, and the view of it all."""
 
-    def __init__(self, console: Console, folder: Path, seconds: float, workers: int) -> None:
+    def __init__(self, console: Console, folder: Path, seconds: float) -> None:
         self.console, self.folder, self.seconds = console, folder, seconds
         self.servers = [Server().start() for _ in range(5)]
         self.states = ["up"] * 5
@@ -133,26 +158,36 @@ class Show:
         self.file = folder / "ledger"
         self.file.write_text("begin 0 0 0\nend 0 0 0\n".ljust(256))
         self.client = redlock.Redlock(self.urls, **OPTIONS)
-        # A first acquire provisions the nodes of this new deployment.
-        with self.client.lock(LOCK):
-            pass
         self.logs = Logs(folder)
-        self.workers = [self._start("asyncio" if number % 3 == 2 else "sync") for number in range(workers)]
-        self.started = time.monotonic()
+        self.workers: list[Worker] = []
+        self.started = now()
         self.told: list[str] = []
-        self.victim: int | None = None
+        self.victim: Worker | None = None
         logging.getLogger("redlock").addHandler(Telling(self))
 
-    def _start(self, kind: str) -> subprocess.Popen[bytes]:
+    def begin(self, kinds: list[str]) -> None:
+        """Starts the workers. None gets the lock before all of them wait for it: some languages start slowly."""
+
+        def all_wait() -> bool:
+            for worker in self.workers:
+                assert worker.running, f"{worker} has ended; was {worker.kind} built?"
+            return self.servers[0].listeners(LOCK) == len(kinds)
+
+        with self.client.lock(LOCK):
+            self.workers = [self._start(kind) for kind in kinds]
+            eventually(all_wait, within=60, every=0.05)
+            self.started = now()
+
+    def _start(self, kind: str) -> Worker:
         # The log is named after the process, which is known only once it runs: a shell replaces itself by it.
-        command = 'exec "$0" "$1" "$2" "$3" "$4/$$.log" "$5"'
-        arguments = [sys.executable, str(HERE / "worker.py"), ",".join(self.urls), str(self.file), str(self.folder)]
-        return subprocess.Popen(["/bin/sh", "-c", command, *arguments, kind])
+        command = 'log="$1/$$.log"; shift; exec "$@" "$log"'
+        arguments = [str(self.folder), *COMMANDS[kind], ",".join(self.urls), str(self.file)]
+        return Worker(kind, subprocess.Popen(["/bin/sh", "-c", command, "worker", *arguments]))
 
     # ---- what goes wrong ------------------------------------------------------------------------------------
 
     def tell(self, text: str) -> None:
-        elapsed = time.monotonic() - self.started
+        elapsed = now() - self.started
         self.told.append(f"[dim]{elapsed:5.1f} s[/]  {text}")
         if not self.console.is_terminal:
             self.console.print(self.told[-1])
@@ -185,18 +220,17 @@ class Show:
         """Kills a process while it holds the lock, and so half-way through its change."""
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            running = {worker.pid: worker for worker in self.workers if worker.poll() is None}
+            running = {worker.process.pid: worker for worker in self.workers if worker.running}
             begin, end = (line.split() for line in self.file.read_text().split("\n")[:2])
             if begin[1:] != end[1:] and int(begin[3]) in running:
-                victim = running[int(begin[3])]
-                victim.kill()
-                victim.wait()
-                self.victim = victim.pid
-                self.tell(f"process {victim.pid} is [red]killed with -9[/], perhaps while it held the lock")
+                victim = self.victim = running[int(begin[3])]
+                victim.process.kill()
+                victim.process.wait()
+                self.tell(f"{victim} is [red]killed with -9[/], perhaps while it held the lock")
                 # Only a holder that died inside proves something; otherwise another one is taken.
                 begin, end = (line.split() for line in self.file.read_text().split("\n")[:2])
-                self.workers.append(self._start("sync"))
-                if begin[1:] != end[1:] and int(begin[3]) == victim.pid:
+                self.workers.append(self._start(victim.kind))
+                if begin[1:] != end[1:] and int(begin[3]) == victim.process.pid:
                     self.tell(f"it did: its lease of {WATCHDOG:.0f} s must end before the next one enters")
                     return
 
@@ -213,6 +247,11 @@ class Show:
 
     def view(self) -> Group:
         history = self.logs.read()
+        beside = Table.grid(expand=True, padding=(0, 1))
+        beside.add_row(self._nodes(), self._workers(history))
+        return Group(self._holder(history), beside, *self.told[-8:])
+
+    def _nodes(self) -> Table:
         nodes = Table(title="nodes", expand=True)
         for column in ("server", "state"):
             nodes.add_column(column)
@@ -226,7 +265,18 @@ class Show:
                 self.tell(f"server {server.port} votes again")
             colour = {"up": "green", "frozen": "cyan", "down": "red"}.get(state, "yellow")
             nodes.add_row(f"127.0.0.1:{server.port}", f"[{colour}]{state}[/]")
-        return Group(self._holder(history), nodes, *self.told[-8:])
+        return nodes
+
+    def _workers(self, history: History) -> Table:
+        workers = Table(title="workers", expand=True)
+        for column in ("language", "process", "grants"):
+            workers.add_column(column)
+        for worker in self.workers:
+            pid = worker.process.pid
+            grants = sum(tenure.pid == pid for tenure in history.tenures)
+            colour = "green" if worker.running else "red"
+            workers.add_row(worker.kind, f"[{colour}]{pid}[/]", str(grants))
+        return workers
 
     def _holder(self, history: History) -> Table:
         lock = Table(title=f"lock {LOCK!r}", expand=True)
@@ -238,7 +288,8 @@ class Show:
         except redlock.LockError as error:
             info = None
             self.tell(f"inspect: {error}")
-        pid = "" if last is None else f" (last grant: process {last.pid})"
+        kinds = {worker.process.pid: worker.kind for worker in self.workers}
+        pid = "" if last is None else f" (last grant: {kinds[last.pid]})"
         holder = "nobody" if info is None else info.owner[:8] + "…"
         deadline = "" if info is None or info.ttl is None else f"in {info.ttl:.1f} s unless renewed"
         token = "" if info is None else str(info.token)
@@ -248,7 +299,7 @@ class Show:
     def run(self) -> History:
         plan = self.script()
         with Live(self.view(), console=self.console, refresh_per_second=8, transient=True, auto_refresh=False) as live:
-            while (elapsed := time.monotonic() - self.started) < self.seconds:
+            while (elapsed := now() - self.started) < self.seconds:
                 while plan and elapsed >= plan[0][0]:
                     plan.pop(0)[1]()  # type: ignore[operator]
                 if self.console.is_terminal:
@@ -257,18 +308,18 @@ class Show:
                     self.view()
                 time.sleep(0.12)
         for worker in self.workers:
-            if worker.poll() is None:
-                worker.terminate()
+            if worker.running:
+                worker.process.terminate()
         for worker in self.workers:
-            worker.wait(timeout=30)
+            worker.process.wait(timeout=30)
         return self.logs.read()
 
     def close(self) -> None:
         self.client.close()
         for worker in self.workers:
-            if worker.poll() is None:
-                worker.kill()
-                worker.wait()
+            if worker.running:
+                worker.process.kill()
+                worker.process.wait()
         for server in self.servers:
             server.stop()
 
@@ -281,7 +332,7 @@ def report(console: Console, show: Show, history: History) -> bool:
     # The process killed with -9 may have written its change and died before it could say so.
     lost = max(0, finished - counted)
     hand_offs = history.hand_offs()
-    longest = max((tenure.waited for tenure in history.tenures), default=0.0)
+    longest = longest_wait(show, history.tenures)
     table = Table(title="What happened")
     table.add_column("")
     table.add_column("", justify="right")
@@ -299,14 +350,32 @@ def report(console: Console, show: Show, history: History) -> bool:
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
+    console.print(by_language(show, history))
     for text in sorted(set(history.errors))[:5]:
         console.print(f"[yellow]{text}[/]")
     kept = not (history.overlaps() or history.corrupt or lost or history.disorder() or history.stale)
-    if begin != end and int(begin[2]) != show.victim:
+    if begin != end and (show.victim is None or int(begin[2]) != show.victim.process.pid):
         console.print("[red]the file was left half-written[/]")
         kept = False
     console.print("[green]Every promise was kept.[/]" if kept else "[red]A promise was broken.[/]")
     return kept and len(history.tenures) > 0
+
+
+def longest_wait(show: Show, tenures: list[Tenure]) -> float:
+    """The longest wait, without that for the start of the slowest language."""
+    return max((min(tenure.waited, tenure.granted - show.started) for tenure in tenures), default=0.0)
+
+
+def by_language(show: Show, history: History) -> Table:
+    table = Table(title="By language")
+    for column in ("", "processes", "grants", "longest wait"):
+        table.add_column(column, justify="right" if column else "left")
+    for kind in dict.fromkeys(worker.kind for worker in show.workers):
+        pids = [worker.process.pid for worker in show.workers if worker.kind == kind]
+        tenures = [tenure for tenure in history.tenures if tenure.pid in pids]
+        wait = f"{longest_wait(show, tenures) * 1000:.0f} ms"
+        table.add_row(kind, str(len(pids)), str(len(tenures)), wait)
+    return table
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -317,13 +386,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="redlock under fire")
     parser.add_argument("--seconds", type=float, default=24, help="how long the processes fight (default: 24)")
     parser.add_argument("--workers", type=int, default=6, help="how many processes (default: 6)")
+    parser.add_argument("--languages", default="python,node,kotlin", help="theirs (default: python,node,kotlin)")
     arguments = parser.parse_args()
+    languages = arguments.languages.split(",")
+    mix = [kind for kind in MIX if kind.split()[0].lower() in languages]
+    kinds = list(itertools.islice(itertools.cycle(mix), arguments.workers))
     console = Console()
     random.seed()
     with tempfile.TemporaryDirectory(prefix="redlock-demo-") as folder:
-        console.print(f"five redis-servers and {arguments.workers} processes on {os.cpu_count()} cores…")
-        show = Show(console, Path(folder), arguments.seconds, arguments.workers)
+        console.print(f"five redis-servers and {len(kinds)} processes on {os.cpu_count()} cores…")
+        show = Show(console, Path(folder), arguments.seconds)
         try:
+            show.begin(kinds)
             history = show.run()
             return 0 if report(console, show, history) else 1
         finally:

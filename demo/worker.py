@@ -1,8 +1,9 @@
 """One of the processes that fight for the demo's lock: takes it, changes the shared file, releases, again and again.
 
-Usage: worker.py URLS FILE LOG sync|asyncio. Stops on SIGTERM. The file holds two lines that must agree; two writers at
+Usage: worker.py sync|asyncio URLS FILE LOG. Stops on SIGTERM. The file holds two lines that must agree; two writers at
 once, or a write on top of one that was missed, would show. Every grant and every finished change goes to the log as
-one line, so that nothing is lost when this process is killed.
+one line, so that nothing is lost when this process is killed. `worker.mjs` and `Worker.kt` do the same in Node and
+Kotlin.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ OPTIONS = {"watchdog": WATCHDOG, "max_ttl": MAX_TTL}
 
 
 def now() -> float:
-    """Seconds on a clock that all processes of this machine share."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds on a clock that all processes of this machine share, in every language."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Ledger:
@@ -119,7 +120,7 @@ async def run_async(worker: Worker, urls: list[str]) -> None:
 
 
 def main() -> None:
-    urls, file, log, kind = sys.argv[1:]
+    kind, urls, file, log = sys.argv[1:]
     # What the library has to say about nodes is in the view already.
     logging.getLogger("redlock").addHandler(logging.NullHandler())
     worker = Worker(file, log)
