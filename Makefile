@@ -1,70 +1,150 @@
 # Everything a contributor does. Each target installs what it needs first: Debian packages, a Python environment in
-# .venv, crates. Needs only Rust (cargo) and Python 3.10 or newer; root or sudo where a Debian package is missing.
+# .venv, npm packages, Maven artifacts, crates. A target of one language needs only the tools of that language, and Rust
+# (cargo), which all need; root or sudo where a Debian package is missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
+# One folder for everything that cargo builds, whoever calls it.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
+MVN := mvn -q -B -ntp -f kotlin
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
+scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
-.PHONY: help demo test lint rust-test python-test python setup system clean
+.PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
+	rust-lint python-lint node-lint kotlin-lint rust-test python-test node-test kotlin-test languages-test
 
 help:
-	@echo "make demo    locks, contention and failures on five private redis-servers, live (about 30 s after the build)"
-	@echo "make test    every check: linters, Rust, Python, scenarios, pitfalls, examples"
-	@echo "make lint    rustfmt, clippy, ruff, mypy, stubtest"
+	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
+	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
+	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
+	@echo "make node    builds the Node package in node/"
+	@echo "make kotlin  builds the Kotlin package in kotlin/target"
+	@echo "make docs    the API documentation of all languages"
 	@echo "make clean   removes everything built"
+	@echo "Each of rust, python, node and kotlin also has a -lint and a -test."
 
-# The redis-server and a C linker: the only things that do not come from crates.io or PyPI.
-system:
+# ---- tools: what does not come from crates.io, PyPI, npm or Maven -------------------------------------------------
+
+rust-tools:
 	@./scripts/system-packages
 
-# The Python environment; remade when what it needs changes.
+python-tools: rust-tools
+	@./scripts/system-packages python
+	@$(MAKE) --no-print-directory $(VENV)/.ready
+
+# Remade when what it needs changes.
 $(VENV)/.ready: python/requirements-dev.txt scripts/python-environment
 	$(call say,Python environment in .venv)
 	@./scripts/python-environment "$(PYTHON)" "$(VENV)" python/requirements-dev.txt
 	@touch $@
 
-setup: system $(VENV)/.ready
+node-tools: rust-tools
+	@./scripts/system-packages node
+	@$(MAKE) --no-print-directory node/node_modules/.ready
 
-# The extension is built in the development profile: the same code, a tenth of the build time.
-python: setup
+node/node_modules/.ready: node/package.json node/package-lock.json
+	$(call say,npm packages in node/node_modules)
+	cd node && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+kotlin-tools: rust-tools
+	@./scripts/system-packages kotlin
+
+# ---- packages: built in the development profile, the same code in a tenth of the time -----------------------------
+
+python: python-tools
 	$(call say,Building the Python package (the first build takes some minutes))
 	cd python && VIRTUAL_ENV="$(VENV)" $(BIN)/maturin develop --quiet
 
-demo: python
-	$(call say,Demo)
-	$(BIN)/python demo/demo.py
+node: node-tools
+	$(call say,Building the Node package)
+	cd node && npm run --silent build:dev
 
-lint: python
+kotlin: kotlin-tools
+	$(call say,Building the Kotlin package (the first build takes some minutes))
+	$(MVN) test-compile
+
+# ---- checks ---------------------------------------------------------------------------------------------------------
+
+rust-lint: rust-tools
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+python-lint: python
 	$(call say,ruff and mypy and stubtest)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	cd python && $(BIN)/mypy redlock
 	cd python && $(BIN)/python -m mypy.stubtest redlock
 
-rust-test: setup
+node-lint: node-tools
+	$(call say,biome and tsc)
+	cd node && npm run --silent lint
+
+kotlin-lint: kotlin-tools
+	$(call say,ktlint)
+	$(MVN) ktlint:check
+
+lint: rust-lint python-lint node-lint kotlin-lint
+
+rust-test: rust-tools
 	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
 	cargo test --package redlock-core --package redlock-tests --quiet
 
 python-test: python
-	$(call say,Python tests: sync; asyncio; fork; signals; exit; scenarios)
+	$(call say,Python tests: sync; asyncio; fork; signals; exit)
 	$(BIN)/pytest python/tests
+	$(call say,Python: the scenarios with threads and with asyncio)
+	$(scenarios) "$(BIN)/python python/tests/scenario_host.py sync"
+	$(scenarios) "$(BIN)/python python/tests/scenario_host.py asyncio"
 	$(call say,Pitfalls: what other locks get wrong; on real servers)
 	$(BIN)/pytest tests/pitfalls
-	$(call say,Examples and demo)
-	$(BIN)/pytest python/examples demo
+	$(call say,Python examples)
+	$(BIN)/pytest python/examples
 	$(call say,Packaging: pip install ./python into an empty environment; a wheel without Rust)
 	./scripts/check-packaging "$(PYTHON)" "$(BIN)/maturin"
 
-test: lint rust-test python-test
+node-test: node
+	$(call say,Node tests: locks; abort; loss; processes; worker threads; test runners; examples)
+	cd node && npm test --silent
+	$(call say,Node: the scenarios)
+	$(scenarios) "node node/test/scenario_host.mjs"
+	$(call say,Packaging: npm install ./node; packed files without Rust; types)
+	./scripts/check-node-packaging
+
+kotlin-test: kotlin
+	$(call say,Kotlin tests: locks; cancellation; loss; Java; processes; examples)
+	$(MVN) test
+	$(call say,Kotlin: the scenarios)
+	$(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
+
+# All of them on one lock.
+contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
+	python asyncio=$(BIN)/python python/tests/contender.py asyncio; \
+	node=node node/test/contender.mjs; kotlin=scripts/kotlin-run dev.redlock.ContenderKt
+
+languages-test: python node kotlin
+	$(call say,All languages fight for one lock: on one node; on five; with nodes in trouble)
+	REDLOCK_CONTENDERS="$(contenders)" cargo test --package redlock-tests --test languages --quiet -- --nocapture
+	$(call say,The demo)
+	$(BIN)/pytest demo
+
+test: lint rust-test python-test node-test kotlin-test languages-test
 	$(call say,All checks passed)
 
+demo: python node kotlin
+	$(call say,Demo)
+	$(BIN)/python demo/demo.py
+
+docs: node-tools kotlin-tools
+	cargo doc --no-deps --quiet --package redlock-core
+	cd node && npm run --silent docs
+	$(MVN) dokka:dokka
+
 clean:
-	rm -rf target .venv python/redlock/*.so dist
+	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs kotlin/target
