@@ -206,15 +206,6 @@ pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A number of seconds as a duration; refuses NaN, infinity and anything negative.
-pub fn seconds(argument: &'static str, value: f64) -> Result<Duration, LockError> {
-    if value.is_nan() || value < 0.0 {
-        return Err(LockError::invalid(argument, format!("must be a number of seconds of at least 0, not {value}")));
-    }
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| LockError::invalid(argument, format!("must be at most 10 years, not {value} s")))
-}
-
 /// A validated configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {

@@ -44,7 +44,7 @@ mod waiter;
 mod watchdog;
 
 pub use client::{Client, NodeStatus};
-pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire, seconds};
+pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
 pub use error::{LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
 pub use hold::ReleaseOutcome;

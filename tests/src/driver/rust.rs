@@ -7,7 +7,8 @@ use std::{
 };
 
 use redlock::{
-    Client, Config, Identity, Lease, Lock, LockError, LockOptions, LostReason, Owner, Request, Ttl, Wire, seconds,
+    Client, Identity, Lease, Lock, LockError, LostReason, Owner, Request,
+    host::{Idiom::SnakeSeconds, Setting},
 };
 use serde_json::{Value, json};
 
@@ -26,27 +27,26 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
-fn millis(argument: &'static str, value: &Value) -> Result<Duration, LockError> {
-    seconds(argument, value.as_f64().unwrap_or(f64::NAN) / 1000.0)
+/// Options as hosts give them; times are in seconds there.
+fn settings(given: &Value, wanted: impl Fn(&str) -> bool) -> Vec<(String, Setting)> {
+    let given = given.as_object().into_iter().flatten().filter(|(name, _)| wanted(name));
+    given.map(|(name, value)| (name.trim_end_matches("_ms").to_owned(), setting(name, value))).collect()
+}
+
+fn setting(name: &str, value: &Value) -> Setting {
+    match value {
+        Value::Bool(flag) => Setting::Flag(*flag),
+        Value::String(word) if word != "nan" => Setting::Text(word.clone()),
+        number => {
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            Setting::Number(if name.ends_with("_ms") { number / 1000.0 } else { number })
+        }
+    }
 }
 
 fn connect(client: &Value) -> Result<Client, LockError> {
-    let mut config = Config::new(client["urls"].as_array().into_iter().flatten().map(text));
-    let invalid = |argument| LockError::Invalid { argument, detail: "cannot be spelled in Rust".to_owned() };
-    for (option, value) in client["options"].as_object().into_iter().flatten() {
-        match option.as_str() {
-            "watchdog_ms" => config.watchdog = millis("watchdog", value)?,
-            "max_ttl_ms" => config.max_ttl = millis("max_ttl", value)?,
-            "patience_ms" => config.patience = millis("patience", value)?,
-            "quorum" => config.quorum = Some(value.as_u64().ok_or(invalid("quorum"))? as usize),
-            "drift" => config.drift = value.as_f64().unwrap_or(f64::NAN),
-            "prefix" => text(value).clone_into(&mut config.prefix),
-            "wire" if value == "token" => config.wire = Wire::Token,
-            "wire" => return Err(invalid("wire")),
-            other => panic!("unknown option {other}"),
-        }
-    }
-    Client::new(config)
+    let urls = client["urls"].as_array().into_iter().flatten().map(|url| text(url).to_owned());
+    Client::new(SnakeSeconds.config(urls, settings(&client["options"], |_| true))?)
 }
 
 impl Actors {
@@ -68,20 +68,8 @@ impl Actors {
 
     fn lock(&self, order: &Value) -> Result<Lock, LockError> {
         let step = &order["step"];
-        let mut options = LockOptions::default();
-        match &step["ttl_ms"] {
-            Value::Null => {}
-            ttl if ttl == "adaptive" => options.ttl = Ttl::Adaptive,
-            ttl => options.ttl = Ttl::Fixed(millis("ttl", ttl)?),
-        }
-        if let Some(wait) = step.get("wait_ms") {
-            options.wait = Some(millis("wait", wait)?);
-        }
-        if let Some(max_hold) = step.get("max_hold_ms") {
-            options.max_hold = Some(millis("max_hold", max_hold)?);
-        }
-        options.owner = step.get("owner").map(|owner| text(owner).to_owned());
-        options.reentrant = step["reentrant"] != false;
+        let options = |name: &str| ["ttl_ms", "wait_ms", "max_hold_ms", "owner", "reentrant"].contains(&name);
+        let options = SnakeSeconds.lock_options(settings(step, options))?;
         self.client(order)?.lock(text(&step["lock"]), options)
     }
 
@@ -127,7 +115,7 @@ impl Actors {
             "held" => json!(self.lease(step).held()),
             "remaining" => json!(self.lease(step).remaining().as_millis() as u64),
             "check" => json!(self.lease(step).check()?),
-            "extend" => json!(self.lease(step).extend(millis("ttl", &step["ttl_ms"])?).await?),
+            "extend" => json!(self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?),
             "wait_lost" => json!(self.lease(step).lost().await.map(LostReason::as_str)),
             "detach" => {
                 let detached = self.lease(step).detach()?;
