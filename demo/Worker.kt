@@ -61,16 +61,18 @@ private class Worker(file: String, log: String) {
     }
 }
 
+/** Referred to, so that it keeps its level: what the library has to say about nodes is in the view already. */
+private val log = Logger.getLogger("redlock")
+
 @Volatile
 private var stopped = false
 
 fun main(arguments: Array<String>): Unit = runBlocking {
-    val (urls, file, log) = arguments
-    // What the library has to say about nodes is in the view already.
-    Logger.getLogger("dev.redlock").level = Level.OFF
+    val (urls, ledger, notes) = arguments
+    log.level = Level.OFF
     // Not the JVM's own end, which closes all clients: what is under way is finished.
     Signal.handle(Signal("TERM")) { stopped = true }
-    val worker = Worker(file, log)
+    val worker = Worker(ledger, notes)
     Redlock(urls.split(","), RedlockOptions(watchdog = 2.seconds, maxTtl = 8.seconds)).use { client ->
         val lock = client.lock("demo:ledger")
         while (!stopped) {
