@@ -17,7 +17,7 @@ use self::rust::Actors;
 /// How an order failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
-    /// As in every language; or what only a driver says: `cancelled`, `bug`, or `host` for a host that is broken.
+    /// As in every language, or what no library says: `cancelled`, `bug`, `host` for one that is broken, `hung`.
     pub code: String,
     /// For people.
     pub message: String,
@@ -26,7 +26,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(code: &str, message: impl Into<String>) -> Self {
+    /// A failure without a reason.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), reason: String::new() }
     }
 

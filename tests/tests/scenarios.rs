@@ -14,7 +14,7 @@ use std::{
 };
 
 use redlock_tests::{
-    driver::{Driver, End, Host},
+    driver::{Driver, End, Failure, Host},
     locked,
     nodes::Backend,
     scenario::World,
@@ -97,7 +97,7 @@ fn start(world: &Arc<World>, step: &Value) -> Work {
     let notified = given_up.clone();
     let task = tokio::spawn(async move {
         let end = timeout(PATIENCE, world.perform(&step, &notified)).await;
-        (end.unwrap_or_else(|_| panic!("still not done after {PATIENCE:?}")), started.elapsed())
+        (end.unwrap_or_else(|_| Err(Failure::new("hung", "still not done"))), started.elapsed())
     });
     Work { task, given_up }
 }
