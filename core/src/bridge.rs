@@ -94,12 +94,15 @@ impl<T: Send + 'static> Bridge<T> {
         })
     }
 
-    /// Gives a call up: its result is dropped, wherever it is. Does nothing for one that was drained.
-    pub fn abandon(&self, id: u64) {
-        let handle = self.state.lock().wanted.remove(&id);
-        if let Some(Some(handle)) = handle {
+    /// Gives a call up: its result is dropped, wherever it is. Does nothing for one that was drained; says whether it
+    /// was not, so that nothing more comes of it.
+    pub fn abandon(&self, id: u64) -> bool {
+        let wanted = self.state.lock().wanted.remove(&id);
+        let given_up = wanted.is_some();
+        if let Some(Some(handle)) = wanted {
             handle.abort();
         }
+        given_up
     }
 
     /// Takes the results that came since the last time, oldest first.
@@ -176,6 +179,8 @@ mod tests {
         let third = deliver(&bridge);
         third.1.send("c");
         assert!(woken.try_recv().is_ok());
+        assert_eq!(bridge.drain(), [(third.0, "c")]);
+        assert!(!bridge.abandon(third.0));
     }
 
     #[test]
@@ -191,10 +196,10 @@ mod tests {
         let (bridge, _woken) = bridge();
         let dropped = Arc::new(AtomicUsize::new(0));
         let (early, late) = (deliver(&bridge), deliver(&bridge));
-        bridge.abandon(early.0);
+        assert!(bridge.abandon(early.0));
         early.1.send(Counted(dropped.clone()));
         late.1.send(Counted(dropped.clone()));
-        bridge.abandon(late.0);
+        assert!(bridge.abandon(late.0));
         assert!(bridge.drain().is_empty());
         assert_eq!(dropped.load(SeqCst), 2);
     }

@@ -327,11 +327,9 @@ impl Calls {
     }
 
     /// Gives up a call that was not drained. An acquire leaves nothing behind; what must not be cut short, such as a
-    /// release, goes on.
-    pub fn abandon(&self, id: u64) {
-        if let Some(bridge) = self.0.get() {
-            bridge.abandon(id);
-        }
+    /// release, goes on. False: it was drained before.
+    pub fn abandon(&self, id: u64) -> bool {
+        self.0.get().is_some_and(|bridge| bridge.abandon(id))
     }
 
     /// Starts an acquire: a `Lease`.

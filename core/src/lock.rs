@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     clock::{self, Stamp},
     config::{LockOptions, Ttl, check_owner},
-    error::{LockError, NodeCause},
+    error::{LockError, LostReason, NodeCause},
     event::Event,
     hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
     home::{Home, Shared, stay_silent_at_the_end},
@@ -147,7 +147,7 @@ impl Lock {
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
         let acquisition = self.begin(request)?;
-        let forked = || LockError::Lost { name: self.keys.name.clone(), reason: crate::error::LostReason::Forked };
+        let forked = || LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Forked };
         let acquisition = match acquisition.first_try_blocking(check) {
             Ok(Step::Done(lease)) => return Ok(lease?),
             Ok(Step::Wait(acquisition)) => acquisition,
@@ -218,6 +218,24 @@ impl Lock {
             Ok(outcome) => Ok(outcome?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+        }
+    }
+
+    /// What a block of this owner does when it ends: `release_blocking`, and fails with `lost` if the lock was lost.
+    pub fn leave_blocking<E: From<LockError>>(
+        &self,
+        owner: &Owner,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let newest = self.shared.home().ok().and_then(|home| self.newest(&home, &self.owner(owner)));
+        let reason = match newest.map(|hold| hold.current_fate()) {
+            Some(Fate::Lost(reason)) => reason,
+            // If nobody notices a loss before the release does, the key was gone.
+            _ => LostReason::Deleted,
+        };
+        match self.release_blocking(owner, check)? {
+            ReleaseOutcome::Lost => Err(LockError::Lost { name: self.keys.name.clone(), reason }.into()),
+            ReleaseOutcome::Released | ReleaseOutcome::Unconfirmed => Ok(()),
         }
     }
 
