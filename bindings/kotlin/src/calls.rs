@@ -1,0 +1,113 @@
+//! What belongs to the process and not to a client: the calls under way, the events, the end.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        LazyLock, OnceLock,
+        mpsc::{Receiver, channel},
+    },
+};
+
+use redlock::{
+    EventSink,
+    host::{Calls, Events},
+    node::Lane,
+    runtime,
+};
+
+use crate::values::{Fallible, Outcome, Refusal};
+
+struct Process {
+    calls: Calls,
+    /// Taken by the thread that fetches.
+    woken: std::sync::Mutex<Receiver<()>>,
+    sink: EventSink,
+    events: Events,
+}
+
+static PROCESS: LazyLock<Process> = LazyLock::new(|| {
+    let (wake, woken) = channel();
+    let (sink, events) = Events::queue();
+    let calls = Calls::new(move || {
+        // The receiver lives as long as the process.
+        let _ = wake.send(());
+    });
+    Process { calls, woken: woken.into(), sink, events }
+});
+
+/// The calls of this process.
+pub(crate) fn calls() -> &'static Calls {
+    &PROCESS.calls
+}
+
+/// Where the events of all clients go.
+pub(crate) fn sink() -> EventSink {
+    PROCESS.sink.clone()
+}
+
+/// A call that ended.
+#[derive(uniffi::Record)]
+pub(crate) struct Ended {
+    /// The call.
+    call: i64,
+    /// What it resulted in.
+    outcome: Outcome,
+}
+
+/// Blocks until calls ended. For one thread, which does nothing else.
+#[uniffi::export]
+pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
+    let woken = PROCESS.woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+    // Its other end is never dropped.
+    woken.map_err(|_| redlock::LockError::Closed)?;
+    let ended = PROCESS.calls.drain()?;
+    Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
+}
+
+/// Gives a call up. True: nothing comes of it any more.
+#[uniffi::export]
+pub(crate) fn abandon(call: i64) -> bool {
+    calls().abandon(call.cast_unsigned())
+}
+
+/// Waits until something happened in a client.
+#[uniffi::export]
+pub(crate) fn watch_events() -> Fallible<i64> {
+    Ok(calls().events(&PROCESS.events)?.cast_signed())
+}
+
+/// Whether events that are no warnings are wanted.
+#[uniffi::export]
+pub(crate) fn want_all_events(wanted: bool) {
+    PROCESS.events.set_verbose(wanted);
+}
+
+/// Releases what all clients hold, within a second.
+#[uniffi::export]
+pub(crate) fn close_all() {
+    let _ = runtime::block(Lane::Background, redlock::close_all(), &mut || Ok::<(), Infallible>(()));
+}
+
+/// Knows whether the thread that calls it was interrupted.
+#[uniffi::export(callback_interface)]
+pub(crate) trait Interrupts: Send + Sync {
+    /// Whether it was; clears the mark.
+    fn interrupted(&self) -> bool;
+}
+
+static INTERRUPTS: OnceLock<Box<dyn Interrupts>> = OnceLock::new();
+
+/// Says once how to learn of interrupts.
+#[uniffi::export]
+pub(crate) fn heed(interrupts: Box<dyn Interrupts>) {
+    // The first one stays.
+    let _ = INTERRUPTS.set(interrupts);
+}
+
+/// What a blocking call runs every 50 ms, on the caller's own thread.
+pub(crate) fn check(interruptible: bool) -> impl FnMut() -> Fallible<()> {
+    move || match INTERRUPTS.get() {
+        Some(interrupts) if interruptible && interrupts.interrupted() => Err(Refusal::Interrupted),
+        _ => Ok(()),
+    }
+}

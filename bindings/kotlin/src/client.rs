@@ -1,0 +1,73 @@
+//! A client: configuration, and what is done with nodes rather than with one lock.
+
+use std::sync::Arc;
+
+use redlock::{Config, Owner};
+
+use crate::{
+    calls::{calls, sink},
+    lock::Lock,
+    values::{Fallible, IDIOM, Settings, options},
+};
+
+/// Nodes, and how to use them.
+#[derive(uniffi::Object)]
+pub(crate) struct Client {
+    core: redlock::Client,
+}
+
+impl Client {
+    fn of(config: Config) -> Fallible<Self> {
+        Ok(Self { core: redlock::Client::with_events(config, sink())? })
+    }
+}
+
+#[uniffi::export]
+impl Client {
+    /// A client of these nodes. No I/O happens here.
+    #[uniffi::constructor]
+    pub(crate) fn new(urls: Vec<String>, settings: Settings) -> Fallible<Self> {
+        Self::of(IDIOM.config(urls, options(settings))?)
+    }
+
+    /// A client of the nodes that the environment names.
+    #[uniffi::constructor]
+    pub(crate) fn from_env(settings: Settings) -> Fallible<Self> {
+        Self::of(IDIOM.config_from_env(options(settings))?)
+    }
+
+    /// The nodes' addresses, without credentials.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        self.core.nodes()
+    }
+
+    /// A lock by name; sends nothing.
+    pub(crate) fn lock(&self, name: &str, settings: Settings) -> Fallible<Arc<Lock>> {
+        Ok(Arc::new(Lock::from(self.core.lock(name, IDIOM.lock_options(options(settings))?)?)))
+    }
+
+    /// Starts to ask every node for a sign of life: `Nodes`.
+    pub(crate) fn ping(&self) -> Fallible<i64> {
+        Ok(calls().ping(&self.core)?.cast_signed())
+    }
+
+    /// Starts to free a lock whoever holds it: a `Flag`.
+    pub(crate) fn force_release(&self, name: &str) -> Fallible<i64> {
+        Ok(calls().force_release(&self.core, name)?.cast_signed())
+    }
+
+    /// Starts to vouch for all nodes of a quorum: `Nothing`.
+    pub(crate) fn init_nodes(&self) -> Fallible<i64> {
+        Ok(calls().init_nodes(&self.core)?.cast_signed())
+    }
+
+    /// Starts to take over a detached lease: `Leased`.
+    pub(crate) fn attach(&self, text: &str) -> Fallible<i64> {
+        Ok(calls().attach(&self.core, text, Owner::Fresh)?.cast_signed())
+    }
+
+    /// Starts to release what this client holds, and to disconnect: `Nothing`.
+    pub(crate) fn shut_down(&self) -> Fallible<i64> {
+        Ok(calls().close(&self.core)?.cast_signed())
+    }
+}

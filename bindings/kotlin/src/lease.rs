@@ -1,0 +1,66 @@
+//! A lease.
+
+use crate::{
+    calls::calls,
+    values::{Fallible, duration},
+};
+
+/// A held lock. Collecting it releases nothing.
+#[derive(uniffi::Object)]
+pub(crate) struct Lease {
+    core: redlock::Lease,
+}
+
+impl From<redlock::Lease> for Lease {
+    fn from(core: redlock::Lease) -> Self {
+        Self { core }
+    }
+}
+
+#[uniffi::export]
+impl Lease {
+    /// Whether it is held, right now.
+    pub(crate) fn held(&self) -> bool {
+        self.core.held()
+    }
+
+    /// How long it is held unless it is renewed, in milliseconds.
+    pub(crate) fn remaining(&self) -> f64 {
+        self.core.remaining().as_secs_f64() * 1000.0
+    }
+
+    /// Why it was lost, if it was.
+    pub(crate) fn lost_reason(&self) -> Option<String> {
+        self.core.lost_reason().map(|reason| reason.as_str().to_owned())
+    }
+
+    /// Fails unless it is held.
+    pub(crate) fn check(&self) -> Fallible<()> {
+        Ok(self.core.check()?)
+    }
+
+    /// Starts to let it end so many milliseconds from now: `Nothing`.
+    pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
+        Ok(calls().extend(&self.core, duration("ttl", ttl_ms)?)?.cast_signed())
+    }
+
+    /// Starts a release: `Released`.
+    pub(crate) fn release(&self) -> Fallible<i64> {
+        Ok(calls().release(&self.core)?.cast_signed())
+    }
+
+    /// Starts to end its block: `Nothing`, or the error `lost`.
+    pub(crate) fn leave(&self) -> Fallible<i64> {
+        Ok(calls().leave(&self.core)?.cast_signed())
+    }
+
+    /// Releases it in the background: it was delivered to nobody.
+    pub(crate) fn abandon(&self) {
+        self.core.abandon();
+    }
+
+    /// Lets go of it without a release; the text takes it over.
+    pub(crate) fn detach(&self) -> Fallible<String> {
+        Ok(self.core.detach()?)
+    }
+}

@@ -1,0 +1,104 @@
+//! A lock, for coroutines, which own each acquire anew, and for threads, which own what they took.
+
+use redlock::{Owner, Request};
+
+use crate::{
+    calls::{calls, check},
+    values::{Fallible, wait},
+};
+
+/// A thread of the JVM. Alive as long as that thread is; what the thread holds is renewed for that long.
+#[derive(uniffi::Object)]
+pub(crate) struct Identity(redlock::Identity);
+
+#[uniffi::export]
+impl Identity {
+    /// A new one.
+    #[uniffi::constructor]
+    #[allow(clippy::new_without_default, reason = "each is different")]
+    pub(crate) fn new() -> Self {
+        Self(redlock::Identity::new())
+    }
+}
+
+impl Identity {
+    fn owner(&self) -> Owner {
+        Owner::Ambient(self.0.clone())
+    }
+}
+
+/// A lock by name.
+#[derive(uniffi::Object)]
+pub(crate) struct Lock {
+    core: redlock::Lock,
+}
+
+impl From<redlock::Lock> for Lock {
+    fn from(core: redlock::Lock) -> Self {
+        Self { core }
+    }
+}
+
+fn request(owner: Owner, wait_ms: f64, thread: Option<i64>) -> Fallible<Request> {
+    let blocking = thread.is_some();
+    Ok(Request { owner, wait: wait(wait_ms)?, thread: thread.map(i64::cast_unsigned), blocking })
+}
+
+#[uniffi::export]
+impl Lock {
+    /// Starts an acquire by an owner of its own: `Leased`.
+    pub(crate) fn acquire(&self, wait_ms: f64) -> Fallible<i64> {
+        Ok(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, None)?)?.cast_signed())
+    }
+
+    /// Starts an acquire by an owner of its own, for which a thread blocks: `Leased`.
+    pub(crate) fn acquire_blocking(&self, wait_ms: f64, thread: i64) -> Fallible<i64> {
+        Ok(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?)?.cast_signed())
+    }
+
+    /// Starts an acquire by a thread that does not block in here: `Leased`.
+    pub(crate) fn acquire_as(&self, owner: &Identity, wait_ms: f64, thread: i64) -> Fallible<i64> {
+        Ok(calls().acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?)?.cast_signed())
+    }
+
+    /// Takes the lock for a thread and blocks it until then. The lock is the thread's; there is no lease to keep.
+    pub(crate) fn lock(&self, owner: &Identity, wait_ms: f64, thread: i64, interruptible: bool) -> Fallible<()> {
+        let request = request(owner.owner(), wait_ms, Some(thread))?;
+        self.core.acquire_blocking(request, &mut check(interruptible)).map(|lease| lease.keep())
+    }
+
+    /// Releases the newest lease of a thread and blocks until then; fails with `lost` if it was lost.
+    pub(crate) fn unlock(&self, owner: &Identity) -> Fallible<()> {
+        self.core.leave_blocking(&owner.owner(), &mut check(false))
+    }
+
+    /// Whether a thread holds it.
+    pub(crate) fn owned_by(&self, owner: &Identity) -> bool {
+        self.core.owned(&owner.owner())
+    }
+
+    /// The fencing token of what a thread holds.
+    pub(crate) fn token_of(&self, owner: &Identity) -> Option<i64> {
+        self.core.token(&owner.owner()).map(u64::cast_signed)
+    }
+
+    /// Whether this lock object holds it.
+    pub(crate) fn owned(&self) -> bool {
+        self.core.owned(&Owner::Fresh)
+    }
+
+    /// Starts to release the newest lease of this lock object: `Released`.
+    pub(crate) fn release(&self) -> Fallible<i64> {
+        Ok(calls().release_newest(&self.core, &Owner::Fresh)?.cast_signed())
+    }
+
+    /// Starts to ask whether anybody holds it: a `Flag`.
+    pub(crate) fn locked(&self) -> Fallible<i64> {
+        Ok(calls().locked(&self.core)?.cast_signed())
+    }
+
+    /// Starts to ask who holds it: `Info`.
+    pub(crate) fn inspect(&self) -> Fallible<i64> {
+        Ok(calls().inspect(&self.core)?.cast_signed())
+    }
+}

@@ -1,0 +1,91 @@
+// A lock as `java.util.concurrent` knows locks: held by threads, re-entrant, blocking.
+
+package dev.redlock
+
+import dev.redlock.internal.Identity
+import dev.redlock.internal.Outcome
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.locks.Condition
+import java.util.concurrent.locks.Lock as ConcurrentLock
+
+/**
+ * A distributed lock that is held by a thread, platform or virtual, as a `ReentrantLock` is. A thread may take it again
+ * without a round trip, also by another `JavaLock` of the same name and client. It is renewed until it is unlocked, or
+ * until the thread is gone. With an explicit owner all threads of that owner hold it together.
+ *
+ * Each method that takes the lock fails as [Lock.acquire] does.
+ */
+public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
+    /** Takes the lock. Waits for ever, or as long as the lock's own `wait`; an interrupt does not end that. */
+    override fun lock(): Unit = take(lock.waitMillis, interruptible = false)
+
+    /** [lock], but an interrupt ends it. */
+    @Throws(InterruptedException::class)
+    override fun lockInterruptibly(): Unit = take(lock.waitMillis, interruptible = true)
+
+    /** Takes the lock if it is free, in one round trip. */
+    override fun tryLock(): Boolean = attempt(0.0, interruptible = false)
+
+    /** Takes the lock if it becomes free in time. */
+    @Throws(InterruptedException::class)
+    override fun tryLock(time: Long, unit: TimeUnit): Boolean =
+        attempt(unit.toNanos(time).coerceAtLeast(0) / NANOS_PER_MILLI, interruptible = true)
+
+    private fun attempt(millis: Double, interruptible: Boolean): Boolean = try {
+        take(millis, interruptible)
+        true
+    } catch (_: LockTimeout) {
+        false
+    }
+
+    private fun take(millis: Double, interruptible: Boolean) {
+        if (interruptible && Thread.interrupted()) throw InterruptedException()
+        val (thread, owner) = Thread.currentThread() to identity.get()
+        if (isVirtual(thread)) {
+            // Blocked in native code it would keep its carrier from the very thread that is to unlock.
+            Lease(Calls.block(interruptible) { lock.native.acquireAs(owner, millis, thread.id) } as Outcome.Leased)
+        } else {
+            native { lock.native.lock(owner, millis, thread.id, interruptible) }
+        }
+    }
+
+    /**
+     * Releases what this thread took last.
+     *
+     * @throws IllegalMonitorStateException when this thread does not hold the lock; its cause is [NotHeld]
+     * @throws LockLost when it was lost
+     */
+    override fun unlock() {
+        try {
+            native { lock.native.unlock(identity.get()) }
+        } catch (error: NotHeld) {
+            throw IllegalMonitorStateException(error.message).initCause(error)
+        }
+    }
+
+    /** Whether this thread holds the lock, right now. Asks nobody. */
+    public val isHeldByCurrentThread: Boolean get() = lock.native.ownedBy(identity.get())
+
+    /** The fencing token of this thread; null when it does not hold the lock. Asks nobody. */
+    public fun token(): Long? = lock.native.tokenOf(identity.get())
+
+    /** There are no conditions across processes. */
+    override fun newCondition(): Condition = throw UnsupportedOperationException("a distributed lock has no conditions")
+
+    override fun toString(): String = "JavaLock(${lock.name})"
+
+    private companion object {
+        const val NANOS_PER_MILLI = 1e6
+
+        /** Goes with its thread, and what the thread holds with it. */
+        val identity: ThreadLocal<Identity> = ThreadLocal.withInitial(::Identity)
+
+        /** `Thread.isVirtual`, where there is one: since Java 21. */
+        val isVirtual: (Thread) -> Boolean = try {
+            val method = Thread::class.java.getMethod("isVirtual");
+            { thread -> method.invoke(thread) as Boolean }
+        } catch (_: NoSuchMethodException) {
+            { false }
+        }
+    }
+}

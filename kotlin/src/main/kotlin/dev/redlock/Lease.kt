@@ -1,0 +1,169 @@
+// A held lock.
+
+package dev.redlock
+
+import dev.redlock.internal.Outcome
+import kotlinx.coroutines.CompletableDeferred
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Deferred
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.withContext
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.toKotlinDuration
+import java.time.Duration as JavaDuration
+
+/**
+ * A held lock: what an acquire returns. Any thread or coroutine may release it. Not closing it does not release it: a
+ * renewed lease is then renewed until it is collected, and dies with its ttl.
+ */
+public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable {
+    private val native = outcome.lease
+
+    /** The lock's name, without the client's prefix. */
+    public val name: String = outcome.name
+
+    /** The explicit owner, or `uuid:tenure`. */
+    public val owner: String = outcome.owner
+
+    /**
+     * The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it has
+     * seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back.
+     */
+    public val token: Long = outcome.token
+
+    private val loss = CompletableDeferred<LostReason>()
+
+    /** Completes with the reason when the lock is lost; is cancelled when the lease is released or detached instead. */
+    public val lost: Deferred<LostReason> get() = loss
+
+    init {
+        // Refers to no lease: one that is forgotten can be collected.
+        val loss = loss
+        Calls.await(outcome.lost) { end ->
+            when (val reason = (end as? Outcome.Lost)?.reason) {
+                null -> loss.cancel()
+                else -> loss.complete(LostReason.of(reason))
+            }
+        }
+    }
+
+    /** Whether the lock is held, right now; reads a clock and asks nobody. Once false it stays false. */
+    public val held: Boolean get() = native.held()
+
+    /** Why it was lost; null while it is held and after a release. */
+    public val lostReason: LostReason? get() = native.lostReason()?.let(LostReason::of)
+
+    /** How long it is held unless it is renewed; zero once it is not. */
+    public fun remaining(): Duration = native.remaining().milliseconds
+
+    /** [remaining] in milliseconds, for Java. */
+    public fun remainingMillis(): Long = remaining().inWholeMilliseconds
+
+    /**
+     * Fails unless the lock is held.
+     *
+     * @throws LockLost after a loss
+     * @throws NotHeld after a release or [detach]
+     */
+    public fun check(): Unit = native { native.check() }
+
+    /**
+     * Lets the lock end [ttl] from now, at least 50 ms, and never earlier than it would have. A renewed lease is renewed
+     * on.
+     *
+     * @throws LockLost after a loss
+     * @throws Unavailable while too few nodes answer; nothing changed
+     * @throws NotHeld after a release or [detach]
+     */
+    public suspend fun extend(ttl: Duration) {
+        Calls.call { native.extend(ttl.millis) }
+    }
+
+    /** [extend], blocking. */
+    public fun extendBlocking(ttl: JavaDuration) {
+        Calls.block { native.extend(ttl.toKotlinDuration().millis) }
+    }
+
+    /**
+     * Ends this lease; the last lease of its owner frees the lock. Returns once a quorum confirmed, after the reply
+     * time-out at the latest, and goes on in the background then, as it does when the caller is cancelled. Says how it
+     * ended, and the same when it is called again; does not fail for a lost lock.
+     *
+     * @throws NotHeld after [detach]
+     */
+    public suspend fun release(): ReleaseOutcome = Calls.call { native.release() }.released()
+
+    /** [release], blocking. */
+    public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
+
+    /**
+     * Releases the lock at the end of a `use` or try-with-resources block, blocking the thread; does nothing when it was
+     * released or detached inside. Coroutines use `withLock`.
+     *
+     * @throws LockLost when the lock was lost; suppressed by the block's own exception, if there is one
+     */
+    override fun close() {
+        Calls.block { native.leave() }
+    }
+
+    /**
+     * Stops renewing and lets go of the lock without a release. Returns a bearer secret: `client.attach(text)` takes the
+     * lock over, in this or another process, once.
+     *
+     * @throws LockLost after a loss
+     * @throws InvalidArgument while other leases of the same owner are nested in it
+     */
+    public fun detach(): String = native { native.detach() }
+
+    override fun toString(): String = "Lease($name, token=$token)"
+
+    /** Runs `block` as long as the lock is held, and releases. */
+    internal suspend fun <T> guard(block: suspend CoroutineScope.(Lease) -> T): T {
+        var lost: LockError? = null
+        val value = try {
+            coroutineScope {
+                // Unconfined: a body that keeps its dispatcher's threads busy is cancelled all the same.
+                val watch = launch(Dispatchers.Unconfined) {
+                    loss.await()
+                    try {
+                        check()
+                    } catch (error: LockError) {
+                        lost = error
+                        throw error
+                    }
+                }
+                try {
+                    coroutineScope { block(this@Lease) }
+                } finally {
+                    watch.cancel()
+                }
+            }
+        } catch (failure: Throwable) {
+            withContext(NonCancellable) {
+                try {
+                    leave()
+                } catch (error: LockError) {
+                    if (lost == null) failure.addSuppressed(error)
+                }
+            }
+            throw if (failure === lost) failure.seenFromHere() else failure
+        }
+        withContext(NonCancellable) { leave() }
+        return value
+    }
+
+    private suspend fun leave() {
+        Calls.call { native.leave() }
+    }
+
+    /** Releases it in the background: it came too late for whoever asked. */
+    internal fun abandon() {
+        native.abandon()
+    }
+}
+
+internal fun Outcome.released() = ReleaseOutcome.of((this as Outcome.Released).outcome)

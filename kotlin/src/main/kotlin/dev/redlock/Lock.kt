@@ -1,0 +1,129 @@
+// A lock by name, for coroutines, and for threads that want a lease. What is thread-owned is in JavaLock.
+
+package dev.redlock
+
+import dev.redlock.internal.Outcome
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.currentCoroutineContext
+import kotlinx.coroutines.ensureActive
+import kotlin.time.Duration
+import kotlin.time.toKotlinDuration
+import dev.redlock.internal.Lock as NativeLock
+import java.time.Duration as JavaDuration
+
+/**
+ * A lock by name. Every acquire is an owner of its own, unless the lock's options name one: two coroutines exclude each
+ * other, and a coroutine that takes a lock twice waits for itself.
+ *
+ * @property name the name, without the client's prefix
+ */
+public class Lock internal constructor(
+    public val name: String,
+    private val options: LockOptions,
+    native: Lazy<NativeLock>,
+) {
+    internal val native: NativeLock by native
+
+    /** How long an acquire waits that names no time. */
+    internal val waitMillis: Double get() = options.waitMillis
+
+    /**
+     * Takes the lock. Waits no longer than [wait], as long as the lock's own `wait` if that is null, and for ever with
+     * [Duration.INFINITE]. A cancelled acquire leaves nothing behind.
+     *
+     * @throws LockTimeout when somebody else holds it to the end
+     * @throws Unavailable when too few nodes answered for the client's `patience`
+     * @throws KeyConflict when the key holds something that is no lock
+     * @throws LockLost when its explicit owner held it and lost it
+     * @throws WouldDeadlock when its explicit owner holds it and the lock is not re-entrant
+     * @throws Closed after the client was closed
+     */
+    public suspend fun acquire(wait: Duration? = null): Lease {
+        currentCoroutineContext().ensureActive()
+        return Lease(Calls.call { native.acquire(wait?.millis ?: waitMillis) } as Outcome.Leased)
+    }
+
+    /** Takes the lock if it is free, in one round trip: null when somebody holds it. Fails as [acquire] does. */
+    public suspend fun tryAcquire(): Lease? = try {
+        acquire(Duration.ZERO)
+    } catch (_: LockTimeout) {
+        null
+    }
+
+    /**
+     * Takes the lock, runs [block] and releases, even if the caller is cancelled. The block runs in a scope of its own,
+     * which is cancelled when the lock is lost; `withLock` then fails with [LockLost], as it does when the loss is
+     * noticed by the release after a block that succeeded. An exception of the block is never masked. Fails as
+     * [acquire] does.
+     */
+    public suspend fun <T> withLock(block: suspend CoroutineScope.(Lease) -> T): T = acquire().guard(block)
+
+    /**
+     * Releases the newest lease of this lock object. With an explicit owner that has no lease in this process, ends
+     * that owner's tenures wherever they were taken.
+     *
+     * @throws NotHeld when there is nothing to release
+     */
+    public suspend fun release(): ReleaseOutcome = Calls.call { native.release() }.released()
+
+    /** Whether this lock object (with an explicit owner: that owner, in this client) holds the lock. Asks nobody. */
+    public fun owned(): Boolean = native.owned()
+
+    /**
+     * Whether anybody holds the lock.
+     *
+     * @throws Unavailable when too few nodes answer
+     */
+    public suspend fun locked(): Boolean = Calls.call { native.locked() }.flag()
+
+    /**
+     * Who holds the lock; null when nobody does.
+     *
+     * @throws Unavailable when too few nodes answer
+     */
+    public suspend fun inspect(): LockInfo? = Calls.call { native.inspect() }.info()
+
+    /**
+     * [acquire], blocking, for try-with-resources. Waiting for a lease of the same thread fails with [WouldDeadlock].
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
+    @Throws(InterruptedException::class)
+    public fun acquireBlocking(): Lease = acquireBlocking(waitMillis)
+
+    /** [acquire], blocking, no longer than [wait]. */
+    @Throws(InterruptedException::class)
+    public fun acquireBlocking(wait: JavaDuration): Lease = acquireBlocking(wait.toKotlinDuration().millis)
+
+    /** [tryAcquire], blocking. */
+    @Throws(InterruptedException::class)
+    public fun tryAcquireBlocking(): Lease? = try {
+        acquireBlocking(0.0)
+    } catch (_: LockTimeout) {
+        null
+    }
+
+    private fun acquireBlocking(millis: Double): Lease {
+        if (Thread.interrupted()) throw InterruptedException()
+        val thread = Thread.currentThread().id
+        return Lease(Calls.block(interruptible = true) { native.acquireBlocking(millis, thread) } as Outcome.Leased)
+    }
+
+    /** [release], blocking. */
+    public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
+
+    /** [locked], blocking. */
+    public fun lockedBlocking(): Boolean = Calls.block { native.locked() }.flag()
+
+    /** [inspect], blocking. */
+    public fun inspectBlocking(): LockInfo? = Calls.block { native.inspect() }.info()
+
+    /** This lock as `java.util.concurrent` knows locks: held by threads. */
+    public fun asJavaLock(): JavaLock = JavaLock(this)
+
+    override fun toString(): String = "Lock($name)"
+}
+
+internal fun Outcome.flag() = (this as Outcome.Flag).value
+
+private fun Outcome.info() = (this as Outcome.Info).holder?.info()

@@ -1,0 +1,187 @@
+// Clients, and the default client.
+
+@file:JvmName("DefaultRedlock")
+
+package dev.redlock
+
+import dev.redlock.internal.Client
+import dev.redlock.internal.Outcome
+import java.util.concurrent.atomic.AtomicReference
+import kotlin.time.Duration
+
+/**
+ * A client of one or several nodes. Its constructors do no I/O. It keeps no JVM alive: at the end of the process all
+ * clients release what they hold.
+ */
+public class Redlock private constructor(private val native: Client) : AutoCloseable {
+    /**
+     * A client of these nodes with the default options.
+     *
+     * @param urls one for each node: `redis://`, `rediss://`, `unix://` or `memory://`
+     * @throws InvalidArgument when a URL is wrong
+     */
+    public constructor(vararg urls: String) : this(urls.asList())
+
+    /**
+     * A client of one node.
+     *
+     * @throws InvalidArgument when the URL or an option is wrong
+     */
+    public constructor(url: String, options: RedlockOptions) : this(listOf(url), options)
+
+    /**
+     * A client of these nodes.
+     *
+     * @param urls one for each node: `redis://`, `rediss://`, `unix://` or `memory://`
+     * @throws InvalidArgument when a URL or an option is wrong
+     */
+    @JvmOverloads
+    public constructor(urls: List<String>, options: RedlockOptions = RedlockOptions()) :
+        this(native { Client(urls, options.settings) })
+
+    init {
+        Calls.heedLogger()
+    }
+
+    /** The nodes' addresses, without credentials. */
+    public val nodes: List<String> get() = native.nodes()
+
+    /**
+     * A lock of this client; sends nothing.
+     *
+     * @throws InvalidArgument when the name or an option is wrong
+     */
+    @JvmOverloads
+    public fun lock(name: String, options: LockOptions = LockOptions()): Lock =
+        Lock(name, options, lazyOf(native { native.lock(name, options.settings) }))
+
+    /**
+     * A lock of this client; sends nothing. Null means the default.
+     *
+     * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
+     * @param wait how long to wait for the lock; zero is one try; default: for ever
+     * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
+     * @param maxHold how long the lock is renewed at most; default: for ever
+     * @param reentrant whether its owner may take it again; otherwise that fails with [WouldDeadlock]; default: true
+     * @throws InvalidArgument when the name or an option is wrong
+     */
+    public fun lock(
+        name: String,
+        ttl: Duration? = null,
+        wait: Duration? = null,
+        owner: String? = null,
+        maxHold: Duration? = null,
+        reentrant: Boolean? = null,
+    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
+
+    /** Asks every node for a sign of life. */
+    public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
+
+    /** [ping], blocking. */
+    public fun pingBlocking(): List<NodeStatus> = Calls.block { native.ping() }.nodes()
+
+    /**
+     * Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
+     * while two may believe that they hold it: only fencing tokens protect from that.
+     *
+     * @throws Unavailable when too few nodes answer
+     */
+    public suspend fun forceRelease(name: String): Boolean = Calls.call { native.forceRelease(name) }.flag()
+
+    /** [forceRelease], blocking. */
+    public fun forceReleaseBlocking(name: String): Boolean = Calls.block { native.forceRelease(name) }.flag()
+
+    /**
+     * Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
+     * held, as in a new deployment.
+     *
+     * @throws Unavailable when a node does not answer
+     */
+    public suspend fun initNodes() {
+        Calls.call { native.initNodes() }
+    }
+
+    /** [initNodes], blocking. */
+    public fun initNodesBlocking() {
+        Calls.block { native.initNodes() }
+    }
+
+    /**
+     * Takes over the lease that `detach()` returned [text] for. Works once.
+     *
+     * @throws LockLost when it was attached before, or has ended
+     * @throws InvalidArgument when the text does not come from `detach()`
+     */
+    public suspend fun attach(text: String): Lease = Lease(Calls.call { native.attach(text) } as Outcome.Leased)
+
+    /** [attach], blocking. */
+    public fun attachBlocking(text: String): Lease = Lease(Calls.block { native.attach(text) } as Outcome.Leased)
+
+    /**
+     * Marks every lease of this client lost, releases them, and disconnects; blocks for a second at most. Detached
+     * leases and fixed leases of explicit owners live on. Later calls fail with [Closed].
+     */
+    override fun close() {
+        Calls.block { native.shutDown() }
+    }
+
+    override fun toString(): String = "Redlock($nodes)"
+
+    internal companion object {
+        private val default = AtomicReference<Redlock?>()
+
+        /** The client of `configure()`, or else that of the environment. */
+        val shared: Redlock
+            get() = default.get() ?: fromEnvironment(RedlockOptions()).let { default.compareAndExchange(null, it) ?: it }
+
+        /** Knows what is wrong with a lock before the default client is known. */
+        val judge: Redlock by lazy { Redlock("memory://") }
+
+        fun share(client: Redlock) = default.set(client)
+
+        fun fromEnvironment(options: RedlockOptions) = Redlock(native { Client.fromEnv(options.settings) })
+    }
+}
+
+/**
+ * Sets the client that the function `lock` uses. Locks that were used before keep theirs.
+ *
+ * @param urls its nodes; null: those of the environment variable `REDLOCK_URL`, separated by commas, or else
+ * redis://127.0.0.1:6379
+ * @throws InvalidArgument when a URL or an option is wrong
+ */
+@JvmOverloads
+public fun configure(urls: List<String>? = null, options: RedlockOptions = RedlockOptions()): Unit =
+    Redlock.share(if (urls == null) Redlock.fromEnvironment(options) else Redlock(urls, options))
+
+/** [configure] with one node. */
+@JvmOverloads
+public fun configure(url: String, options: RedlockOptions = RedlockOptions()): Unit = configure(listOf(url), options)
+
+/**
+ * A lock of the default client: that of `configure`, or else that of the environment variable `REDLOCK_URL`. It is
+ * looked for when the lock is used for the first time.
+ *
+ * @throws InvalidArgument when the name or an option is wrong
+ */
+@JvmOverloads
+public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
+    Redlock.judge.lock(name, options)
+    return Lock(name, options, lazy { Redlock.shared.lock(name, options).native })
+}
+
+/**
+ * A lock of the default client, with the options of [Redlock.lock].
+ *
+ * @throws InvalidArgument when the name or an option is wrong
+ */
+public fun lock(
+    name: String,
+    ttl: Duration? = null,
+    wait: Duration? = null,
+    owner: String? = null,
+    maxHold: Duration? = null,
+    reentrant: Boolean? = null,
+): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
+
+private fun Outcome.nodes() = (this as Outcome.Nodes).nodes.map { it.status() }
