@@ -25,7 +25,7 @@ internal object Calls {
     private val logger = System.getLogger("redlock")
 
     /** By call: who waits for it, or, where its end came first, its [Outcome]. */
-    private val waiting = ConcurrentHashMap<Long, Any>()
+    val waiting = ConcurrentHashMap<Long, Any>()
 
     private val fetcher: Thread
 

@@ -3,10 +3,10 @@
 package dev.redlock
 
 import dev.redlock.internal.Setting
-import java.time.Duration as JavaDuration
 import kotlin.time.Duration
 import kotlin.time.DurationUnit
 import kotlin.time.toKotlinDuration
+import java.time.Duration as JavaDuration
 
 /** How a lock is written on the server. */
 public enum class Wire {

@@ -132,7 +132,7 @@ public class Redlock private constructor(private val native: Client) : AutoClose
 
         /** The client of `configure()`, or else that of the environment. */
         val shared: Redlock
-            get() = default.get() ?: fromEnvironment(RedlockOptions()).let { default.compareAndExchange(null, it) ?: it }
+            get() = default.updateAndGet { it ?: fromEnvironment(RedlockOptions()) }!!
 
         /** Knows what is wrong with a lock before the default client is known. */
         val judge: Redlock by lazy { Redlock("memory://") }

@@ -98,8 +98,8 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
     /** Whether the key of a lock exists. */
     fun holds(lock: String) = command("EXISTS", lock) == 1L
 
-    /** How many keys there are besides counters and markers. */
-    fun locks(): List<String> = (command("KEYS", "*") as List<*>).map { it as String }.filterNot { it.startsWith("redlock_") }
+    /** The locks that are held, without redlock's own records. */
+    fun locks(): List<Any?> = (command("KEYS", "*") as List<*>).filterNot { "$it".startsWith("redlock_") }
 
     /** How many connections wait for the release of a lock. */
     fun listeners(lock: String): Long =
