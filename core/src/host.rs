@@ -224,7 +224,8 @@ impl Idiom {
     }
 }
 
-fn text(argument: &'static str, value: Setting) -> Result<String, LockError> {
+/// A string, for whatever is none of the options. Fails with `invalid` for anything else.
+pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError> {
     match value {
         Setting::Text(text) => Ok(text),
         // Not shown: it may be a secret.

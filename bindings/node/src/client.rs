@@ -1,0 +1,67 @@
+//! A client: configuration, and where its events wait.
+
+use std::sync::Arc;
+
+use napi::{Env, Result};
+use napi_derive::napi;
+use redlock::{Config, LockError, host::Events};
+
+use crate::{
+    event_loop::Loop,
+    lock::Lock,
+    values::{Given, NODE, Options, OrThrow, setting, settings},
+};
+
+/// Nodes, and how to use them.
+#[napi]
+pub struct Client {
+    pub(crate) core: Arc<redlock::Client>,
+    pub(crate) events: Events,
+}
+
+impl Client {
+    fn of(env: &Env, owner: &Loop, config: std::result::Result<Config, LockError>) -> Result<Self> {
+        let (sink, events) = Events::queue();
+        let core = config.and_then(|config| redlock::Client::with_events(config, sink)).or_throw(env)?;
+        Ok(Self { core: owner.register(core), events })
+    }
+}
+
+#[napi]
+impl Client {
+    /// A client of these nodes. Sends nothing.
+    #[napi(constructor)]
+    pub fn new(env: &Env, owner: &Loop, urls: Vec<String>, options: Options) -> Result<Self> {
+        Self::of(env, owner, NODE.config(urls, settings(options)))
+    }
+
+    /// A client of the nodes of `REDLOCK_URL`: of the given text, if the event loop has an environment of its own.
+    #[napi(factory)]
+    pub fn from_environment(env: &Env, owner: &Loop, variable: Option<String>, options: Options) -> Result<Self> {
+        let config = match variable {
+            Some(urls) => NODE.config(Config::from_list(&urls).nodes, settings(options)),
+            None => NODE.config_from_env(settings(options)),
+        };
+        Self::of(env, owner, config)
+    }
+
+    /// The nodes' addresses, without credentials.
+    #[napi(getter)]
+    pub fn nodes(&self) -> Vec<String> {
+        self.core.nodes()
+    }
+
+    /// A lock by name. Sends nothing.
+    #[napi]
+    pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
+        let name = redlock::host::text("name", setting(name));
+        let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
+        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+    }
+
+    /// Whether events that are no warnings are wanted too.
+    #[napi]
+    pub fn set_verbose(&self, verbose: bool) {
+        self.events.set_verbose(verbose);
+    }
+}

@@ -1,0 +1,142 @@
+//! JavaScript's values as the core's, and the core's as JavaScript's.
+
+use napi::{
+    Env, Error, Result, Unknown,
+    bindgen_prelude::{Either4, ToNapiValue},
+};
+use napi_derive::napi;
+use redlock::{
+    LockError,
+    host::{Idiom, Setting, Value},
+};
+
+use crate::lease::Lease;
+
+/// How JavaScript spells: `maxTtl`, in milliseconds.
+pub(crate) const NODE: Idiom = Idiom::CamelMillis;
+
+/// A value that is none of an option's kinds, as JavaScript shows it.
+#[napi(object, object_to_js = false)]
+pub struct Shown {
+    pub shown: String,
+}
+
+/// The value of an option.
+pub(crate) type Given = Either4<String, f64, bool, Shown>;
+/// Options in the order in which they were given.
+pub(crate) type Options = Vec<(String, Given)>;
+
+pub(crate) fn setting(given: Given) -> Setting {
+    match given {
+        Either4::A(text) => Setting::Text(text),
+        Either4::B(number) => Setting::Number(number),
+        Either4::C(flag) => Setting::Flag(flag),
+        Either4::D(Shown { shown }) => Setting::Other(shown),
+    }
+}
+
+pub(crate) fn settings(options: Options) -> impl Iterator<Item = (String, Setting)> {
+    options.into_iter().map(|(name, given)| (name, setting(given)))
+}
+
+/// An error, flat: the façade makes an instance of its class of it.
+#[napi(object, object_from_js = false)]
+pub struct Failure {
+    pub code: &'static str,
+    pub message: String,
+    pub reason: Option<&'static str>,
+    pub causes: Vec<(String, String)>,
+}
+
+impl From<&LockError> for Failure {
+    fn from(error: &LockError) -> Self {
+        let failure = NODE.failure(error);
+        let causes = failure.causes.into_iter().map(|each| (each.node, each.cause)).collect();
+        Self { code: failure.code, message: failure.message, reason: failure.reason, causes }
+    }
+}
+
+/// Throws an error as a [`Failure`].
+pub(crate) trait OrThrow<T> {
+    fn or_throw(self, env: &Env) -> Result<T>;
+}
+
+impl<T> OrThrow<T> for std::result::Result<T, LockError> {
+    fn or_throw(self, env: &Env) -> Result<T> {
+        self.map_err(|error| Failure::from(&error).into_unknown(env).map_or_else(|error| error, Error::from))
+    }
+}
+
+/// Who holds a lock.
+#[napi(object, object_from_js = false)]
+pub struct LockInfo {
+    pub owner: String,
+    pub ttl: Option<f64>,
+    pub token: u64,
+}
+
+/// What a node says of itself.
+#[napi(object, object_from_js = false)]
+pub struct NodeStatus {
+    pub node: String,
+    pub ok: bool,
+    pub run: Option<String>,
+    pub version: Option<String>,
+    pub cause: Option<String>,
+}
+
+impl From<redlock::NodeStatus> for NodeStatus {
+    fn from(status: redlock::NodeStatus) -> Self {
+        let (run, version, cause) = match status.state {
+            Ok(ref info) => (info.run.clone(), info.version.clone(), None),
+            Err(cause) => (None, None, Some(cause)),
+        };
+        Self { node: status.node, ok: cause.is_none(), run, version, cause }
+    }
+}
+
+/// Something that happened.
+#[napi(object, object_from_js = false)]
+pub struct Event {
+    pub kind: &'static str,
+    pub message: String,
+    pub warning: bool,
+    pub name: Option<String>,
+    pub token: Option<u64>,
+    pub reason: Option<&'static str>,
+    pub node: Option<String>,
+}
+
+impl From<redlock::Event> for Event {
+    fn from(event: redlock::Event) -> Self {
+        Self {
+            kind: event.kind(),
+            message: event.to_string(),
+            warning: event.is_warning(),
+            name: event.lock().map(|(name, _)| name.to_owned()),
+            token: event.lock().map(|(_, token)| token),
+            reason: event.reason().map(redlock::LostReason::as_str),
+            node: event.node().map(str::to_owned),
+        }
+    }
+}
+
+/// What a call resulted in.
+pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
+    match value {
+        Value::Nothing => ().into_unknown(env),
+        Value::Flag(flag) => flag.into_unknown(env),
+        Value::Lease(core) => Lease { core }.into_unknown(env),
+        Value::Outcome(outcome) => outcome.as_str().into_unknown(env),
+        Value::Info(info) => info
+            .map(|info| LockInfo { owner: info.owner, ttl: info.ttl.map(millis), token: info.token })
+            .into_unknown(env),
+        Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),
+        Value::Lost(reason) => reason.map(redlock::LostReason::as_str).into_unknown(env),
+        Value::Events(events) => events.into_iter().map(Event::from).collect::<Vec<_>>().into_unknown(env),
+    }
+}
+
+pub(crate) fn millis(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
