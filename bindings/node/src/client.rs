@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use napi::{Env, Result};
 use napi_derive::napi;
-use redlock::{Config, LockError, host::Events};
+use redlock::{Config, LockError, host};
 
 use crate::{
     event_loop::Loop,
@@ -16,12 +16,18 @@ use crate::{
 #[napi]
 pub struct Client {
     pub(crate) core: Arc<redlock::Client>,
-    pub(crate) events: Events,
+    events: host::Events,
+}
+
+/// What happened in a client and was not fetched yet; does not keep the client alive.
+#[napi]
+pub struct Events {
+    pub(crate) core: host::Events,
 }
 
 impl Client {
     fn of(env: &Env, owner: &Loop, config: std::result::Result<Config, LockError>) -> Result<Self> {
-        let (sink, events) = Events::queue();
+        let (sink, events) = host::Events::queue();
         let core = config.and_then(|config| redlock::Client::with_events(config, sink)).or_throw(env)?;
         Ok(Self { core: owner.register(core), events })
     }
@@ -54,14 +60,23 @@ impl Client {
     /// A lock by name. Sends nothing.
     #[napi]
     pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
-        let name = redlock::host::text("name", setting(name));
+        let name = host::text("name", setting(name));
         let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
         Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
     }
 
+    /// Where its events wait.
+    #[napi(getter)]
+    pub fn events(&self) -> Events {
+        Events { core: self.events.clone() }
+    }
+}
+
+#[napi]
+impl Events {
     /// Whether events that are no warnings are wanted too.
     #[napi]
     pub fn set_verbose(&self, verbose: bool) {
-        self.events.set_verbose(verbose);
+        self.core.set_verbose(verbose);
     }
 }

@@ -16,7 +16,7 @@ use napi_derive::napi;
 use redlock::{Owner, Request, host::Calls, node::Lane, runtime};
 
 use crate::{
-    client::Client,
+    client::{Client, Events},
     lease::Lease,
     lock::Lock,
     values::{Failure, Given, NODE, OrThrow, result, setting},
@@ -196,10 +196,10 @@ impl Loop {
         self.calls.close(&client.core).map(number).or_throw(env)
     }
 
-    /// Waits until something happened in a client; nothing once no client is left.
+    /// Waits until something happened in a client; nothing once that client is gone.
     #[napi]
-    pub fn events(&self, env: &Env, client: &Client) -> Result<f64> {
-        self.calls.events(&client.events).map(number).or_throw(env)
+    pub fn events(&self, env: &Env, events: &Events) -> Result<f64> {
+        self.calls.events(&events.core).map(number).or_throw(env)
     }
 }
 

@@ -60,10 +60,4 @@ impl Lease {
     pub fn detach(&self, env: &Env) -> Result<String> {
         self.core.detach().or_throw(env)
     }
-
-    /// Releases, in the background, a lease that nobody got to see.
-    #[napi]
-    pub fn abandon(&self) {
-        self.core.abandon();
-    }
 }

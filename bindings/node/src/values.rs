@@ -1,7 +1,7 @@
 //! JavaScript's values as the core's, and the core's as JavaScript's.
 
 use napi::{
-    Env, Error, Result, Unknown,
+    Env, Error, Result, Status, Unknown,
     bindgen_prelude::{Either4, ToNapiValue},
 };
 use napi_derive::napi;
@@ -63,7 +63,10 @@ pub(crate) trait OrThrow<T> {
 
 impl<T> OrThrow<T> for std::result::Result<T, LockError> {
     fn or_throw(self, env: &Env) -> Result<T> {
-        self.map_err(|error| Failure::from(&error).into_unknown(env).map_or_else(|error| error, Error::from))
+        self.map_err(|error| match env.throw(Failure::from(&error)) {
+            Ok(()) => Error::from_status(Status::PendingException),
+            Err(error) => error,
+        })
     }
 }
 

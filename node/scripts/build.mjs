@@ -1,0 +1,45 @@
+// Builds the package in place: node scripts/build.mjs [--dev | --javascript]
+//
+// Compiles src/ into dist/, and the native module, in the release profile or with --dev in the development profile
+// (the same code, a tenth of the build time), into dist/redlock-core.node. --javascript leaves the native module out.
+
+import { spawnSync } from "node:child_process";
+import { copyFileSync, mkdirSync, renameSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = join(dirname(fileURLToPath(import.meta.url)), "..");
+
+function run(command, args, options) {
+  const { status, error, stdout } = spawnSync(command, args, { cwd: here, stdio: "inherit", ...options });
+  if (error !== undefined) throw error;
+  if (status !== 0) process.exit(status ?? 1);
+  return stdout;
+}
+
+/** Builds the native module and returns where cargo put it. */
+export function cargo(profile) {
+  const args = ["build", "--package", "redlock-node", "--profile", profile, "--locked"];
+  args.push("--manifest-path", join(here, "../bindings/node/Cargo.toml"), "--message-format=json-render-diagnostics");
+  const messages = run("cargo", args, { stdio: ["ignore", "pipe", "inherit"], maxBuffer: 2 ** 28, encoding: "utf8" });
+  const made = messages
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line))
+    .findLast((message) => message.reason === "compiler-artifact" && message.target.name === "redlock_node");
+  return made.filenames.find((name) => /\.(so|dylib|dll)$/.test(name));
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const dist = join(here, "dist");
+  run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
+  if (!process.argv.includes("--javascript")) {
+    const made = cargo(process.argv.includes("--dev") ? "dev" : "release");
+    mkdirSync(dist, { recursive: true });
+    // Renamed, not overwritten: a process may have it mapped.
+    const fresh = join(dist, `redlock-core.${process.pid}.node`);
+    copyFileSync(made, fresh);
+    renameSync(fresh, join(dist, "redlock-core.node"));
+  }
+}

@@ -1,0 +1,173 @@
+/**
+ * A client: nodes, and the locks on them.
+ *
+ * @module
+ */
+
+import { inspect } from "node:util";
+import { sync } from "./errors";
+import { type EventKind, type EventListener, Listeners } from "./events";
+import { disposable, Lease } from "./lease";
+import { type Body, block, type Found, Lock, type Using } from "./lock";
+import { call, loop } from "./loop";
+import { type Client, type Given, native, type Lease as NativeLease, type Options } from "./native";
+import {
+  type ClientOptions,
+  type LockOptions,
+  nodes,
+  setting,
+  settings,
+  split,
+  type TakeOptions,
+} from "./options";
+
+/** What a node says of itself. */
+export interface NodeStatus {
+  /** Its address, without credentials. */
+  readonly node: string;
+  /** Whether it answered as it should. */
+  readonly ok: boolean;
+  /** The run of the server, which changes with each restart. */
+  readonly run?: string;
+  /** The version of the server. */
+  readonly version?: string;
+  /** Why it did not answer, when it did not. */
+  readonly cause?: string;
+}
+
+/** In place of a client's URLs: those of the environment. */
+export const ENVIRONMENT = "\0REDLOCK_URL";
+
+function ofEnvironment(options: Options): Client {
+  // The native module does not see the environment of a worker thread, nor that of a test runner's sandbox.
+  return native.Client.fromEnvironment(loop(), process.env["REDLOCK_URL"] || undefined, options);
+}
+
+/**
+ * A client of one Redis node, or of several that vote.
+ *
+ * @example
+ * ```ts
+ * const client = new Redlock(["redis://a", "redis://b", "redis://c"], { watchdog: 10_000 });
+ * await client.using("report", async (signal, lease) => {
+ *   await fetch(url, { signal, headers: { fence: String(lease.token) } });
+ * });
+ * ```
+ */
+export class Redlock {
+  readonly #native: Client;
+  readonly #listeners: Listeners;
+
+  /**
+   * `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path` or
+   * `memory://[name]` (inside this process, for tests). Sends nothing. Throws {@link InvalidArgument}.
+   */
+  constructor(urls: string | readonly string[], options?: ClientOptions | null) {
+    const given = settings(options);
+    this.#native = sync(() => (urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(loop(), nodes(urls), given)));
+    this.#listeners = new Listeners(this.#native);
+  }
+
+  /** The nodes' addresses, without credentials. */
+  get nodes(): string[] {
+    return this.#native.nodes;
+  }
+
+  /**
+   * The lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * {@link InvalidArgument}.
+   */
+  lock(name: string, options?: LockOptions | null): Lock {
+    const found = this.find(setting(name), settings(options));
+    return new Lock(name, () => found);
+  }
+
+  /** @internal */
+  find(name: Given, options: Options): Found {
+    return { native: sync(() => this.#native.lock(name, options)), client: this.#native };
+  }
+
+  /** Takes a lock: `lock(name, options).acquire({ signal })`. */
+  async acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
+    const [locking, acquiring] = split(options);
+    return await this.lock(name, locking).acquire(acquiring);
+  }
+
+  /** Takes a lock if it is free: `lock(name, options).tryAcquire()`. */
+  async tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
+    return await this.lock(name, options).tryAcquire();
+  }
+
+  /** Runs `body` with a lock held: `lock(name, options).using({ signal }, body)`. */
+  using<T>(name: string, body: Body<T>): Promise<T>;
+  /** The same, with the options of the lock and of the acquire. */
+  using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
+  async using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
+    const [options, body] = block(given);
+    const [locking, acquiring] = split(options);
+    return await this.lock(name, locking).using(acquiring, body);
+  }
+
+  /**
+   * Takes over a lease from the text of its `detach()`, once. Rejects with {@link LockLost} when it ended or was
+   * attached before, with {@link Unavailable}, and with {@link InvalidArgument} for another text.
+   */
+  async attach(text: string): Promise<Lease> {
+    const lease = await call<NativeLease>((loop) => loop.attach(this.#native, setting(text)));
+    return new Lease(lease, this.#native);
+  }
+
+  /**
+   * Frees a lock whoever holds it; resolves with whether anybody did. Its holder learns of it at its next renewal: only
+   * fencing tokens protect a resource until then. Rejects with {@link Unavailable} and {@link KeyConflict}.
+   */
+  async forceRelease(name: string): Promise<boolean> {
+    return await call<boolean>((loop) => loop.forceRelease(this.#native, setting(name)));
+  }
+
+  /** Asks every node for a sign of life. Rejects only with {@link Closed}. */
+  async ping(): Promise<NodeStatus[]> {
+    return await call<NodeStatus[]>((loop) => loop.ping(this.#native));
+  }
+
+  /**
+   * Lets all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held. Rejects
+   * with {@link Unavailable}.
+   */
+  async initNodes(): Promise<void> {
+    await call((loop) => loop.initNodes(this.#native));
+  }
+
+  /**
+   * Releases what this client holds, within a second, and disconnects. Later calls reject with {@link Closed}. Detached
+   * leases, and fixed leases of explicit owners, live on.
+   */
+  async close(): Promise<void> {
+    await call((loop) => loop.close(this.#native));
+  }
+
+  /** Calls a listener whenever something of this kind happens in this client. Throws {@link InvalidArgument}. */
+  on<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
+    this.#listeners.on(kind, listener as EventListener);
+    return this;
+  }
+
+  /** Takes back what `on()` did. */
+  off<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
+    this.#listeners.off(kind, listener as EventListener);
+    return this;
+  }
+
+  /** The end of an `await using` block: `close()`. */
+  declare [Symbol.asyncDispose]: () => Promise<void>;
+
+  /** @internal */
+  [inspect.custom](): string {
+    return `Redlock ${inspect(this.nodes)}`;
+  }
+
+  static {
+    disposable(this.prototype, this.prototype.close);
+  }
+}
+

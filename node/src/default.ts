@@ -1,0 +1,53 @@
+/**
+ * The default client: that of `configure()`, or else that of the environment.
+ *
+ * @module
+ */
+
+import { ENVIRONMENT, Redlock } from "./client";
+import type { Lease } from "./lease";
+import { type Body, block, Lock, type Using } from "./lock";
+import { type ClientOptions, type LockOptions, setting, settings, split, type TakeOptions } from "./options";
+
+let standard: Redlock | undefined;
+let checker: Redlock | undefined;
+
+/**
+ * Sets the client of `lock()`, `acquire()` and `using()` of this package. Without `urls` it uses the environment
+ * variable `REDLOCK_URL`, several URLs separated by commas, or else `redis://127.0.0.1:6379`. Locks that were used
+ * before keep their client. Throws {@link InvalidArgument}.
+ */
+export function configure(urls?: string | readonly string[] | null, options?: ClientOptions | null): void {
+  standard = new Redlock(urls ?? ENVIRONMENT, options);
+}
+
+/**
+ * The lock of this name on the default client, which `configure()` sets and which is found at the first use of the
+ * lock. Sends nothing. Throws {@link InvalidArgument}.
+ */
+export function lock(name: string, options?: LockOptions | null): Lock {
+  const given = settings(options);
+  // Bad options are refused now, not when the client is known.
+  checker ??= new Redlock("memory://");
+  checker.find(setting(name), given);
+  return new Lock(name, () => {
+    standard ??= new Redlock(ENVIRONMENT);
+    return standard.find(setting(name), given);
+  });
+}
+
+/** Takes a lock on the default client: `lock(name, options).acquire({ signal })`. */
+export async function acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
+  const [locking, acquiring] = split(options);
+  return await lock(name, locking).acquire(acquiring);
+}
+
+/** Runs `body` with a lock of the default client held: `lock(name, options).using({ signal }, body)`. */
+export function using<T>(name: string, body: Body<T>): Promise<T>;
+/** The same, with the options of the lock and of the acquire. */
+export function using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
+export async function using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
+  const [options, body] = block(given);
+  const [locking, acquiring] = split(options);
+  return await lock(name, locking).using(acquiring, body);
+}

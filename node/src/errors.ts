@@ -1,0 +1,158 @@
+/**
+ * What can go wrong, as coarse as a caller can act on it.
+ *
+ * @module
+ */
+
+import type { Failure } from "./native";
+
+/** Why a lock was lost. */
+export type LostReason =
+  | "expired"
+  | "taken"
+  | "released"
+  | "deleted"
+  | "unreachable"
+  | "closed"
+  | "forked"
+  | "max_hold";
+
+/** Every error of this library. */
+export class LockError extends Error {
+  /** What went wrong, in a word that all languages share. */
+  readonly code: string = "error";
+
+  static {
+    named(this, "LockError");
+  }
+}
+
+/** Somebody else holds the lock: try later. */
+export class LockTimeout extends LockError {
+  override readonly code = "timeout";
+
+  static {
+    named(this, "LockTimeout");
+  }
+}
+
+/** The lock was lost: stop touching what it protects. */
+export class LockLost extends LockError {
+  override readonly code = "lost";
+  /** Why it was lost. */
+  readonly reason: LostReason;
+
+  static {
+    named(this, "LockLost");
+  }
+
+  constructor(message?: string, reason: LostReason = "expired") {
+    super(message);
+    this.reason = reason;
+  }
+}
+
+/** A bug of the caller: it releases, extends or checks what it does not hold. */
+export class NotHeld extends LockError {
+  override readonly code = "not_held";
+
+  static {
+    named(this, "NotHeld");
+  }
+}
+
+/** Too few nodes answered: an outage, not contention. */
+export class Unavailable extends LockError {
+  override readonly code = "unavailable";
+  /** Why, for each node that did not help. */
+  readonly causes: Readonly<Record<string, string>>;
+
+  static {
+    named(this, "Unavailable");
+  }
+
+  constructor(message?: string, causes: Readonly<Record<string, string>> = {}) {
+    super(message);
+    this.causes = causes;
+  }
+}
+
+/** The key holds something that is no lock; it was left untouched. */
+export class KeyConflict extends LockError {
+  override readonly code = "conflict";
+
+  static {
+    named(this, "KeyConflict");
+  }
+}
+
+/** Waiting would wait for the caller itself. */
+export class WouldDeadlock extends LockError {
+  override readonly code = "deadlock";
+
+  static {
+    named(this, "WouldDeadlock");
+  }
+}
+
+/** A name, a time, a URL or an option is wrong; the message names it, and nothing was sent. */
+export class InvalidArgument extends LockError {
+  override readonly code = "invalid";
+
+  static {
+    named(this, "InvalidArgument");
+  }
+}
+
+/** The client was closed. */
+export class Closed extends LockError {
+  override readonly code = "closed";
+
+  static {
+    named(this, "Closed");
+  }
+}
+
+/** On the prototype, where the stack of a new error finds it. */
+function named(kind: { prototype: Error }, name: string): void {
+  Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
+}
+
+function make({ code, message, reason, causes }: Failure): LockError {
+  switch (code) {
+    case "timeout":
+      return new LockTimeout(message);
+    case "lost":
+      return new LockLost(message, reason as LostReason);
+    case "not_held":
+      return new NotHeld(message);
+    case "unavailable":
+      return new Unavailable(message, Object.fromEntries(causes));
+    case "conflict":
+      return new KeyConflict(message);
+    case "deadlock":
+      return new WouldDeadlock(message);
+    case "invalid":
+      return new InvalidArgument(message);
+    case "closed":
+      return new Closed(message);
+    default:
+      return new LockError(message);
+  }
+}
+
+/** The error of a failure, made where the caller's own lines are on the stack. */
+export function failed(failure: Failure): LockError {
+  const error = make(failure);
+  Error.captureStackTrace(error, failed);
+  return error;
+}
+
+/** Calls the native module, whose functions throw failures. */
+export function sync<T>(call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    throw error instanceof Error ? error : failed(error as Failure);
+  }
+}

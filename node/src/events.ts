@@ -1,0 +1,105 @@
+/**
+ * What happens inside a client, on its way to its listeners and, as warnings, to the process.
+ *
+ * @module
+ */
+
+import { InvalidArgument, type LostReason } from "./errors";
+import { loop, watch } from "./loop";
+import type { Client, Events } from "./native";
+
+/** What can happen. */
+export type EventKind = (typeof KINDS)[number];
+
+const KINDS = [
+  "acquired",
+  "released",
+  "at_risk",
+  "lost",
+  "orphaned",
+  "node_down",
+  "node_up",
+  "node_warning",
+] as const;
+
+/** Something that happened in a client. */
+export interface RedlockEvent<Kind extends EventKind = EventKind> {
+  /**
+   * - `acquired`, `released`: a lock was taken, or given back.
+   * - `at_risk`: two thirds of the ttl passed without a renewal. A good moment to save work.
+   * - `lost`: a lock was lost; told once.
+   * - `orphaned`: nothing refers to a held lock any more. It is no longer renewed, and ends with its ttl.
+   * - `node_down`, `node_up`: a node stopped answering, or answers again.
+   * - `node_warning`: something about a node weakens locks or makes them slow, and waiting will not mend it.
+   */
+  readonly kind: Kind;
+  /** A line for people. */
+  readonly message: string;
+  /** Whether an operator should see it; if so the process emits it as a warning, too. */
+  readonly warning: boolean;
+  /** The lock, without the client's prefix; only of events about a lock. */
+  readonly name?: string;
+  /** The fencing token; only of events about a lock. */
+  readonly token?: bigint;
+  /** Why the lock was lost; only of `lost`. */
+  readonly reason?: LostReason;
+  /** The node's address, without credentials; only of events about a node. */
+  readonly node?: string;
+}
+
+/** Is told of events. What it throws becomes an uncaught exception, as of any event listener. */
+export type EventListener<Kind extends EventKind = EventKind> = (event: RedlockEvent<Kind>) => void;
+
+/** The listeners of one client. */
+export class Listeners {
+  readonly #events: Events;
+  readonly #of = new Map<EventKind, Set<EventListener>>();
+
+  constructor(client: Client) {
+    this.#events = client.events;
+    // Holds neither the client nor its listeners: what nobody refers to can be collected.
+    void follow(client.events, new WeakRef(this));
+  }
+
+  on(kind: EventKind, listener: EventListener): void {
+    if (!KINDS.includes(kind)) {
+      throw new InvalidArgument(`kind: there is no event ${JSON.stringify(kind)}, only ${KINDS.join(", ")}`);
+    }
+    if (typeof listener !== "function") {
+      throw new InvalidArgument("listener: must be a function");
+    }
+    this.#of.set(kind, (this.#of.get(kind) ?? new Set()).add(listener));
+    this.#events.setVerbose(true);
+  }
+
+  off(kind: EventKind, listener: EventListener): void {
+    const listeners = this.#of.get(kind);
+    if (listeners?.delete(listener) && listeners.size === 0) {
+      this.#of.delete(kind);
+      this.#events.setVerbose(this.#of.size > 0);
+    }
+  }
+
+  tell(event: RedlockEvent): void {
+    for (const listener of [...(this.#of.get(event.kind) ?? [])]) {
+      try {
+        listener(event);
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
+    }
+  }
+}
+
+async function follow(events: Events, listeners: WeakRef<Listeners>): Promise<void> {
+  for (;;) {
+    const happened = await watch<RedlockEvent[]>(() => loop().events(events));
+    if (!happened?.length) return;
+    for (const event of happened) {
+      if (event.warning) process.emitWarning(event.message, { type: "RedlockWarning", code: event.kind });
+      listeners.deref()?.tell(event);
+    }
+  }
+}

@@ -1,0 +1,35 @@
+/**
+ * Distributed locks on Redis: kept alive by a watchdog, on one node or a quorum, with fencing tokens.
+ *
+ * ```ts
+ * import { using } from "redlock-core";
+ *
+ * await using("report", async (signal, lease) => {
+ *   await write(row, { fence: lease.token, signal });
+ * });
+ * ```
+ *
+ * While `lease.held` is true no other owner holds the lock, under the conditions in `docs/guarantees.md`. Times are
+ * milliseconds.
+ *
+ * @module
+ */
+
+export { type NodeStatus, Redlock } from "./client";
+export { acquire, configure, lock, using } from "./default";
+export {
+  Closed,
+  InvalidArgument,
+  KeyConflict,
+  LockError,
+  LockLost,
+  LockTimeout,
+  type LostReason,
+  NotHeld,
+  Unavailable,
+  WouldDeadlock,
+} from "./errors";
+export type { EventKind, EventListener, RedlockEvent } from "./events";
+export type { Lease, ReleaseOutcome } from "./lease";
+export type { Body, Lock, LockInfo } from "./lock";
+export type { AcquireOptions, ClientOptions, LockOptions, TakeOptions } from "./options";

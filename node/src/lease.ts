@@ -1,0 +1,165 @@
+/**
+ * A lease: what an acquire gives, and what is handed back with a release.
+ *
+ * @module
+ */
+
+import { inspect } from "node:util";
+import { type LostReason, sync } from "./errors";
+import { call, watch } from "./loop";
+import type { Client, Lease as Native } from "./native";
+import { setting } from "./options";
+
+/**
+ * How a release ended: the lock is free; it had been lost before; or too few nodes answered, and are asked again until
+ * the lease ends by itself.
+ */
+export type ReleaseOutcome = "released" | "lost" | "unconfirmed";
+
+/** What a signal needs for as long as somebody holds it. */
+interface Watched {
+  controller: AbortController;
+  native: Native;
+}
+
+/** Whoever holds only a lease's signal still holds its lease. */
+const watched = new WeakMap<AbortSignal, Watched>();
+
+/** A held lock. */
+export class Lease {
+  readonly #native: Native;
+  /** Kept alive: the end of this thread releases what its living clients hold. */
+  readonly #client: Client;
+  #signal: AbortSignal | undefined;
+
+  /** @internal */
+  constructor(native: Native, client: Client) {
+    this.#native = native;
+    this.#client = client;
+  }
+
+  /** The lock's name, without the client's prefix. */
+  get name(): string {
+    return this.#native.name;
+  }
+
+  /** The explicit owner, or `uuid:tenure`. */
+  get owner(): string {
+    return this.#native.owner;
+  }
+
+  /** The fencing token, in µs: larger than that of every earlier holder. Needs 64 bits. */
+  get token(): bigint {
+    return this.#native.token;
+  }
+
+  /** Whether the lock is held, right now. Reads a clock and nothing else; once false it stays false. */
+  get held(): boolean {
+    return this.#native.held;
+  }
+
+  /** Why the lock was lost; undefined if it was not. */
+  get lostReason(): LostReason | undefined {
+    return (this.#native.lostReason as LostReason | null) ?? undefined;
+  }
+
+  /**
+   * Aborted when the lock is lost, with a {@link LockLost} as its reason; never after a release or `detach()`. Give it
+   * to whatever works under the lock: `fetch`, timers, streams, drivers.
+   */
+  get signal(): AbortSignal {
+    this.#signal ??= signalOf(this.#native);
+    return this.#signal;
+  }
+
+  /** The milliseconds for which it is held unless it is renewed; 0 once it is not. */
+  remaining(): number {
+    return this.#native.remaining();
+  }
+
+  /** Throws {@link LockLost} after a loss, {@link NotHeld} after a release or `detach()`. */
+  check(): void {
+    sync(() => this.#native.check());
+  }
+
+  /**
+   * Lets the lock end `ttl` milliseconds from now, never earlier than it would have. A renewed lease is renewed on.
+   * Rejects with {@link LockLost} after a loss, and with {@link Unavailable}, nothing changed, in an outage.
+   */
+  async extend(ttl: number): Promise<void> {
+    await call((loop) => loop.extend(this.#native, setting(ttl)));
+  }
+
+  /**
+   * Ends this lease; the last one of its owner frees the lock. Resolves with the same when called again. Rejects only
+   * after `detach()`, with {@link NotHeld}.
+   */
+  async release(): Promise<ReleaseOutcome> {
+    return await call<ReleaseOutcome>((loop) => loop.release(this.#native));
+  }
+
+  /**
+   * Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` of a client with
+   * the same nodes takes the lock over from it, once, in this process or another. Throws {@link LockLost},
+   * {@link NotHeld}, and {@link InvalidArgument} while there are nested leases.
+   */
+  detach(): string {
+    return sync(() => this.#native.detach());
+  }
+
+  /**
+   * Ends the block that took it: releases, and rejects with {@link LockLost} if the lock was lost. Does nothing after a
+   * release or `detach()` inside the block.
+   *
+   * @internal
+   */
+  async leave(): Promise<void> {
+    await call((loop) => loop.leave(this.#native));
+  }
+
+  /** The end of an `await using` block: releases, and rejects with {@link LockLost} if the lock was lost. */
+  declare [Symbol.asyncDispose]: () => Promise<void>;
+
+  /** @internal */
+  [inspect.custom](): string {
+    const { name, token, held, lostReason } = this;
+    const state = held ? "held" : lostReason === undefined ? "released" : `lost: ${lostReason}`;
+    return `Lease ${inspect(name)} of ${this.#client.nodes} { token: ${token}n, ${state} }`;
+  }
+
+  static {
+    disposable(this.prototype, this.prototype.leave);
+  }
+}
+
+/** Where the runtime has `await using`. */
+export function disposable(prototype: object, dispose: () => Promise<void>): void {
+  if (typeof Symbol.asyncDispose === "symbol") {
+    Object.defineProperty(prototype, Symbol.asyncDispose, { value: dispose, configurable: true, writable: true });
+  }
+}
+
+function signalOf(native: Native): AbortSignal {
+  const controller = new AbortController();
+  watched.set(controller.signal, { controller, native });
+  if (native.lostReason !== null) controller.abort(loss(native));
+  else void abortOnLoss(watch((loop) => loop.lost(native)), new WeakRef(controller.signal));
+  return controller.signal;
+}
+
+/** Refers to neither the lease nor the signal: once both are forgotten, the lock must not be renewed for their sake. */
+async function abortOnLoss(lost: Promise<unknown>, signal: WeakRef<AbortSignal>): Promise<void> {
+  if (!(await lost)) return;
+  const known = signal.deref();
+  const held = known && watched.get(known);
+  held?.controller.abort(loss(held.native));
+}
+
+function loss(native: Native): unknown {
+  try {
+    sync(() => native.check());
+  } catch (error) {
+    return error;
+  }
+  return undefined;
+}

@@ -1,0 +1,106 @@
+/**
+ * The native module: how it is found, and what it looks like from here. It decides what a lock does; this package is
+ * how JavaScript spells it. Its functions throw a {@link Failure}, and so end its calls.
+ *
+ * @module
+ */
+
+/** The number of a call. */
+export type Id = number;
+
+/** The value of an option; whatever is no string of valid Unicode, number or boolean is only shown. */
+export type Given = string | number | boolean | { shown: string };
+
+/** Options, in the order in which they were given. */
+export type Options = [name: string, value: Given][];
+
+/** An error of the core, flat. */
+export interface Failure {
+  code: string;
+  message: string;
+  reason?: string;
+  causes: [node: string, cause: string][];
+}
+
+/** The calls of this event loop. All but the first three start a call and return its number. */
+export interface Loop {
+  /** What ended since the last time: number, value, failure; number, value, failure; and so on. */
+  drain(): unknown[];
+  abandon(id: Id): void;
+  acquire(lock: Lock, wait?: Given): Id;
+  releaseNewest(lock: Lock): Id;
+  locked(lock: Lock): Id;
+  inspect(lock: Lock): Id;
+  release(lease: Lease): Id;
+  leave(lease: Lease): Id;
+  extend(lease: Lease, ttl: Given): Id;
+  lost(lease: Lease): Id;
+  ping(client: Client): Id;
+  forceRelease(client: Client, name: Given): Id;
+  initNodes(client: Client): Id;
+  attach(client: Client, text: Given): Id;
+  close(client: Client): Id;
+  events(events: Events): Id;
+}
+
+export interface Client {
+  readonly nodes: string[];
+  readonly events: Events;
+  lock(name: Given, options: Options): Lock;
+}
+
+/** The events of a client. Does not keep the client alive. */
+export interface Events {
+  setVerbose(verbose: boolean): void;
+}
+
+export interface Lock {
+  owned(): boolean;
+}
+
+export interface Lease {
+  readonly name: string;
+  readonly owner: string;
+  readonly token: bigint;
+  readonly held: boolean;
+  readonly lostReason: string | null;
+  remaining(): number;
+  check(): void;
+  detach(): string;
+}
+
+interface Native {
+  Loop: new (wake: () => void) => Loop;
+  Client: {
+    new (loop: Loop, urls: string[], options: Options): Client;
+    fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;
+  };
+  /** Closes all clients of the process when it exits. */
+  closeAtExit(): void;
+}
+
+/** The packages that may have the module for this machine. npm installs those that fit. */
+function packages(): string[] {
+  const { platform, arch } = process;
+  const flavours = { linux: ["-gnu", "-musl"], win32: ["-msvc"] }[platform as string] ?? [""];
+  return flavours.map((flavour) => `redlock-core-${platform}-${arch}${flavour}`);
+}
+
+function load(): Native {
+  // Built in place, or installed beside this package.
+  const places = ["./redlock-core.node", ...packages()];
+  const causes: unknown[] = [];
+  for (const place of places) {
+    try {
+      return require(place);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "MODULE_NOT_FOUND") causes.push(error);
+    }
+  }
+  const looked = `looked for ${packages().join(" and ")}`;
+  throw new Error(`redlock-core has no native module for ${process.platform}-${process.arch}: ${looked}`, {
+    cause: causes.length > 1 ? new AggregateError(causes) : causes[0],
+  });
+}
+
+export const native: Native = load();
