@@ -5,4 +5,20 @@
  * @module
  */
 
-export * from "./index.js";
+export type * from "./index.js";
+export {
+  acquire,
+  Closed,
+  configure,
+  InvalidArgument,
+  KeyConflict,
+  LockError,
+  LockLost,
+  LockTimeout,
+  lock,
+  NotHeld,
+  Redlock,
+  Unavailable,
+  using,
+  WouldDeadlock,
+} from "./index.js";

@@ -1,0 +1,271 @@
+// Locks and leases as they are used when nothing goes wrong.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { inspect } from "node:util";
+import { acquire, configure, InvalidArgument, LockLost, LockTimeout, lock, NotHeld, Redlock, using } from "redlock-core";
+import { eventually, Server } from "./servers.mjs";
+
+test("a lease and its lock", async (t) => {
+  const server = await Server.of(t);
+  const client = new Redlock(server.url);
+  const report = client.lock("report");
+  assert.equal(report.name, "report");
+  assert.equal(report.owned(), false);
+  const lease = await report.acquire();
+  assert.equal(lease.name, "report");
+  assert.equal(typeof lease.token, "bigint");
+  assert.match(lease.owner, /^[0-9a-f-]{36}:\d+$/);
+  assert.equal(lease.held, true);
+  assert.equal(lease.lostReason, undefined);
+  assert(lease.remaining() > 20_000 && lease.remaining() <= 27_000);
+  assert.equal(report.owned(), true);
+  assert.equal(await report.locked(), true);
+  const info = await report.inspect();
+  assert.equal(info?.owner, lease.owner);
+  assert.equal(info?.token, lease.token);
+  assert(typeof info?.ttl === "number" && info.ttl > 20_000 && info.ttl <= 30_000);
+  lease.check();
+  await lease.extend(60_000);
+  assert(lease.remaining() > 50_000);
+  assert.match(inspect(lease), /^Lease 'report' of 127\.0\.0\.1:\d+ \{ token: \d+n, held \}$/);
+  assert.equal(await lease.release(), "released");
+  assert.equal(await lease.release(), "released");
+  assert.equal(lease.held, false);
+  assert.equal(lease.remaining(), 0);
+  assert.throws(() => lease.check(), NotHeld);
+  await assert.rejects(lease.extend(1000), NotHeld);
+  assert.equal(await report.locked(), false);
+  assert.equal(await report.inspect(), null);
+  await client.close();
+});
+
+test("tokens rise", async (t) => {
+  const client = new Redlock((await Server.of(t)).url);
+  let last = 0n;
+  for (let turn = 0; turn < 20; turn++) {
+    await client.using("x", (_, lease) => {
+      assert(lease.token > last);
+      last = lease.token;
+    });
+  }
+  await client.close();
+});
+
+test("a lock that is held", async (t) => {
+  const client = new Redlock((await Server.of(t)).url);
+  const lease = await client.acquire("x");
+  const other = client.lock("x", { wait: 50 });
+  assert.equal(await other.tryAcquire(), null);
+  await assert.rejects(other.acquire(), LockTimeout);
+  await assert.rejects(client.lock("x").acquire({ wait: 30 }), LockTimeout);
+  await assert.rejects(client.acquire("x", { wait: 30 }), LockTimeout);
+  assert.equal(await client.tryAcquire("x"), null);
+  await assert.rejects(other.release(), NotHeld);
+  const waiting = client.lock("x").acquire();
+  assert.equal(await lease.release(), "released");
+  await (await waiting).release();
+  await client.close();
+});
+
+test("every concurrent acquire on a shared lock object excludes the others", async (t) => {
+  const client = new Redlock((await Server.of(t)).url);
+  const shared = client.lock("shared");
+  let inside = 0;
+  let passed = 0;
+  const user = async () => {
+    const lease = await shared.acquire();
+    assert.equal(++inside, 1);
+    await sleep(1);
+    assert(lease.held);
+    inside--;
+    passed++;
+    await shared.release();
+  };
+  await Promise.all(Array.from({ length: 50 }, user));
+  assert.equal(passed, 50);
+  await client.close();
+});
+
+test("1000 using calls in parallel on one name never overlap", async (t) => {
+  const server = await Server.of(t);
+  const clients = [new Redlock(server.url), new Redlock(server.url)];
+  let inside = 0;
+  let last = 0n;
+  const results = await Promise.all(
+    Array.from({ length: 1000 }, (_, index) =>
+      clients[index % 2].using("crowd", async (signal, lease) => {
+        assert.equal(++inside, 1);
+        assert(lease.token > last);
+        last = lease.token;
+        await null;
+        assert.equal(signal.aborted, false);
+        inside--;
+        return index;
+      }),
+    ),
+  );
+  assert.deepEqual(
+    results,
+    Array.from({ length: 1000 }, (_, index) => index),
+  );
+  assert.deepEqual(server.locks(), []);
+  await Promise.all(clients.map((client) => client.close()));
+});
+
+test("release of a lock object releases its newest lease", async () => {
+  const client = new Redlock("memory://newest");
+  const lock = client.lock("x", { owner: "both" });
+  const [first, second] = [await lock.acquire(), await lock.acquire()];
+  assert.equal(first.token, second.token);
+  assert.equal(await lock.release(), "released");
+  assert.deepEqual([first.held, second.held], [true, false]);
+  assert.equal(await lock.release(), "released");
+  assert.equal(first.held, false);
+  await client.close();
+});
+
+test("an explicit owner is one owner in all clients", async (t) => {
+  const server = await Server.of(t);
+  const [web, payments] = [new Redlock(server.url), new Redlock(server.url)];
+  const reservation = await web.acquire("seat", { owner: "user-42", ttl: 60_000 });
+  assert.equal(reservation.owner, "user-42");
+  assert.equal(await payments.tryAcquire("seat", { owner: "user-43" }), null);
+  const joined = await payments.acquire("seat", { owner: "user-42", ttl: 60_000 });
+  assert(joined.token > reservation.token);
+  await joined.release();
+  assert.equal(await payments.lock("seat", { owner: "user-42" }).release(), "released");
+  await assert.rejects(payments.lock("seat", { owner: "user-42" }).release(), NotHeld);
+  await eventually(async () => !(await web.lock("seat").locked()));
+  assert.equal(await reservation.release(), "lost");
+  await Promise.all([web.close(), payments.close()]);
+});
+
+test("a detached lease is attached once", async (t) => {
+  const server = await Server.of(t);
+  const [giver, taker] = [new Redlock(server.url), new Redlock(server.url)];
+  const given = await giver.acquire("job");
+  const { signal } = given;
+  const text = given.detach();
+  assert.match(text, /^redlock1:/);
+  assert.equal(given.held, false);
+  assert.throws(() => given.check(), NotHeld);
+  await assert.rejects(given.release(), NotHeld);
+  await giver.close();
+  const taken = await taker.attach(text);
+  assert.equal(taken.token, given.token);
+  assert.equal(taken.held, true);
+  await assert.rejects(taker.attach(text), LockLost);
+  await assert.rejects(taker.attach("redlock1:?"), InvalidArgument);
+  assert.equal(await taken.release(), "released");
+  assert.equal(signal.aborted, false);
+  await taker.close();
+});
+
+test("a fixed lease ends by itself", async () => {
+  const client = new Redlock("memory://fixed");
+  const lease = await client.acquire("x", { ttl: 100 });
+  await eventually(() => !lease.held);
+  assert.equal(lease.lostReason, "expired");
+  assert.throws(() => lease.check(), LockLost);
+  assert.equal(await lease.release(), "lost");
+  await client.close();
+});
+
+test("an adaptive lease, one with a bound, and one that is not re-entrant", async () => {
+  const client = new Redlock("memory://kinds", { watchdog: 600 });
+  await client.using("adaptive", { ttl: "adaptive" }, (_, lease) => assert(lease.remaining() > 300));
+  const bounded = await client.acquire("bounded", { maxHold: 100 });
+  await eventually(() => !bounded.held);
+  assert.equal(bounded.lostReason, "max_hold");
+  const strict = client.lock("strict", { owner: "me", reentrant: false });
+  await strict.using(async () => {
+    await assert.rejects(strict.acquire(), { name: "WouldDeadlock", code: "deadlock" });
+  });
+  await client.close();
+});
+
+test("the functions of the package use the default client, found at the first acquire", async (t) => {
+  const server = await Server.of(t);
+  const early = lock("x");
+  assert.throws(() => lock("x", { ttl: 1 }), InvalidArgument);
+  configure(server.url, { prefix: "app:" });
+  const lease = await early.acquire();
+  assert.deepEqual(server.locks(), ["app:x"]);
+  await assert.rejects(acquire("x", { wait: 0 }), LockTimeout);
+  await lease.release();
+  await (await acquire("x")).release();
+  assert.equal(await using("x", () => 1), 1);
+  assert.equal(await using("x", { wait: 1000 }, async () => 2), 2);
+  // Its client stays what it was.
+  configure("memory://other");
+  const again = await early.acquire();
+  assert.deepEqual(server.locks(), ["app:x"]);
+  await again.release();
+});
+
+test("the default client without configuration is that of REDLOCK_URL", async (t) => {
+  const server = await Server.of(t);
+  process.env.REDLOCK_URL = `${server.url} , memory://one,memory://two`;
+  t.after(() => {
+    delete process.env.REDLOCK_URL;
+  });
+  configure();
+  const lease = await acquire("x");
+  assert.deepEqual(server.locks(), ["x"]);
+  await lease.release();
+});
+
+test("forceRelease, ping and nodes", async (t) => {
+  const server = await Server.of(t);
+  const client = new Redlock([server.url, "memory://b", "memory://c"], { quorum: 3 });
+  assert.deepEqual(client.nodes, [`127.0.0.1:${server.port}`, "memory://b", "memory://c"]);
+  await client.initNodes();
+  const nodes = await client.ping();
+  assert.deepEqual(
+    nodes.map(({ node, ok }) => [node, ok]),
+    client.nodes.map((node) => [node, true]),
+  );
+  assert.equal(typeof nodes[0].version, "string");
+  const lease = await client.acquire("x");
+  assert.equal(await client.forceRelease("x"), true);
+  assert.equal(await client.forceRelease("x"), false);
+  assert.equal(await lease.release(), "lost");
+  await server.kill();
+  const [down] = await client.ping();
+  assert.deepEqual([down.ok, typeof down.cause], [false, "string"]);
+  await client.close();
+  await assert.rejects(client.ping(), { code: "closed" });
+  assert.throws(() => new Redlock(client.nodes[0]), InvalidArgument);
+});
+
+test("close releases what is held; a reservation lives on", async (t) => {
+  const server = await Server.of(t);
+  const client = new Redlock(server.url);
+  const lease = await client.acquire("mine");
+  await client.acquire("reserved", { owner: "user", ttl: 60_000 });
+  const detached = await client.acquire("detached");
+  detached.detach();
+  const waiting = client.acquire("mine");
+  const refused = assert.rejects(waiting, { name: "Closed", code: "closed" });
+  await client.close();
+  await client.close();
+  await refused;
+  assert.deepEqual(server.locks(), ["detached", "reserved"]);
+  assert.deepEqual([lease.held, lease.lostReason], [false, "closed"]);
+  await assert.rejects(client.acquire("mine"), { code: "closed" });
+});
+
+test("both packages' worlds share one implementation", async () => {
+  const { createRequire } = await import("node:module");
+  const required = createRequire(import.meta.url)("redlock-core");
+  const imported = await import("redlock-core");
+  const names = Object.keys(required).sort();
+  assert.deepEqual(Object.keys(imported).sort(), names);
+  for (const name of names) assert.equal(imported[name], required[name], name);
+  assert.deepEqual(names, [
+    ...["Closed", "InvalidArgument", "KeyConflict", "LockError", "LockLost", "LockTimeout", "NotHeld", "Redlock"],
+    ...["Unavailable", "WouldDeadlock", "acquire", "configure", "lock", "using"],
+  ]);
+});

@@ -1,0 +1,139 @@
+// Real redis-servers for tests: started on free ports, killed, frozen and thawed at will.
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createConnection, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+let next = process.pid * 97;
+
+/**
+ * A port of 127.0.0.1 that nobody listens on. It lies below those that the kernel gives to outgoing connections: nobody
+ * takes it while its server is down.
+ */
+export async function freePort() {
+  for (;;) {
+    const port = 12_000 + (next++ % 18_000);
+    const probe = createServer();
+    const free = await new Promise((resolve) => {
+      probe.once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (!free) continue;
+    probe.close();
+    await once(probe, "close");
+    return port;
+  }
+}
+
+/** Waits until a condition is true, looking every so many milliseconds; fails when it is not within `within`. */
+export async function eventually(condition, within = 20_000, every = 5) {
+  const deadline = performance.now() + within;
+  while (!(await condition())) {
+    assert(performance.now() < deadline, `not within ${within} ms: ${condition}`);
+    await sleep(every);
+  }
+}
+
+/** A redis-server without persistence. It keeps its port when it is started again. */
+export class Server {
+  #directory = mkdtempSync(join(tmpdir(), "redlock-"));
+  #arguments;
+  #process;
+
+  /** Further arguments for redis-server, such as `"--requirepass", "secret"`. */
+  constructor(...given) {
+    this.#arguments = given;
+  }
+
+  /** Starts one that ends with a test. */
+  static async of(test, ...given) {
+    const server = new Server(...given);
+    test.after(() => server.stop());
+    return await server.start();
+  }
+
+  /** Its URL, without credentials. */
+  get url() {
+    return `redis://127.0.0.1:${this.port}`;
+  }
+
+  /** Starts it and waits until it answers. */
+  async start() {
+    this.port ??= await freePort();
+    const address = ["--port", String(this.port), "--bind", "127.0.0.1", "--save", ""];
+    const options = { cwd: this.#directory, stdio: "ignore" };
+    this.#process = spawn("redis-server", [...address, ...this.#arguments], options);
+    this.#process.unref();
+    await eventually(() => this.#answers());
+    return this;
+  }
+
+  async #answers() {
+    assert.equal(this.#process.exitCode, null, "redis-server ended");
+    return await new Promise((resolve) => {
+      const socket = createConnection(this.port, "127.0.0.1");
+      socket.once("error", () => resolve(false));
+      socket.once("data", (data) => {
+        socket.destroy();
+        resolve(data[0] === 0x2b || data[0] === 0x2d);
+      });
+      socket.write("PING\r\n");
+    });
+  }
+
+  /** Ends it; connections break, keys are gone. */
+  async stop() {
+    await this.kill("SIGTERM");
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  /** Ends it at once, as a power failure would. */
+  async kill(signal = "SIGKILL") {
+    const process = this.#process;
+    this.#process = undefined;
+    if (process === undefined) return;
+    // A frozen server would not hear of it.
+    process.kill("SIGCONT");
+    process.kill(signal);
+    if (process.exitCode === null && process.signalCode === null) {
+      process.ref();
+      await once(process, "exit");
+    }
+  }
+
+  /** Lets it answer nothing while its connections stay open. */
+  freeze() {
+    this.#process.kill("SIGSTOP");
+  }
+
+  /** Ends `freeze()`: it goes on with what it was sent meanwhile. */
+  thaw() {
+    this.#process.kill("SIGCONT");
+  }
+
+  /** What redis-cli prints; lists have a line for each element. */
+  cli(...words) {
+    const { status, stdout, stderr } = spawnSync("redis-cli", ["-p", String(this.port), ...words.map(String)], {
+      encoding: "utf8",
+      timeout: 10_000,
+    });
+    assert.equal(status, 0, stderr);
+    return stdout.trim();
+  }
+
+  /** The keys that exist, without redlock's own records. */
+  locks() {
+    const keys = this.cli("KEYS", "*").split("\n");
+    return keys.filter((key) => key !== "" && !key.startsWith("redlock_")).sort();
+  }
+
+  /** How many connections wait for the release of a lock. */
+  listeners(lock) {
+    return Number(this.cli("PUBSUB", "NUMSUB", `redisson_lock__channel:{${lock}}`).split("\n").at(-1));
+  }
+}
