@@ -1,0 +1,122 @@
+// Errors: their classes, codes and stacks.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as redlock from "redlock-core";
+import { Redlock } from "redlock-core";
+import { eventually, Server } from "./servers.mjs";
+
+const CODES = {
+  LockTimeout: "timeout",
+  LockLost: "lost",
+  NotHeld: "not_held",
+  Unavailable: "unavailable",
+  KeyConflict: "conflict",
+  WouldDeadlock: "deadlock",
+  InvalidArgument: "invalid",
+  Closed: "closed",
+};
+
+test("classes and codes", () => {
+  for (const [name, code] of Object.entries(CODES)) {
+    const error = new redlock[name]("what happened");
+    assert(error instanceof redlock.LockError && error instanceof Error);
+    assert.deepEqual([error.name, error.code, error.message], [name, code, "what happened"]);
+    assert.match(error.stack, new RegExp(`^${name}: what happened\n.*at `));
+    assert.equal(String(error), `${name}: what happened`);
+  }
+  assert.equal(new redlock.LockLost("x", "taken").reason, "taken");
+  assert.deepEqual(new redlock.Unavailable("x", { a: "down" }).causes, { a: "down" });
+});
+
+test("stacks have the lines of the caller", async () => {
+  const client = new Redlock("memory://stacks");
+  await client.acquire("x");
+  async function theCaller(call) {
+    await call();
+  }
+  const outcomes = [
+    () => client.acquire("x", { wait: 0 }),
+    () => client.lock("x", { wait: 0 }).acquire(),
+    () => client.using("x", { wait: 0 }, () => {}),
+    () => client.lock("never").release(),
+    () => client.attach("nonsense"),
+    () => Promise.all([client.acquire("x", { wait: 0 })]),
+  ];
+  for (const outcome of outcomes) {
+    await assert.rejects(theCaller(outcome), (error) => {
+      assert(error instanceof redlock.LockError);
+      assert.match(error.stack, /at async theCaller \(.*errors\.test\.mjs:\d+:\d+\)/);
+      return true;
+    });
+  }
+  function direct() {
+    client.lock("x", { ttl: 1 });
+  }
+  assert.throws(direct, (error) => /at direct \(.*errors\.test\.mjs/.test(error.stack));
+  await client.close();
+});
+
+test("an outage tells why, for each node", async (t) => {
+  const [up, down] = [await Server.of(t), await Server.of(t)];
+  const client = new Redlock([up.url, down.url], { patience: 200 });
+  await (await client.acquire("x")).release();
+  await down.kill();
+  await assert.rejects(client.acquire("x"), (error) => {
+    assert(error instanceof redlock.Unavailable);
+    assert.deepEqual(Object.keys(error.causes), [`127.0.0.1:${down.port}`]);
+    assert.match(error.message, /^needs 2 of 2 nodes, /);
+    return true;
+  });
+  await client.close();
+});
+
+test("a key that is no lock is left untouched", async (t) => {
+  const server = await Server.of(t);
+  const client = new Redlock(server.url);
+  server.cli("SET", "x", "somebody's");
+  await assert.rejects(client.acquire("x"), { name: "KeyConflict", code: "conflict" });
+  assert.equal(server.cli("GET", "x"), "somebody's");
+  await client.close();
+});
+
+test("passwords appear in no message and no event", async (t) => {
+  const server = await Server.of(t, "--requirepass", "s3cret");
+  const client = new Redlock(`redis://:wr0ng@127.0.0.1:${server.port}`);
+  const events = [];
+  client.on("node_down", (event) => events.push(event));
+  client.on("node_warning", (event) => events.push(event));
+  await assert.rejects(client.acquire("x"), (error) => {
+    assert.equal(error.code, "unavailable");
+    assert(!/wr0ng|s3cret/.test(error.stack + JSON.stringify(error)));
+    return true;
+  });
+  await eventually(() => events.length > 0);
+  assert(!/wr0ng|s3cret/.test(events.map((event) => event.message).join()));
+  await client.close();
+  const right = new Redlock(server.url, { password: "s3cret" });
+  await (await right.acquire("x")).release();
+  await right.close();
+});
+
+test("three nodes, one of them frozen", async (t) => {
+  const servers = await Promise.all([Server.of(t), Server.of(t), Server.of(t)]);
+  const client = new Redlock(servers.map((server) => server.url));
+  const first = await client.acquire("x");
+  servers[1].freeze();
+  assert.equal(await client.lock("x").locked(), true);
+  assert.equal(await first.release(), "released");
+  let last = first.token;
+  for (let turn = 0; turn < 10; turn++) {
+    const lease = await client.acquire("x");
+    assert(lease.token > last);
+    last = lease.token;
+    assert.equal(await lease.release(), "released");
+  }
+  servers[2].freeze();
+  await assert.rejects(client.acquire("x", { wait: 0 }), { code: "unavailable" });
+  servers[1].thaw();
+  servers[2].thaw();
+  await eventually(async () => (await client.tryAcquire("x").catch(() => null))?.release());
+  await client.close();
+});

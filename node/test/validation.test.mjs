@@ -1,0 +1,122 @@
+// Bad input is refused before anything is sent, with a message that names the argument as JavaScript spells it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { configure, InvalidArgument, LockError, lock, Redlock } from "redlock-core";
+
+function refused(call, message) {
+  assert.throws(call, (error) => {
+    assert(error instanceof InvalidArgument && error instanceof LockError && error instanceof Error);
+    assert.deepEqual([error.name, error.code], ["InvalidArgument", "invalid"]);
+    assert.match(error.message, message);
+    // Where the caller can find its own line.
+    assert.match(error.stack, /validation\.test\.mjs/);
+    return true;
+  });
+}
+
+for (const [options, message] of [
+  [{ quorum: 0 }, /^quorum: must be a whole number of at least 1, not 0$/],
+  [{ quorum: 2 }, /^quorum: must be from 1 .* to 1, not 2$/],
+  [{ quorum: "1" }, /^quorum: must be a whole number of at least 1, not "1"$/],
+  [{ watchdog: 299 }, /^watchdog: must be from 300ms to 10 years/],
+  [{ watchdog: "30s" }, /^watchdog: must be a number of milliseconds, not "30s"$/],
+  [{ watchdog: Number.NaN }, /^watchdog: must be a number of milliseconds of at least 0, not NaN$/],
+  [{ watchdog: 30_000n }, /^watchdog: must be a number of milliseconds, not 30000n$/],
+  [{ prefix: 5 }, /^prefix: must be a string of valid Unicode$/],
+  [{ prefix: "\ud800" }, /^prefix: must be a string of valid Unicode$/],
+  [{ wire: "redis" }, /^wire: /],
+  [{ drift: 0.5 }, /^drift: must be from 0.01 to below 0.5, not 0.5$/],
+  [{ tokenKey: "x" }, /^tokenKey: /],
+  [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
+  [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
+  [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
+  [{ connectTimeout: 0 }, /^connectTimeout: must be from 1 ms/],
+  [{ replyTimeout: Number.POSITIVE_INFINITY }, /^replyTimeout: must be at most 10 years/],
+  [{ strict: 1 }, /^strict: must be true or false, not 1$/],
+  [{ quarantine: "no" }, /^quarantine: must be true or false, not "no"$/],
+  [{ username: Symbol("x") }, /^username: must be a string of valid Unicode$/],
+  [{ password: 1234 }, /^password: must be a string of valid Unicode$/],
+  [{ cert: "a.pem" }, /^cert: a client certificate needs its key/],
+  [{ max_ttl: 5000 }, /^options: there is no option "max_ttl", only quorum, .* maxTtl, /],
+  [5, /^options: must be an object, not 5$/],
+]) {
+  test(`a client refuses ${typeof options === "object" ? Object.keys(options) : options} as in ${message}`, () => {
+    refused(() => new Redlock("memory://", options), message);
+    refused(() => configure("memory://", options), message);
+  });
+}
+
+test("a client refuses wrong nodes", () => {
+  for (const [urls, message] of [
+    [undefined, /^urls: must be a URL or a list of URLs$/],
+    [null, /^urls: must be a URL or a list of URLs$/],
+    [5, /^urls: must be a URL or a list of URLs$/],
+    [["memory://", 5], /^urls: must be a URL or a list of URLs$/],
+    [[], /at least one node is needed$/],
+    ["http://a", /unknown scheme "http"/],
+    ["no url", /not a URL/],
+    [["redis://a", "redis://a:6379"], /a:6379 is listed twice$/],
+    [["redis://a:secret@x", "ftp://b:secret@y"], /^(?!.*secret)/],
+  ]) {
+    refused(() => new Redlock(urls), message);
+  }
+});
+
+test("a lock refuses wrong names and options, at once", () => {
+  const client = new Redlock("memory://", { prefix: "p:" });
+  for (const [name, options, message] of [
+    ["", {}, /^name: must have 1 to 1024 bytes together with the prefix, not 2$/],
+    ["x".repeat(1023), {}, /^name: .* not 1025$/],
+    ["a\0b", {}, /^name: must not contain NUL$/],
+    ["\udfff", {}, /^name: must be a string of valid Unicode$/],
+    [undefined, {}, /^name: must be a string of valid Unicode$/],
+    [7, {}, /^name: must be a string of valid Unicode$/],
+    ["x", { ttl: 49 }, /^ttl: must be from 50ms to 10 years, not 49ms$/],
+    ["x", { ttl: "soon" }, /^ttl: must be a number of milliseconds or 'adaptive', not "soon"$/],
+    ["x", { ttl: true }, /^ttl: must be a number of milliseconds or 'adaptive', not true$/],
+    ["x", { wait: -1 }, /^wait: must be a number of milliseconds of at least 0, not -1$/],
+    ["x", { owner: "" }, /^owner: must have 1 to 256 bytes, not 0$/],
+    ["x", { maxHold: 5 }, /^maxHold: must be from 50ms/],
+    ["x", { maxHold: 5000, ttl: 5000 }, /^maxHold: bounds how long the watchdog keeps a lock/],
+    ["x", { reentrant: "yes" }, /^reentrant: must be true or false, not "yes"$/],
+    ["x", { timeout: 5 }, /^options: there is no option "timeout", only ttl, wait, owner, maxHold, reentrant$/],
+    ["x", "5s", /^options: must be an object, not '5s'$/],
+  ]) {
+    refused(() => client.lock(name, options), message);
+    if (name !== "x".repeat(1023)) refused(() => lock(name, options), message.source.includes("prefix") ? /^name: / : message);
+  }
+});
+
+test("undefined and null are the defaults", async () => {
+  const client = new Redlock(["memory://"], { quorum: null, watchdog: undefined, prefix: null });
+  const lease = await client.lock("x", { ttl: null, wait: undefined, owner: null }).acquire({ wait: null, signal: null });
+  assert(lease.remaining() > 20_000);
+  await lease.release();
+  await client.lock("x", null).using(null, () => {});
+  await client.using("x", undefined, () => {});
+  await client.close();
+});
+
+test("calls reject with what is wrong", async () => {
+  const client = new Redlock("memory://calls");
+  const rejects = (promise, message) =>
+    assert.rejects(promise, (error) => {
+      assert(error instanceof InvalidArgument);
+      assert.match(error.message, message);
+      return true;
+    });
+  await rejects(client.acquire("x", { ttl: 1 }), /^ttl: /);
+  await rejects(client.lock("x").acquire({ wait: "long" }), /^wait: must be a number of milliseconds, not "long"$/);
+  await rejects(client.lock("x").acquire({ timeout: 5 }), /^options: there is no option "timeout", only wait, signal$/);
+  await rejects(client.acquire("x", 5), /^options: must be an object, not 5$/);
+  await rejects(client.using("x", {}), /^body: must be a function$/);
+  await rejects(client.using("x", { wait: 5 }, "body"), /^body: must be a function$/);
+  await rejects(client.attach(5), /^text: /);
+  await rejects(client.forceRelease(undefined), /^name: /);
+  const lease = await client.acquire("x");
+  await rejects(lease.extend(Number.NaN), /^ttl: must be a number of milliseconds of at least 0, not NaN$/);
+  await rejects(lease.extend(1), /^ttl: must be from 50ms/);
+  assert.equal(lease.held, true);
+  await client.close();
+});
