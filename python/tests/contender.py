@@ -19,10 +19,12 @@ def fight(urls: list[str], name: str, times: int, log: int) -> None:
     with redlock.Redlock(urls) as client:
         lock = client.lock(name)
         for _ in range(times):
-            with lock as lease:
-                granted = monotonic_ns()
-                # Taken before the release is sent: from then on somebody else may hold it.
-                released = monotonic_ns()
+            lease = lock.acquire()
+            granted = monotonic_ns()
+            # Taken before the release is sent: from then on somebody else may hold it.
+            released = monotonic_ns()
+            # Nobody confirms it while nodes are in trouble.
+            lease.release()
             os.write(log, f"grant {lease.token} {granted}\nrelease {lease.token} {released}\n".encode())
 
 
@@ -30,9 +32,10 @@ async def fight_async(urls: list[str], name: str, times: int, log: int) -> None:
     async with redlock.asyncio.Redlock(urls) as client:
         lock = client.lock(name)
         for _ in range(times):
-            async with lock as lease:
-                granted = monotonic_ns()
-                released = monotonic_ns()
+            lease = await lock.acquire()
+            granted = monotonic_ns()
+            released = monotonic_ns()
+            await lease.release()
             os.write(log, f"grant {lease.token} {granted}\nrelease {lease.token} {released}\n".encode())
 
 
