@@ -19,8 +19,7 @@ use redlock::{Client, Config, LockError, LockOptions, Owner};
 use redlock_tests::{
     history::{self, Findings, Hold},
     locked,
-    nodes::Node,
-    server::Server,
+    nodes::{Backend, Node},
 };
 
 /// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
@@ -83,7 +82,7 @@ fn fight(count: usize, times: usize, faults: &[fn(&mut [Node])]) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = locked(&TURN);
     let times = env::var("REDLOCK_GRANTS").ok().and_then(|text| text.parse().ok()).unwrap_or(times);
-    let mut nodes: Vec<Node> = (0..count).map(|_| Node::Redis(Server::start())).collect();
+    let mut nodes: Vec<Node> = (0..count).map(|_| Node::start(Backend::Redis)).collect();
     let urls = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
     let folder = env::temp_dir().join(format!("redlock-languages-{}-{count}-{}", id(), faults.len()));
     fs::create_dir_all(&folder).unwrap();
@@ -139,9 +138,17 @@ fn fight(count: usize, times: usize, faults: &[fn(&mut [Node])]) {
     }
     assert_eq!(history::check(all.concat()), Findings::default(), "logs in {}", folder.display());
     for node in nodes.iter().filter(|node| node.is_up()) {
-        until("the lock leaves no key", || !node.exists(LOCK) && node.waiting(LOCK) == 0);
+        until("the lock leaves no key and no listener", || left(node).is_empty() && node.waiting(LOCK) == 0);
     }
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// The keys on a node that nobody needs once no lock is held.
+fn left(node: &Node) -> Vec<String> {
+    let Node::Redis(server) = node else { panic!("a real server") };
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
+    keys
 }
 
 /// What each of them held so far. One that has not begun has no log.

@@ -151,7 +151,10 @@ impl Loop {
     /// Starts `lease.extend()`.
     #[napi]
     pub fn extend(&self, env: &Env, lease: &Lease, ttl: Given) -> Result<f64> {
-        NODE.duration("ttl", &setting(ttl)).and_then(|ttl| self.calls.extend(&lease.core, ttl)).map(number).or_throw(env)
+        NODE.duration("ttl", &setting(ttl))
+            .and_then(|ttl| self.calls.extend(&lease.core, ttl))
+            .map(number)
+            .or_throw(env)
     }
 
     /// Waits for the end of a lease: why it was lost, if it was.
