@@ -27,7 +27,7 @@ use tokio::{
 };
 
 /// Scenarios mostly wait, so that several run on one core.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 /// No step takes longer unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(15);
 
