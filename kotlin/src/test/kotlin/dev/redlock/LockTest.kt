@@ -1,22 +1,316 @@
 package dev.redlock
 
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withContext
+import kotlinx.coroutines.yield
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
+import java.util.concurrent.atomic.AtomicInteger
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.Duration.Companion.seconds
+import kotlin.time.measureTime
 
-class LockTest {
+/** Fails unless `block` fails so. */
+internal inline fun <reified E : Throwable> failsWith(block: () -> Any?): E {
+    val failure = runCatching(block).exceptionOrNull()
+    assertTrue(failure is E) { "fails with ${E::class.simpleName}, not $failure" }
+    return failure as E
+}
+
+class LockTest : OnServer() {
     @Test
-    fun `a lock is taken and released`() = runBlocking {
-        RedisServer().use { server ->
-            Redlock(server.url).use { client ->
-                val lease = client.lock("x").acquire()
-                assertTrue(lease.held)
-                assertTrue(server.holds("x"))
-                assertEquals(ReleaseOutcome.RELEASED, lease.release())
-                assertFalse(server.holds("x"))
+    fun `a lease tells of its lock`(): Unit = runBlocking {
+        val lock = client.lock("told")
+        val lease = lock.acquire()
+        assertEquals("told", lease.name)
+        assertTrue(lease.held && lock.owned() && lock.locked())
+        assertTrue(lease.remaining() in 20.seconds..27.seconds) { "${lease.remaining()}" }
+        assertTrue(lease.remainingMillis() in 20_000..27_000)
+        lease.check()
+        val info = checkNotNull(lock.inspect())
+        assertEquals(lease.owner to lease.token, info.owner to info.token)
+        assertTrue(info.ttl!! in 25.seconds..30.seconds)
+        assertEquals(ReleaseOutcome.RELEASED, lease.release())
+        assertEquals(ReleaseOutcome.RELEASED, lease.release(), "the same again")
+        assertFalse(lease.held || lock.owned() || lock.locked())
+        assertEquals(Duration.ZERO, lease.remaining())
+        assertNull(lock.inspect())
+        failsWith<NotHeld> { lease.check() }
+        failsWith<NotHeld> { lock.release() }
+        lease.lost.join()
+        assertTrue(lease.lost.isCancelled)
+        assertNull(lease.lostReason)
+    }
+
+    @Test
+    fun `tokens rise`(): Unit = runBlocking {
+        val lock = client.lock("tokens")
+        val tokens = List(5) { lock.withLock { it.token } }
+        assertEquals(tokens.sorted().distinct(), tokens)
+    }
+
+    @Test
+    fun `a lock that is held is waited for, as long as was asked`(): Unit = runBlocking {
+        val lock = client.lock("waited", wait = 100.milliseconds)
+        val lease = client.lock("waited").acquire()
+        assertNull(lock.tryAcquire())
+        assertTrue(measureTime { failsWith<LockTimeout> { lock.acquire() } } >= 100.milliseconds)
+        assertTrue(measureTime { failsWith<LockTimeout> { lock.acquire(wait = 300.milliseconds) } } >= 300.milliseconds)
+        failsWith<LockTimeout> { lock.withLock { error("entered") } }
+        val waiting = async { lock.acquire(wait = Duration.INFINITE) }
+        delay(150.milliseconds) // longer than the lock's own wait
+        lease.release()
+        assertEquals(ReleaseOutcome.RELEASED, waiting.await().release())
+    }
+
+    @Test
+    fun `a thousand coroutines never overlap`(): Unit = runBlocking(Dispatchers.Default) {
+        val lock = client.lock("crowd")
+        var inside = 0
+        var entered = 0
+        List(1000) {
+            launch {
+                lock.withLock {
+                    assertEquals(0, inside++)
+                    yield()
+                    entered++
+                    inside--
+                }
             }
+        }.forEach { it.join() }
+        assertEquals(1000, entered)
+    }
+
+    @Test
+    fun `clients exclude each other, and so do acquires of one lock object`(): Unit = runBlocking {
+        Redlock(server.url).use { other ->
+            val lock = client.lock("shared")
+            val lease = lock.acquire()
+            assertNull(other.lock("shared").tryAcquire())
+            assertNull(lock.tryAcquire())
+            lease.release()
+            assertEquals(ReleaseOutcome.RELEASED, other.lock("shared").tryAcquire()?.release())
         }
+    }
+
+    @Test
+    fun `an explicit owner is the same everywhere`(): Unit = runBlocking {
+        Redlock(server.url).use { other ->
+            val ours = client.lock("owned", owner = "user-42", ttl = 20.seconds)
+            val theirs = other.lock("owned", owner = "user-42", ttl = 20.seconds)
+            val first = ours.acquire()
+            val nested = ours.acquire()
+            assertEquals(first.token, nested.token)
+            val joined = theirs.acquire()
+            assertEquals("user-42", joined.owner)
+            assertTrue(joined.token > first.token)
+            assertNull(other.lock("owned", owner = "user-43").tryAcquire())
+            failsWith<WouldDeadlock> { client.lock("owned", owner = "user-42", reentrant = false).acquire() }
+            nested.release()
+            assertTrue(first.held)
+            first.release()
+            assertTrue(joined.held)
+            // Without a lease here: ends that owner's tenures wherever they are.
+            assertEquals(ReleaseOutcome.RELEASED, ours.release())
+            assertFalse(ours.locked())
+            assertEquals(ReleaseOutcome.LOST, joined.release())
+        }
+    }
+
+    @Test
+    fun `a lease is handed over by its text`(): Unit = runBlocking {
+        val lease = client.lock("handed").acquire()
+        val text = lease.detach()
+        assertFalse(lease.held)
+        failsWith<NotHeld> { lease.release() }
+        Redlock(server.url).use { other ->
+            val attached = other.attach(text)
+            assertEquals(lease.token, attached.token)
+            assertEquals(LostReason.TAKEN, failsWith<LockLost> { client.attach(text) }.reason)
+            failsWith<InvalidArgument> { client.attach("no such text") }
+            assertEquals(ReleaseOutcome.RELEASED, attached.release())
+        }
+    }
+
+    @Test
+    fun `a fixed lease ends by itself unless it is extended`(): Unit = runBlocking {
+        val lease = client.lock("fixed", ttl = 400.milliseconds).acquire()
+        lease.extend(2.seconds)
+        assertTrue(lease.remaining() > 1.seconds)
+        lease.extend(50.milliseconds)
+        assertTrue(lease.remaining() > 1.seconds, "never earlier than before")
+        lease.release()
+        val short = client.lock("fixed", ttl = 200.milliseconds).acquire()
+        assertEquals(LostReason.EXPIRED, short.lost.await())
+        assertEquals(LostReason.EXPIRED, failsWith<LockLost> { short.check() }.reason)
+        failsWith<LockLost> { short.extend(1.seconds) }
+        assertEquals(ReleaseOutcome.LOST, short.release())
+    }
+
+    @Test
+    fun `a renewed lease outlives its ttl, up to the longest hold`(): Unit = runBlocking {
+        val lease = hasty.lock("renewed").acquire()
+        delay(1500.milliseconds) // longer than the lease of 900 ms
+        assertTrue(lease.held)
+        lease.release()
+        val bounded = hasty.lock("renewed", maxHold = 200.milliseconds).acquire()
+        assertEquals(LostReason.MAX_HOLD, bounded.lost.await())
+        bounded.release()
+        val adaptive = client.lock("renewed", LockOptions().adaptiveTtl()).acquire()
+        adaptive.release()
+    }
+
+    @Test
+    fun `an operator frees a lock`(): Unit = runBlocking {
+        val lease = hasty.lock("forced").acquire()
+        assertTrue(client.forceRelease("forced"))
+        assertFalse(client.forceRelease("forced"))
+        assertEquals(LostReason.RELEASED, lease.lost.await())
+        assertEquals(ReleaseOutcome.LOST, lease.release())
+    }
+
+    @Test
+    fun `a key that is no lock is left alone`(): Unit = runBlocking {
+        server.command("SET", "foreign", "somebody")
+        failsWith<KeyConflict> { client.lock("foreign").acquire() }
+        assertEquals("somebody", server.command("GET", "foreign"))
+        server.command("DEL", "foreign")
+    }
+
+    @Test
+    fun `options reach the wire`(): Unit = runBlocking {
+        val options = RedlockOptions(prefix = "app:", wire = Wire.TOKEN, tokenKey = TokenKey.REDISSON)
+        Redlock(server.url, options).use { other ->
+            val lease = other.lock("x").acquire()
+            assertEquals("string", server.command("TYPE", "app:x"))
+            assertEquals(1L, server.command("EXISTS", "redisson_lock_token:{app:x}"))
+            lease.release()
+        }
+        server.command("DEL", "redisson_lock_token:{app:x}")
+    }
+
+    @Test
+    fun `closing a client releases, and says so to whoever holds and waits`(): Unit = runBlocking {
+        val closing = Redlock(server.url)
+        val lock = closing.lock("closing")
+        val lease = lock.acquire()
+        val waiting = async { runCatching { lock.acquire() } }
+        eventually("it waits") { Calls.waiting.size == 3 || lock.owned() }
+        withContext(Dispatchers.IO) { closing.close() }
+        closing.close()
+        assertEquals(LostReason.CLOSED, lease.lost.await())
+        assertTrue(waiting.await().exceptionOrNull() is Closed)
+        assertFalse(server.holds("closing"))
+        failsWith<Closed> { lock.acquire() }
+        failsWith<Closed> { closing.ping() }
+        assertEquals(ReleaseOutcome.LOST, lease.release())
+    }
+
+    @Test
+    fun `nodes tell how they are, and an outage is none of contention`(): Unit = runBlocking {
+        val gone = "redis://127.0.0.1:${freePort()}"
+        Redlock(listOf(server.url, gone), RedlockOptions(patience = 200.milliseconds)).use { client ->
+            val (up, down) = client.ping()
+            assertTrue(up.up && up.version != null && up.run != null && up.cause == null)
+            assertEquals(client.nodes, listOf(up.node, down.node))
+            assertTrue(!down.up && down.version == null && down.cause != null)
+            val failure = failsWith<Unavailable> { client.lock("outage").acquire() }
+            assertEquals(setOf(down.node), failure.causes.keys)
+        }
+    }
+
+    @Test
+    fun `a quorum does without one node`(): Unit = runBlocking {
+        val servers = List(3) { RedisServer() }
+        try {
+            Redlock(servers.map { it.url }).use { client ->
+                client.initNodes()
+                servers[0].freeze()
+                val lease = client.lock("voted").acquire()
+                assertEquals(2, servers.drop(1).count { it.holds("voted") })
+                lease.release()
+                assertEquals(0, servers.drop(1).count { it.holds("voted") })
+                servers[0].thaw()
+                eventually("nothing is left there either") { !servers[0].holds("voted") }
+            }
+        } finally {
+            servers.forEach(RedisServer::close)
+        }
+    }
+
+    @Test
+    fun `the default client is looked for when it is needed`(): Unit = runBlocking {
+        configure("redis://127.0.0.1:${freePort()}")
+        val lock = lock("default", wait = Duration.ZERO)
+        failsWith<InvalidArgument> { lock("default", ttl = 1.milliseconds) }
+        configure(server.url, RedlockOptions(prefix = "p:"))
+        lock.withLock { assertTrue(server.holds("p:default")) }
+        configure(server.url)
+        lock.withLock { assertTrue(server.holds("p:default"), "one that was used keeps its client") }
+        lock("default", LockOptions(ttl = 5.seconds)).withLock { assertTrue(server.holds("default")) }
+    }
+
+    @Test
+    fun `an error names the caller, also after a suspension`(): Unit = runBlocking(Dispatchers.Default) {
+        val lease = client.lock("stack").acquire()
+        val failure = failsWith<LockTimeout> { deeper() }
+        val frames = failure.stackTrace.map { it.methodName to it.fileName }
+        assertTrue(frames.any { it == "deeper" to "LockTest.kt" }) { failure.stackTraceToString() }
+        lease.release()
+    }
+
+    private suspend fun deeper() {
+        client.lock("stack").acquire(wait = 10.milliseconds).release()
+        error("acquired")
+    }
+
+    @Test
+    fun `many locks at once, from many coroutines`(): Unit = runBlocking(Dispatchers.Default) {
+        val running = AtomicInteger()
+        val most = AtomicInteger()
+        List(500) { number ->
+            async {
+                client.lock("many-$number").withLock {
+                    most.accumulateAndGet(running.incrementAndGet(), ::maxOf)
+                    delay(100.milliseconds)
+                    running.decrementAndGet()
+                }
+            }
+        }.awaitAll()
+        assertTrue(most.get() > 100) { "$most at once" }
+    }
+
+    @Test
+    fun `an unconfined coroutine is told not to block`(): Unit = runBlocking {
+        val failure = coroutineScope {
+            async(Dispatchers.Unconfined) {
+                val lease = client.lock("unconfined").acquire()
+                runCatching { lease.close() }.exceptionOrNull().also { lease.release() }
+            }.await()
+        }
+        assertTrue(failure is IllegalStateException) { "$failure" }
+    }
+
+    @Test
+    fun `blocking twins do the same`() {
+        val lock = client.lock("twins")
+        lock.acquireBlocking().use { lease ->
+            assertTrue(lock.lockedBlocking())
+            assertEquals(lease.token, lock.inspectBlocking()?.token)
+            assertNull(client.lock("twins").tryAcquireBlocking())
+            assertThrows(WouldDeadlock::class.java) { client.lock("twins").acquireBlocking() }
+        }
+        assertFalse(server.holds("twins"))
     }
 }

@@ -10,7 +10,6 @@ import java.nio.file.Files
 import java.nio.file.Path
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicInteger
-import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlin.time.TimeSource
@@ -29,10 +28,10 @@ fun freePort(): Int {
 }
 
 /** Waits until a condition is true; fails when it is not within a time far beyond what a busy machine needs. */
-fun eventually(what: String, within: Duration = 30.seconds, condition: () -> Boolean) {
+fun eventually(what: String, condition: () -> Boolean) {
     val start = TimeSource.Monotonic.markNow()
     while (!condition()) {
-        check(start.elapsedNow() < within) { "not within $within: $what" }
+        check(start.elapsedNow() < PATIENCE) { "not within $PATIENCE: $what" }
         Thread.sleep(5)
     }
 }

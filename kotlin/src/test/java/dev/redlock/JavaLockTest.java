@@ -1,0 +1,308 @@
+package dev.redlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Lock;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What Java uses, as Java uses it. */
+@Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class JavaLockTest extends OnServer {
+    JavaLockTest() {
+        super(new RedlockOptions().patience(Duration.ofSeconds(2)).watchdog(Duration.ofSeconds(20)));
+    }
+
+    /** Something that a thread of its own does. */
+    private static final class Work<T> extends FutureTask<T> {
+        private final Thread thread = new Thread(this);
+
+        Work(Callable<T> work) {
+            super(work);
+            thread.start();
+        }
+
+        T end() throws Exception {
+            try {
+                return get(60, TimeUnit.SECONDS);
+            } catch (ExecutionException failure) {
+                throw (Exception) failure.getCause();
+            }
+        }
+
+        void interrupt() {
+            thread.interrupt();
+        }
+    }
+
+    private static <T> T elsewhere(Callable<T> work) throws Exception {
+        return new Work<>(work).end();
+    }
+
+    private JavaLock lock(String name) {
+        return getClient().lock(name).asJavaLock();
+    }
+
+    /** Waits until somebody waits for a lock on the server. */
+    private void awaitWaiter(String name) {
+        RedisServerKt.eventually("somebody waits", () -> getServer().listeners(name) == 1);
+    }
+
+    @Test
+    void leasesInTryWithResources() throws Exception {
+        dev.redlock.Lock lock = getClient().lock("lease", new LockOptions().wait(Duration.ofMillis(50)));
+        try (Lease lease = lock.acquireBlocking()) {
+            assertTrue(lease.getHeld() && lease.getToken() > 0 && lease.remainingMillis() > 1000);
+            lease.extendBlocking(Duration.ofSeconds(40));
+            lease.check();
+            assertNull(elsewhere(() -> getClient().lock("lease").tryAcquireBlocking()));
+            assertEquals("timeout", assertThrows(LockTimeout.class, () -> elsewhere(lock::acquireBlocking)).getCode());
+        }
+        assertFalse(lock.lockedBlocking());
+        LockLost lost = assertThrows(LockLost.class, () -> {
+            try (Lease lease = lock.acquireBlocking(Duration.ofSeconds(5))) {
+                steal(lease.getName());
+            }
+        });
+        assertEquals(LostReason.DELETED, lost.getReason());
+        IllegalStateException own = assertThrows(IllegalStateException.class, () -> {
+            try (Lease lease = lock.acquireBlocking()) {
+                steal(lease.getName());
+                throw new IllegalStateException("own");
+            }
+        });
+        assertInstanceOf(LockLost.class, own.getSuppressed()[0]);
+    }
+
+    @Test
+    void aThreadTakesItAgainWithoutARoundTrip() throws Exception {
+        JavaLock lock = lock("again");
+        lock.lock();
+        Long token = lock.token();
+        getServer().freeze();
+        try {
+            lock.lock();
+            assertTrue(lock.tryLock());
+            assertTrue(lock("again").tryLock(), "also by another view of it");
+            assertEquals(token, lock.token());
+            for (int times = 0; times < 3; times++) {
+                lock.unlock();
+                assertTrue(lock.isHeldByCurrentThread());
+            }
+        } finally {
+            getServer().thaw();
+        }
+        lock.unlock();
+        assertFalse(lock.isHeldByCurrentThread());
+        assertNull(lock.token());
+        assertFalse(getServer().holds("again"));
+    }
+
+    @Test
+    void threadsExcludeEachOther() throws Exception {
+        JavaLock lock = lock("threads");
+        lock.lock();
+        assertTrue(lock.isHeldByCurrentThread());
+        boolean taken = elsewhere(lock::tryLock);
+        assertFalse(taken);
+        boolean held = elsewhere(lock::isHeldByCurrentThread);
+        assertFalse(held);
+        assertNull(elsewhere(lock::token));
+        assertFalse(elsewhere(() -> lock.tryLock(100, TimeUnit.MILLISECONDS)));
+        assertFalse(elsewhere(() -> lock.tryLock(-1, TimeUnit.SECONDS)));
+        Work<Boolean> waiting = new Work<>(() -> {
+            boolean got = lock.tryLock(60, TimeUnit.SECONDS);
+            lock.unlock();
+            return got;
+        });
+        lock.unlock();
+        assertTrue(waiting.end());
+    }
+
+    @Test
+    void manyThreadsNeverOverlap() throws Exception {
+        Lock lock = lock("crowd");
+        AtomicInteger inside = new AtomicInteger();
+        List<Work<Void>> all = new ArrayList<>();
+        for (int number = 0; number < 8; number++) {
+            all.add(new Work<>(() -> {
+                for (int times = 0; times < 50; times++) {
+                    lock.lock();
+                    try {
+                        assertEquals(1, inside.incrementAndGet());
+                        Thread.yield();
+                        inside.decrementAndGet();
+                    } finally {
+                        lock.unlock();
+                    }
+                }
+                return null;
+            }));
+        }
+        for (Work<Void> work : all) {
+            work.end();
+        }
+    }
+
+    @Test
+    void interruptsEndWhatIsInterruptible() throws Exception {
+        Redlock other = new Redlock(getServer().getUrl());
+        JavaLock lock = other.lock("interrupted").asJavaLock();
+        try (Lease lease = getClient().lock("interrupted").acquireBlocking()) {
+            List<Callable<Object>> calls = List.of(
+                    () -> {
+                        lock.lockInterruptibly();
+                        return null;
+                    },
+                    () -> lock.tryLock(60, TimeUnit.SECONDS),
+                    () -> other.lock("interrupted").acquireBlocking());
+            for (Callable<Object> call : calls) {
+                Work<Object> work = new Work<>(() -> {
+                    assertThrows(InterruptedException.class, call::call);
+                    return Thread.currentThread().isInterrupted();
+                });
+                awaitWaiter("interrupted");
+                work.interrupt();
+                assertEquals(false, work.end(), "the mark is cleared");
+                RedisServerKt.eventually("nobody waits", () -> getServer().listeners("interrupted") == 0);
+                // One that was interrupted before does not begin.
+                assertThrows(InterruptedException.class, () -> elsewhere(() -> {
+                    Thread.currentThread().interrupt();
+                    return call.call();
+                }));
+            }
+            assertTrue(lease.getHeld());
+        }
+        other.close();
+    }
+
+    @Test
+    void interruptsWaitForWhatIsNot() throws Exception {
+        JavaLock lock = lock("patient");
+        Lease lease = getClient().lock("patient").acquireBlocking();
+        Work<Boolean> work = new Work<>(() -> {
+            lock.lock();
+            lock.unlock();
+            return Thread.currentThread().isInterrupted();
+        });
+        work.interrupt();
+        assertThrows(java.util.concurrent.TimeoutException.class, () -> work.get(300, TimeUnit.MILLISECONDS));
+        lease.close();
+        assertTrue(work.end(), "the mark is kept");
+        assertTrue(elsewhere(() -> {
+            Lease mine = getClient().lock("patient").acquireBlocking();
+            Thread.currentThread().interrupt();
+            mine.close();
+            return Thread.currentThread().isInterrupted();
+        }));
+        assertFalse(getServer().holds("patient"));
+    }
+
+    @Test
+    void whatIsNotHeldCannotBeUnlocked() throws Exception {
+        JavaLock lock = lock("unheld");
+        assertInstanceOf(NotHeld.class, assertThrows(IllegalMonitorStateException.class, lock::unlock).getCause());
+        lock.lock();
+        assertThrows(IllegalMonitorStateException.class, () -> elsewhere(() -> {
+            lock.unlock();
+            return null;
+        }));
+        steal("unheld");
+        assertEquals(LostReason.DELETED, assertThrows(LockLost.class, lock::unlock).getReason());
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        assertThrows(UnsupportedOperationException.class, lock::newCondition);
+    }
+
+    @Test
+    void waitingForOneselfIsRefused() throws Exception {
+        JavaLock lock = lock("self");
+        try (Lease lease = getClient().lock("self").acquireBlocking()) {
+            assertThrows(WouldDeadlock.class, lock::lock);
+            assertFalse(lock.tryLock());
+            assertTrue(lease.getHeld());
+        }
+    }
+
+    @Test
+    void theLocksOwnWaitBoundsLock() {
+        JavaLock lock = getClient().lock("bounded", new LockOptions().wait(Duration.ofMillis(100))).asJavaLock();
+        JavaLock free = lock("bounded");
+        free.lock();
+        assertThrows(LockTimeout.class, () -> elsewhere(() -> {
+            lock.lock();
+            return null;
+        }));
+        free.unlock();
+    }
+
+    @Test
+    void virtualThreadsHoldAndWait() throws Exception {
+        // By reflection: there are none before Java 21.
+        assumeTrue(Runtime.version().feature() >= 21);
+        JavaLock lock = lock("virtual");
+        AtomicInteger inside = new AtomicInteger();
+        List<FutureTask<Object>> all = new ArrayList<>();
+        for (int number = 0; number < 50; number++) {
+            FutureTask<Object> task = new FutureTask<>(() -> {
+                lock.lock();
+                lock.lock();
+                assertEquals(1, inside.incrementAndGet());
+                // Lets its carrier go: the others must not keep all carriers while they wait.
+                Thread.sleep(5);
+                inside.decrementAndGet();
+                lock.unlock();
+                assertTrue(lock.isHeldByCurrentThread());
+                lock.unlock();
+                return null;
+            });
+            all.add(task);
+            Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, task);
+        }
+        for (FutureTask<Object> task : all) {
+            task.get(60, TimeUnit.SECONDS);
+        }
+    }
+
+    @Test
+    void clientsAndOptions() throws Exception {
+        RedlockOptions options = new RedlockOptions().quorum(1).prefix("java:").wire(Wire.REDISSON).drift(0.2)
+                .tokenKey(TokenKey.REDLOCK).maxTtl(Duration.ofMinutes(1)).connectTimeout(Duration.ofSeconds(1))
+                .replyTimeout(Duration.ofSeconds(1)).strict(false).quarantine(true);
+        try (Redlock client = new Redlock(List.of(getServer().getUrl()), options)) {
+            LockOptions lockOptions = new LockOptions().ttl(Duration.ofSeconds(5)).owner("java").reentrant(true);
+            Lease lease = client.lock("options", lockOptions).acquireBlocking();
+            assertTrue(getServer().holds("java:options"));
+            String text = lease.detach();
+            Lease attached = client.attachBlocking(text);
+            assertEquals("java", attached.getOwner());
+            LockInfo info = client.lock("options").inspectBlocking();
+            assertNotNull(info);
+            assertTrue(info.getTtlMillis() > 1000);
+            assertTrue(client.forceReleaseBlocking("options"));
+            assertEquals(ReleaseOutcome.LOST, attached.releaseBlocking());
+            assertTrue(client.pingBlocking().get(0).getUp());
+        }
+        assertThrows(InvalidArgument.class, () -> getClient().lock("x", new LockOptions().ttl(Duration.ofMillis(1))));
+        assertThrows(InvalidArgument.class, () -> new Redlock("memory://", new RedlockOptions().certificate("", "")
+                .credentials("user", "secret").ca("/nowhere.pem").drift(7)));
+        DefaultRedlock.configure(getServer().getUrl());
+        try (Lease lease = DefaultRedlock.lock("default").acquireBlocking()) {
+            assertTrue(getServer().holds(lease.getName()));
+        }
+    }
+}

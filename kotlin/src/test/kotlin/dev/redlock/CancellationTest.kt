@@ -1,0 +1,195 @@
+package dev.redlock
+
+import kotlinx.coroutines.CoroutineStart
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.TimeoutCancellationException
+import kotlinx.coroutines.asCoroutineDispatcher
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitCancellation
+import kotlinx.coroutines.cancel
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.joinAll
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.supervisorScope
+import kotlinx.coroutines.withContext
+import kotlinx.coroutines.withTimeout
+import kotlinx.coroutines.withTimeoutOrNull
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.Executors
+import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.measureTime
+
+/** Cancelling at any point leaves no key, no call and no lease; `OnServer` looks for them after each test. */
+class CancellationTest : OnServer() {
+    /** Begins something and cancels it, at 200 moments from before it begins until long after it usually ends. */
+    private suspend fun atManyMoments(begin: suspend () -> Unit): Unit = coroutineScope {
+        val usual = measureTime { begin() }
+        repeat(MOMENTS) { moment ->
+            val job = launch { begin() }
+            val until = System.nanoTime() + usual.inWholeNanoseconds * 2 * moment / MOMENTS
+            while (System.nanoTime() < until) Thread.onSpinWait()
+            job.cancelAndJoin()
+        }
+    }
+
+    /** The lock can be had, soon: nobody left anything behind. */
+    private suspend fun isFree(name: String) {
+        val lease = withTimeout(PATIENCE) { client.lock(name).acquire() }
+        assertEquals(ReleaseOutcome.RELEASED, lease.release())
+    }
+
+    @Test
+    fun `acquires of a free lock`(): Unit = runBlocking(Dispatchers.Default) {
+        atManyMoments { client.lock("free").acquire().run { withContext(NonCancellable) { release() } } }
+        isFree("free")
+    }
+
+    @Test
+    fun `acquires of a lock that others want`(): Unit = runBlocking(Dispatchers.Default) {
+        val others = List(3) {
+            launch { while (true) client.lock("wanted").withLock { } }
+        }
+        atManyMoments { client.lock("wanted").acquire().run { withContext(NonCancellable) { release() } } }
+        others.forEach { it.cancel() }
+        others.joinAll()
+        isFree("wanted")
+    }
+
+    @Test
+    fun `waiting acquires, one after the other and all at once`(): Unit = runBlocking(Dispatchers.Default) {
+        val lease = client.lock("held").acquire()
+        Redlock(server.url).use { other ->
+            repeat(20) { moment ->
+                assertNull(withTimeoutOrNull(moment.milliseconds) { other.lock("held").acquire() })
+            }
+            val waiting = List(MOMENTS) {
+                launch(start = CoroutineStart.UNDISPATCHED) { other.lock("held").withLock { error("entered") } }
+            }
+            eventually("it waits") { server.listeners("held") == 1L }
+            waiting.forEach { it.cancel() }
+            waiting.joinAll()
+            eventually("it waits no more") { server.listeners("held") == 0L }
+        }
+        assertTrue(lease.held)
+        lease.release()
+        isFree("held")
+    }
+
+    @Test
+    fun `whole blocks`(): Unit = runBlocking(Dispatchers.Default) {
+        atManyMoments { client.lock("block").withLock { } }
+        isFree("block")
+    }
+
+    @Test
+    fun `releases go on`(): Unit = runBlocking(Dispatchers.Default) {
+        val lock = client.lock("release")
+        repeat(MOMENTS) { moment ->
+            val lease = lock.acquire(wait = PATIENCE)
+            val job = launch { lease.release() }
+            val until = System.nanoTime() + moment * 10_000
+            while (System.nanoTime() < until) Thread.onSpinWait()
+            job.cancelAndJoin()
+            // One that was cancelled before it began released nothing.
+            if (lease.held) lease.release()
+        }
+        isFree("release")
+        // The mistake that people make: a release in the `finally` of a cancelled coroutine.
+        val job = launch(start = CoroutineStart.UNDISPATCHED) {
+            val lease = lock.acquire()
+            try {
+                awaitCancellation()
+            } finally {
+                lease.release()
+            }
+        }
+        eventually("it is held") { server.holds("release") }
+        job.cancelAndJoin()
+        eventually("it is released") { !server.holds("release") }
+    }
+
+    @Test
+    fun `a lease that was granted but not yet handed over is given back`() {
+        Executors.newSingleThreadExecutor().asCoroutineDispatcher().use { single ->
+            runBlocking(Dispatchers.Default) {
+                repeat(5) {
+                    val granted = CountDownLatch(1)
+                    val job = launch(single) { client.lock("undelivered").acquire().run { error("delivered") } }
+                    // The coroutine's only thread is busy until after the cancellation.
+                    single.executor.execute { granted.await() }
+                    eventually("it is granted") { server.holds("undelivered") }
+                    // The grant is on its way, or waits for the thread.
+                    Thread.sleep(5)
+                    job.cancel()
+                    granted.countDown()
+                    job.join()
+                    eventually("it is given back") { !server.holds("undelivered") }
+                }
+            }
+        }
+    }
+
+    @Test
+    fun `a cancelled coroutine begins nothing`(): Unit = runBlocking(Dispatchers.Default) {
+        client.lock("unsent").withLock { }
+        val before = scripts()
+        val job = launch {
+            cancel()
+            client.lock("unsent").acquire()
+        }
+        job.join()
+        assertTrue(job.isCancelled)
+        assertEquals(before, scripts())
+    }
+
+    private fun scripts(): Long = Regex("cmdstat_evalsha:calls=(\\d+)")
+        .find(server.command("INFO", "commandstats").toString())?.groupValues?.get(1)?.toLong() ?: 0
+
+    @Test
+    fun `a body that is cancelled releases, and the caller sees a cancellation`(): Unit = runBlocking(Dispatchers.Default) {
+        failsWith<TimeoutCancellationException> {
+            withTimeout(100.milliseconds) { client.lock("body").withLock { awaitCancellation() } }
+        }
+        eventually("it is released") { !server.holds("body") }
+        val job = launch { client.lock("body").withLock { awaitCancellation() } }
+        eventually("it is held") { server.holds("body") }
+        job.cancelAndJoin()
+        // Released when the coroutine is over, not some time later.
+        assertFalse(server.holds("body"))
+    }
+
+    @Test
+    fun `an acquire given up on a frozen server is gone soon after the thaw`(): Unit = runBlocking(Dispatchers.Default) {
+        client.lock("frozen").withLock { }
+        server.freeze()
+        val took = measureTime { assertNull(withTimeoutOrNull(50.milliseconds) { client.lock("frozen").acquire() }) }
+        server.thaw()
+        assertTrue(took < AT_ONCE) { "a cancelled call returned after $took" }
+        isFree("frozen")
+    }
+
+    @Test
+    fun `a client that closes ends what is cancelled too`(): Unit = runBlocking(Dispatchers.Default) {
+        val closing = Redlock(server.url)
+        supervisorScope {
+            val jobs = List(50) { async { closing.lock("closing-$it").withLock { awaitCancellation() } } }
+            eventually("some are held") { server.locks().size > 10 }
+            jobs.take(25).forEach { it.cancel() }
+            withContext(Dispatchers.IO) { closing.close() }
+            withTimeout(PATIENCE) { jobs.joinAll() }
+            jobs.drop(25).forEach { failsWith<LockError> { it.await() } }
+        }
+    }
+
+    private companion object {
+        const val MOMENTS = 200
+    }
+}

@@ -1,0 +1,34 @@
+// A process of its own, for tests of how processes end. It says what it does on standard output.
+
+package dev.redlock
+
+import kotlinx.coroutines.DelicateCoroutinesApi
+import kotlinx.coroutines.GlobalScope
+import kotlinx.coroutines.awaitCancellation
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.runBlocking
+import kotlin.concurrent.thread
+import kotlin.time.Duration.Companion.seconds
+
+@OptIn(DelicateCoroutinesApi::class)
+fun main(arguments: Array<String>) {
+    val (what, url, name) = arguments
+    val client = Redlock(url, RedlockOptions(watchdog = 1.seconds))
+    val lock = client.lock(name)
+    when (what) {
+        "idles" -> runBlocking { client.ping() }
+        "holds" -> runBlocking { lock.acquire() }
+        "holds as a thread" -> lock.asJavaLock().lock()
+        "waits" -> GlobalScope.launch { lock.acquire() }
+        "waits as a thread" -> thread(isDaemon = true) { lock.asJavaLock().lock() }
+        "stays" -> runBlocking {
+            lock.withLock {
+                println("ready")
+                awaitCancellation()
+            }
+        }
+        "throws" -> runBlocking { lock.acquire().also { error("on purpose") } }
+    }
+    if (what.startsWith("waits")) eventually("it waits") { Calls.waiting.size > 1 || what.endsWith("thread") }
+    println("ready")
+}

@@ -1,0 +1,145 @@
+package dev.redlock
+
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.runBlocking
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import java.nio.file.Path
+import java.util.concurrent.TimeUnit
+import kotlin.concurrent.thread
+import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.Duration.Companion.seconds
+import kotlin.time.TimeSource
+
+/** How a process ends, and how a lease that everybody forgot does. */
+class ProcessTest : OnServer() {
+    /** A JVM that runs `Child.kt`. */
+    private inner class Child(what: String, name: String) : AutoCloseable {
+        val process: Process = ProcessBuilder(java, "-cp", classPath, "dev.redlock.ChildKt", what, server.url, name)
+            .redirectErrorStream(true).start()
+        private val output = process.inputStream.bufferedReader()
+
+        fun isReady() = apply {
+            val line = output.lineSequence().firstOrNull { it == "ready" }
+            checkNotNull(line) { "it ended before it was ready" }
+        }
+
+        /** Its exit code, and what it said until then. */
+        fun ends(): Pair<Int, String> {
+            val said = output.readText()
+            check(process.waitFor(PATIENCE.inWholeSeconds, TimeUnit.SECONDS)) { "it does not end" }
+            return process.exitValue() to said
+        }
+
+        override fun close() {
+            process.destroyForcibly().waitFor()
+        }
+    }
+
+    /** Ends by itself, in order, and leaves no key. */
+    private fun endsByItself(what: String, name: String = what) = Child(what, name).use { child ->
+        val (code, said) = child.ends()
+        assertEquals(0, code) { said }
+        assertTrue("ready" in said) { said }
+        assertFalse("Exception" in said) { said }
+    }
+
+    @Test
+    fun `a process ends by itself, whatever it holds or waits for`(): Unit = runBlocking {
+        endsByItself("idles")
+        endsByItself("holds")
+        assertFalse(server.holds("holds"), "released on the way out, not left to its ttl")
+        endsByItself("holds as a thread")
+        assertFalse(server.holds("holds as a thread"))
+        val lease = client.lock("busy").acquire()
+        endsByItself("waits", "busy")
+        endsByItself("waits as a thread", "busy")
+        assertTrue(lease.held)
+        lease.release()
+    }
+
+    @Test
+    fun `a process that fails releases`() = Child("throws", "failing").use { child ->
+        val (code, said) = child.ends()
+        assertEquals(1, code)
+        assertTrue("on purpose" in said) { said }
+        assertFalse(server.holds("failing"))
+    }
+
+    @Test
+    fun `a signal that ends a process releases`() {
+        for (name in listOf("TERM", "INT")) {
+            Child("stays", "signalled").use { child ->
+                child.isReady()
+                assertTrue(server.holds("signalled"))
+                signal(child.process.pid(), name)
+                assertTrue(child.ends().first > 128)
+                assertFalse(server.holds("signalled"))
+            }
+        }
+    }
+
+    @Test
+    fun `a signal ends a process in time while its server is frozen`() = Child("stays", "cold").use { child ->
+        child.isReady()
+        server.freeze()
+        val start = TimeSource.Monotonic.markNow()
+        signal(child.process.pid(), "TERM")
+        child.ends()
+        val took = start.elapsedNow()
+        server.thaw()
+        assertTrue(took < 10.seconds) { "it took $took" }
+    }
+
+    @Test
+    fun `a process that is killed frees its locks within one lease`(): Unit = runBlocking {
+        Child("stays", "killed").use { child ->
+            child.isReady()
+            signal(child.process.pid(), "KILL")
+            val start = TimeSource.Monotonic.markNow()
+            client.lock("killed", wait = PATIENCE).withLock { }
+            val took = start.elapsedNow()
+            assertTrue(took < 1.seconds + AT_ONCE) { "it took $took" }
+        }
+    }
+
+    @Test
+    fun `a forgotten lease is no longer renewed, and somebody is told`() {
+        runBlocking { hasty.lock("forgotten").acquire() }
+        endsForgotten("forgotten")
+    }
+
+    @Test
+    fun `what a thread holds is renewed as long as it lives`() {
+        thread { hasty.lock("thread").asJavaLock().lock() }.join()
+        endsForgotten("thread")
+    }
+
+    private fun endsForgotten(name: String) {
+        eventually("it is collected") {
+            System.gc()
+            logged.any { it.startsWith("WARNING lock \"$name\"") && FORGOTTEN in it }
+        }
+        logged.removeIf { FORGOTTEN in it }
+        eventually("it ends with its ttl") { !server.holds(name) }
+    }
+
+    @Test
+    fun `a lease that somebody keeps is renewed, without its lock`(): Unit = runBlocking {
+        val lease = hasty.lock("kept").acquire()
+        repeat(15) {
+            System.gc()
+            delay(100.milliseconds) // longer than the lease of 900 ms, together
+        }
+        assertTrue(lease.held)
+        lease.release()
+    }
+
+    private companion object {
+        val java = Path.of(System.getProperty("java.home"), "bin", "java").toString()
+        val classPath: String =
+            System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
+    }
+}

@@ -1,0 +1,66 @@
+package dev.redlock
+
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.days
+import kotlin.time.Duration.Companion.milliseconds
+import kotlin.time.Duration.Companion.seconds
+
+/** Bad input is refused at once, before anything is sent, by the name that Kotlin has for it. */
+class ValidationTest {
+    private fun refused(argument: String, block: () -> Any?) {
+        val failure = failsWith<InvalidArgument>(block)
+        assertEquals("invalid", failure.code)
+        assertTrue(failure.message!!.startsWith("$argument: ")) { failure.message }
+    }
+
+    @Test
+    fun `clients`() {
+        fun client(options: RedlockOptions, nodes: Int = 1) = Redlock(List(nodes) { "memory://$it" }, options)
+        refused("nodes") { Redlock() }
+        refused("nodes") { Redlock("nonsense") }
+        refused("nodes") { Redlock("memory://a", "memory://a") }
+        refused("quorum") { client(RedlockOptions(quorum = 0)) }
+        refused("quorum") { client(RedlockOptions(quorum = 1), nodes = 3) }
+        refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
+        refused("watchdog") { client(RedlockOptions(watchdog = (-1).seconds)) }
+        refused("watchdog") { client(RedlockOptions(watchdog = Duration.INFINITE)) }
+        refused("maxTtl") { client(RedlockOptions(maxTtl = 1.milliseconds)) }
+        refused("connectTimeout") { client(RedlockOptions(connectTimeout = Duration.ZERO)) }
+        refused("replyTimeout") { client(RedlockOptions(replyTimeout = (-1).milliseconds)) }
+        refused("patience") { client(RedlockOptions(patience = 4000.days)) }
+        refused("drift") { client(RedlockOptions(drift = Double.NaN)) }
+        refused("drift") { client(RedlockOptions(drift = 0.5)) }
+        refused("cert") { client(RedlockOptions(cert = "only.pem")) }
+        val names = failsWith<InvalidArgument> { client(RedlockOptions(maxTtl = 2.seconds), nodes = 3) }
+        assertTrue("maxTtl" in names.message!!) { names.message }
+    }
+
+    @Test
+    fun `locks`() {
+        Redlock("memory://validation").use { client ->
+            refused("name") { client.lock("") }
+            refused("name") { client.lock("x".repeat(1025)) }
+            refused("name") { client.lock("a\u0000b") }
+            refused("ttl") { client.lock("x", ttl = 49.milliseconds) }
+            refused("ttl") { client.lock("x", ttl = Duration.INFINITE) }
+            refused("wait") { client.lock("x", wait = (-1).milliseconds) }
+            refused("owner") { client.lock("x", owner = "") }
+            refused("owner") { client.lock("x", owner = "é".repeat(129)) }
+            refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
+            refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
+            client.lock("x", wait = Duration.INFINITE)
+            client.lock("\uD83D\uDD12")
+        }
+    }
+
+    @Test
+    fun `secrets are not shown`() {
+        val failure = failsWith<InvalidArgument> { Redlock("bogus://user:secret@127.0.0.1:1") }
+        assertFalse("secret" in failure.message!!)
+        Redlock("redis://user:secret@127.0.0.1:1").use { assertFalse("secret" in "$it ${it.nodes}") }
+    }
+}
