@@ -6,7 +6,6 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
-import java.nio.file.Path
 import java.util.concurrent.TimeUnit
 import kotlin.concurrent.thread
 import kotlin.time.Duration.Companion.milliseconds
@@ -17,8 +16,7 @@ import kotlin.time.TimeSource
 class ProcessTest : OnServer() {
     /** A JVM that runs `Child.kt`. */
     private inner class Child(what: String, name: String) : AutoCloseable {
-        val process: Process = ProcessBuilder(java, "-cp", classPath, "dev.redlock.ChildKt", what, server.url, name)
-            .redirectErrorStream(true).start()
+        val process: Process = java("dev.redlock.ChildKt", what, server.url, name).redirectErrorStream(true).start()
         private val output = process.inputStream.bufferedReader()
 
         fun isReady() = apply {
@@ -135,11 +133,5 @@ class ProcessTest : OnServer() {
         }
         assertTrue(lease.held)
         lease.release()
-    }
-
-    private companion object {
-        val java = Path.of(System.getProperty("java.home"), "bin", "java").toString()
-        val classPath: String =
-            System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
     }
 }

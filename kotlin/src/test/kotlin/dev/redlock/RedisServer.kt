@@ -110,6 +110,13 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
     }
 }
 
+/** A main class of these tests in a JVM of its own. */
+fun java(vararg arguments: String): ProcessBuilder {
+    val classPath = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
+    val java = Path.of(System.getProperty("java.home"), "bin", "java")
+    return ProcessBuilder("$java", "-cp", classPath, *arguments)
+}
+
 /** Sends a signal to a process that a test started. */
 fun signal(process: Long, name: String) {
     check(ProcessBuilder("kill", "-$name", "$process").start().waitFor() == 0)

@@ -1,0 +1,143 @@
+// A flash sale: one console, many customers. Whoever reserves it has a while to pay, and nobody else can buy meanwhile.
+//
+//     scripts/kotlin-run dev.redlock.examples.FlashSaleKt [redis-url]
+//
+// The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
+//
+// - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
+// - The payment service is another process. It needs no handle, only the customer: `lock(…, owner = customer).release()`.
+// - If the payment fails, the item is back on sale at once; if nothing ever comes from the bank, when the ttl ends.
+//
+// The lock says who may buy now. Who bought is a row in the shop's database, and the row remembers the largest token of
+// a reservation that it has seen. A bank that answers after the ttl has the token of an older reservation: that sale is
+// refused, also if nobody has bought the item since, and the money goes back.
+
+package dev.redlock.examples
+
+import dev.redlock.NotHeld
+import dev.redlock.configure
+import dev.redlock.lock
+import kotlinx.coroutines.runBlocking
+import java.nio.file.Files
+import java.nio.file.Path
+import java.sql.Connection
+import java.sql.DriverManager
+import kotlin.time.Duration
+import kotlin.time.Duration.Companion.seconds
+
+private const val ITEM = "console"
+private val TIME_TO_PAY = 6.seconds
+
+/** The lock that all services mean. */
+private fun reservation(customer: String, wait: Duration = Duration.ZERO) =
+    lock("flash-sale:$ITEM", owner = customer, ttl = TIME_TO_PAY, wait = wait)
+
+// ---- the shop's database: any database that updates a row if a condition holds will do ----------------------------
+
+/** Runs one statement in a transaction of its own; returns how many rows it changed. */
+private fun execute(database: Path, statement: String, vararg values: Any): Int = connect(database).use { connection ->
+    connection.prepareStatement(statement).run {
+        values.forEachIndexed { index, value -> setObject(index + 1, value) }
+        executeUpdate()
+    }
+}
+
+/** Who bought the item. */
+private fun buyer(database: Path): String? = connect(database).use { connection ->
+    connection.createStatement().executeQuery("SELECT buyer FROM item").getString(1)
+}
+
+private fun connect(database: Path): Connection = DriverManager.getConnection("jdbc:sqlite:$database?busy_timeout=30000")
+
+// ---- the web server: reserves ---------------------------------------------------------------------------------------
+
+/** Reserves the item, returns the reservation's token or 0, and ends, as a process does in a deploy. */
+private suspend fun reserve(database: Path, customer: String, wait: Duration): Long {
+    val lease = reservation(customer, wait).run { if (wait == Duration.ZERO) tryAcquire() else acquire() }
+    if (lease == null) {
+        say("web", "sorry $customer, somebody else is paying right now")
+        return 0
+    }
+    // The first access of each tenure registers its token: from now on no older reservation can buy.
+    val register = "UPDATE item SET fence = ?1 WHERE fence <= ?1 AND buyer IS NULL"
+    if (execute(database, register, lease.token) == 0) {
+        say("web", "sorry $customer, it is sold to ${buyer(database)}")
+        lease.release()
+        return 0
+    }
+    say("web", "$customer has ${TIME_TO_PAY.inWholeSeconds} s to pay")
+    return lease.token
+}
+
+// ---- the payment service: sells, or gives back ----------------------------------------------------------------------
+
+/** Does what the bank's answer asks for. The token went to the bank and back, as a reference of the payment. */
+private suspend fun settle(database: Path, customer: String, token: Long, accepted: Boolean) {
+    if (accepted) {
+        val sale = "UPDATE item SET buyer = ? WHERE fence = ? AND buyer IS NULL"
+        if (execute(database, sale, customer, token) == 0) {
+            // The reservation ended by itself. What this customer may have reserved since is another one: not ours.
+            say("payments", "$customer paid too late, and gets the money back")
+            return
+        }
+        say("payments", "$customer paid: sold")
+    } else {
+        say("payments", "$customer's card was declined: back on sale")
+    }
+    try {
+        reservation(customer).release()
+    } catch (_: NotHeld) {
+        say("payments", "$customer's reservation had ended meanwhile")
+    }
+}
+
+// ---- what happens on this day ---------------------------------------------------------------------------------------
+
+private fun say(who: String, what: String) = println("${who.padStart(8)}: $what")
+
+/** Runs a service as a process of its own, as if on another machine; returns what it answers. */
+private fun service(vararg arguments: Any?): Long {
+    val process = startJvm("dev.redlock.examples.FlashSaleKt", arguments.map { "${it ?: ""}" })
+    val lines = process.inputReader().readLines()
+    check(process.waitFor() == 0) { lines }
+    lines.dropLast(1).forEach(::println)
+    return lines.last().toLong()
+}
+
+fun main(arguments: Array<String>) {
+    val url = arguments.getOrNull(0)?.ifEmpty { null }
+    configure(url?.let(::listOf))
+    val answer = when (arguments.getOrNull(1)) {
+        "web" -> runBlocking { reserve(Path.of(arguments[2]), arguments[3], Duration.parse(arguments[4])) }
+        "payments" -> runBlocking {
+            settle(Path.of(arguments[2]), arguments[3], arguments[4].toLong(), arguments[5].toBoolean())
+            0
+        }
+        else -> return day(url)
+    }
+    println(answer)
+}
+
+/** Lets five customers want the same console. */
+private fun day(url: String?) {
+    val database = Files.createTempFile("shop", ".db")
+    fun web(customer: String, wait: Duration = Duration.ZERO) = service(url, "web", database, customer, wait)
+    fun payments(customer: String, token: Long, accepted: Boolean) =
+        service(url, "payments", database, customer, token, accepted)
+
+    execute(database, "CREATE TABLE item (buyer TEXT, fence INTEGER NOT NULL)")
+    execute(database, "INSERT INTO item VALUES (NULL, 0)")
+
+    val ann = web("ann")
+    web("bob")
+    payments("ann", ann, accepted = false)
+    val bob = web("bob")
+    say("bank", "no answer about bob's card")
+    val carl = web("carl", wait = 20.seconds) // waits until bob's time is over
+    say("bank", "bob's card was accepted after all")
+    payments("bob", bob, accepted = true)
+    payments("carl", carl, accepted = true)
+    web("dora")
+    println("sold to ${buyer(database)}, once")
+    Files.delete(database)
+}

@@ -1,0 +1,58 @@
+package dev.redlock
+
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+
+/** Runs the examples as their readers do, on a server of their own, and looks at what they print and leave behind. */
+class ExamplesTest : OnServer() {
+    private fun run(example: String): List<String> {
+        val process = java("dev.redlock.examples.${example}Kt", server.url).start()
+        val lines = process.inputReader().readLines()
+        assertEquals(0, process.waitFor()) { lines.joinToString("\n") }
+        return lines
+    }
+
+    @Test
+    fun `flash sale - sold once, to whoever had the reservation when the money came`() {
+        val lines = run("FlashSale")
+        assertEquals(
+            listOf(
+                "web: ann has 6 s to pay",
+                "web: sorry bob, somebody else is paying right now",
+                "payments: ann's card was declined: back on sale",
+                "web: bob has 6 s to pay",
+                "bank: no answer about bob's card",
+                "web: carl has 6 s to pay",
+                "bank: bob's card was accepted after all",
+                "payments: bob paid too late, and gets the money back",
+                "payments: carl paid: sold",
+                "web: sorry dora, it is sold to carl",
+                "sold to carl, once",
+            ),
+            lines.map(String::trim),
+        )
+        assertEquals(1L, server.command("EXISTS", "redlock_token:{flash-sale:console}"), "taken on this server")
+    }
+
+    @Test
+    fun `scheduler - each tick once, also the one whose worker died and the one whose worker hung`() {
+        val lines = run("Scheduler")
+        val done = lines.mapNotNull { Regex("worker \\d has done tick (\\d)").matchEntire(it)?.groupValues?.get(1)?.toInt() }
+        assertEquals((1..6).toList(), done)
+        val summary = lines.takeLast(6).associate { line ->
+            val match = checkNotNull(Regex("tick (\\d): attempts (\\d+), reports (\\d)").matchEntire(line)) { line }
+            val (tick, attempts, reports) = match.destructured
+            tick.toInt() to (attempts.toInt() to reports.toInt())
+        }
+        assertEquals(done, summary.keys.sorted())
+        assertTrue(summary.values.all { (_, reports) -> reports == 1 }, "run once or more, and once in effect")
+        assertTrue(summary.getValue(2).first > 1, "its first worker died")
+        assertTrue(summary.getValue(4).first > 1, "its first worker hung")
+        val dead = lines.single { it.endsWith(" dies") }.split(" ")[1]
+        val hung = lines.single { it.endsWith(" hangs") }.split(" ")[1]
+        assertTrue("worker $hung comes too late for tick 4: its write is refused" in lines)
+        assertTrue(lines.dropWhile { it != "worker $dead dies" }.drop(1).none { it.startsWith("worker $dead ") })
+        assertEquals(1L, server.command("EXISTS", "redlock_token:{scheduler:report}"), "taken on this server")
+    }
+}
