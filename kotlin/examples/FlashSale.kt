@@ -47,7 +47,7 @@ private fun buyer(database: Path): String? = connect(database).use { connection 
     connection.createStatement().executeQuery("SELECT buyer FROM item").getString(1)
 }
 
-private fun connect(database: Path): Connection = DriverManager.getConnection("jdbc:sqlite:$database?busy_timeout=30000")
+private fun connect(path: Path): Connection = DriverManager.getConnection("jdbc:sqlite:$path?busy_timeout=30000")
 
 // ---- the web server: reserves ---------------------------------------------------------------------------------------
 
@@ -95,27 +95,23 @@ private suspend fun settle(database: Path, customer: String, token: Long, accept
 
 private fun say(who: String, what: String) = println("${who.padStart(8)}: $what")
 
-/** Runs a service as a process of its own, as if on another machine; returns what it answers. */
+/** Runs a service as a process of its own, as if on another machine; returns the number that it answers, or 0. */
 private fun service(vararg arguments: Any?): Long {
     val process = startJvm("dev.redlock.examples.FlashSaleKt", arguments.map { "${it ?: ""}" })
-    val lines = process.inputReader().readLines()
+    val (answers, lines) = process.inputReader().readLines().partition { it.toLongOrNull() != null }
     check(process.waitFor() == 0) { lines }
-    lines.dropLast(1).forEach(::println)
-    return lines.last().toLong()
+    lines.forEach(::println)
+    return answers.firstOrNull()?.toLong() ?: 0
 }
 
-fun main(arguments: Array<String>) {
+fun main(arguments: Array<String>): Unit = runBlocking {
     val url = arguments.getOrNull(0)?.ifEmpty { null }
     configure(url?.let(::listOf))
-    val answer = when (arguments.getOrNull(1)) {
-        "web" -> runBlocking { reserve(Path.of(arguments[2]), arguments[3], Duration.parse(arguments[4])) }
-        "payments" -> runBlocking {
-            settle(Path.of(arguments[2]), arguments[3], arguments[4].toLong(), arguments[5].toBoolean())
-            0
-        }
-        else -> return day(url)
+    when (arguments.getOrNull(1)) {
+        null -> day(url)
+        "web" -> println(reserve(Path.of(arguments[2]), arguments[3], Duration.parse(arguments[4])))
+        else -> settle(Path.of(arguments[2]), arguments[3], arguments[4].toLong(), arguments[5].toBoolean())
     }
-    println(answer)
 }
 
 /** Lets five customers want the same console. */

@@ -154,7 +154,7 @@ class CancellationTest : OnServer() {
         .find(server.command("INFO", "commandstats").toString())?.groupValues?.get(1)?.toLong() ?: 0
 
     @Test
-    fun `a body that is cancelled releases, and the caller sees a cancellation`(): Unit = runBlocking(Dispatchers.Default) {
+    fun `a body that is cancelled releases, and its caller is cancelled`(): Unit = runBlocking(Dispatchers.Default) {
         failsWith<TimeoutCancellationException> {
             withTimeout(100.milliseconds) { client.lock("body").withLock { awaitCancellation() } }
         }
@@ -167,7 +167,7 @@ class CancellationTest : OnServer() {
     }
 
     @Test
-    fun `an acquire given up on a frozen server is gone soon after the thaw`(): Unit = runBlocking(Dispatchers.Default) {
+    fun `an acquire given up on a frozen server is gone after the thaw`(): Unit = runBlocking(Dispatchers.Default) {
         client.lock("frozen").withLock { }
         server.freeze()
         val took = measureTime { assertNull(withTimeoutOrNull(50.milliseconds) { client.lock("frozen").acquire() }) }

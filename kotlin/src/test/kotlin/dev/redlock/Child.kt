@@ -21,12 +21,7 @@ fun main(arguments: Array<String>) {
         "holds as a thread" -> lock.asJavaLock().lock()
         "waits" -> GlobalScope.launch { lock.acquire() }
         "waits as a thread" -> thread(isDaemon = true) { lock.asJavaLock().lock() }
-        "stays" -> runBlocking {
-            lock.withLock {
-                println("ready")
-                awaitCancellation()
-            }
-        }
+        "stays" -> runBlocking { lock.withLock { println("ready").also { awaitCancellation() } } }
         "throws" -> runBlocking { lock.acquire().also { error("on purpose") } }
     }
     if (what.startsWith("waits")) eventually("it waits") { Calls.waiting.size > 1 || what.endsWith("thread") }

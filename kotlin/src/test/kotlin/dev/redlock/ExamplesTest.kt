@@ -38,7 +38,8 @@ class ExamplesTest : OnServer() {
     @Test
     fun `scheduler - each tick once, also the one whose worker died and the one whose worker hung`() {
         val lines = run("Scheduler")
-        val done = lines.mapNotNull { Regex("worker \\d has done tick (\\d)").matchEntire(it)?.groupValues?.get(1)?.toInt() }
+        val finished = Regex("worker \\d has done tick (\\d)")
+        val done = lines.mapNotNull { finished.matchEntire(it)?.groupValues?.get(1)?.toInt() }
         assertEquals((1..6).toList(), done)
         val summary = lines.takeLast(6).associate { line ->
             val match = checkNotNull(Regex("tick (\\d): attempts (\\d+), reports (\\d)").matchEntire(line)) { line }
