@@ -64,6 +64,9 @@ private class Worker(file: String, log: String) {
 /** Referred to, so that it keeps its level: what the library has to say about nodes is in the view already. */
 private val log = Logger.getLogger("redlock")
 
+/** The library's; kept, or its level would be forgotten. */
+private val logger = Logger.getLogger("redlock")
+
 @Volatile
 private var stopped = false
 
