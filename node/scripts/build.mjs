@@ -4,12 +4,13 @@
 // (the same code, a tenth of the build time), into dist/redlock-core.node. --javascript leaves the native module out.
 
 import { spawnSync } from "node:child_process";
-import { copyFileSync, mkdirSync, renameSync } from "node:fs";
+import { copyFileSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = join(dirname(fileURLToPath(import.meta.url)), "..");
+const dist = join(here, "dist");
 
 function run(command, args, options) {
   const { status, error, stdout } = spawnSync(command, args, { cwd: here, stdio: "inherit", ...options });
@@ -20,7 +21,7 @@ function run(command, args, options) {
 
 /** Builds the native module and returns where cargo put it. */
 export function cargo(profile) {
-  const args = ["build", "--package", "redlock-node", "--profile", profile, "--locked"];
+  const args = ["build", "--quiet", "--locked", "--package", "redlock-node", "--profile", profile];
   args.push("--manifest-path", join(here, "../bindings/node/Cargo.toml"), "--message-format=json-render-diagnostics");
   const messages = run("cargo", args, { stdio: ["ignore", "pipe", "inherit"], maxBuffer: 2 ** 28, encoding: "utf8" });
   const made = messages
@@ -31,14 +32,20 @@ export function cargo(profile) {
   return made.filenames.find((name) => /\.(so|dylib|dll)$/.test(name));
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const dist = join(here, "dist");
+/** Compiles src/ into dist/. */
+export function compile() {
+  // What was compiled from a file that is gone.
+  const stale = readdirSync(here).includes("dist") ? readdirSync(dist).filter((name) => !name.endsWith(".node")) : [];
+  for (const name of stale) rmSync(join(dist, name));
   run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  compile();
   if (!process.argv.includes("--javascript")) {
     const made = cargo(process.argv.includes("--dev") ? "dev" : "release");
-    mkdirSync(dist, { recursive: true });
     // Renamed, not overwritten: a process may have it mapped.
-    const fresh = join(dist, `redlock-core.${process.pid}.node`);
+    const fresh = join(dist, `fresh-${process.pid}.node`);
     copyFileSync(made, fresh);
     renameSync(fresh, join(dist, "redlock-core.node"));
   }

@@ -9,7 +9,7 @@ import { sync } from "./errors";
 import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
 import { type Body, block, type Found, Lock, type Using } from "./lock";
-import { call, loop } from "./loop";
+import { call, calls } from "./loop";
 import { type Client, type Given, native, type Lease as NativeLease, type Options } from "./native";
 import {
   type ClientOptions,
@@ -40,7 +40,7 @@ export const ENVIRONMENT = "\0REDLOCK_URL";
 
 function ofEnvironment(options: Options): Client {
   // The native module does not see the environment of a worker thread, nor that of a test runner's sandbox.
-  return native.Client.fromEnvironment(loop(), process.env["REDLOCK_URL"] || undefined, options);
+  return native.Client.fromEnvironment(calls, process.env["REDLOCK_URL"] || undefined, options);
 }
 
 /**
@@ -64,7 +64,7 @@ export class Redlock {
    */
   constructor(urls: string | readonly string[], options?: ClientOptions | null) {
     const given = settings(options);
-    this.#native = sync(() => (urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(loop(), nodes(urls), given)));
+    this.#native = sync(() => (urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(calls, nodes(urls), given)));
     this.#listeners = new Listeners(this.#native);
   }
 

@@ -5,7 +5,7 @@
  */
 
 import { InvalidArgument, type LostReason } from "./errors";
-import { loop, watch } from "./loop";
+import { watch } from "./loop";
 import type { Client, Events } from "./native";
 
 /** What can happen. */
@@ -95,7 +95,7 @@ export class Listeners {
 
 async function follow(events: Events, listeners: WeakRef<Listeners>): Promise<void> {
   for (;;) {
-    const happened = await watch<RedlockEvent[]>(() => loop().events(events));
+    const happened = await watch<RedlockEvent[]>((loop) => loop.events(events));
     if (!happened?.length) return;
     for (const event of happened) {
       if (event.warning) process.emitWarning(event.message, { type: "RedlockWarning", code: event.kind });

@@ -32,20 +32,15 @@ let busy = 0;
 let alive: NodeJS.Timeout | undefined;
 const LONG = 2 ** 31 - 1;
 
-let calls: Loop | undefined;
-
+// Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
+// The native module does not keep `drain` alive, so the calls do.
 /** The calls of this event loop. */
-export function loop(): Loop {
-  if (calls === undefined) {
-    // A worker thread's clients are closed by the native module when the thread ends, in whatever way.
-    if (isMainThread) native.closeAtExit();
-    calls = new native.Loop(drain);
-  }
-  return calls;
-}
+export const calls: Loop = Object.assign(new native.Loop(drain), { wake: drain });
+// A worker thread's clients are closed by the native module when the thread ends, in whatever way.
+if (isMainThread) native.closeAtExit();
 
 function drain(): void {
-  const ended = loop().drain();
+  const ended = calls.drain();
   for (let at = 0; at < ended.length; at += 3) {
     const failure = (ended[at + 2] as Failure | null | undefined) ?? undefined;
     finish(ended[at] as Id)?.resolve({ value: ended[at + 1], failure });
@@ -76,7 +71,7 @@ function finish(id: Id): Waiting | undefined {
  */
 export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): Promise<T> {
   signal?.throwIfAborted();
-  const id = sync(() => start(loop()));
+  const id = sync(() => start(calls));
   const { value, failure } = await new Promise<End>((resolve, reject) => {
     const call: Waiting = { resolve, background: false };
     begin(id, call);
@@ -84,7 +79,7 @@ export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): 
       call.unlisten = onAbort(signal, () => {
         // What was drained is no longer ours to give up: it is on its way to the caller.
         if (finish(id) === undefined) return;
-        loop().abandon(id);
+        calls.abandon(id);
         reject(signal.reason);
       });
     }
@@ -100,7 +95,7 @@ export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): 
  */
 export function watch<T>(start: (loop: Loop) => Id): Promise<T | undefined> {
   try {
-    return value(start(loop()));
+    return value(start(calls));
   } catch {
     return Promise.resolve(undefined);
   }

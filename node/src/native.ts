@@ -70,6 +70,7 @@ export interface Lease {
 }
 
 interface Native {
+  /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
   Loop: new (wake: () => void) => Loop;
   Client: {
     new (loop: Loop, urls: string[], options: Options): Client;

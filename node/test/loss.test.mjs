@@ -1,6 +1,7 @@
 // What a holder learns of a loss, and how.
 
 import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { LockLost, NotHeld, Redlock } from "redlock-core";
@@ -246,4 +247,32 @@ test("a lease whose signal is still in use is not forgotten", async (t) => {
   const { code, stdout, stderr } = await run(t, script, { args: [server.url], flags: ["--expose-gc"] });
   assert.equal(code, 0, stderr);
   assert.equal(stdout, "true false\n");
+});
+
+test("garbage collection loses no call", async (t) => {
+  const server = await Server.of(t);
+  const script = `${FORGET}
+    const client = new Redlock(url);
+    const held = await client.acquire("x");
+    const waiting = client.acquire("x");
+    for (let turn = 0; turn < 5; turn++) {
+      gc();
+      await sleep(5);
+    }
+    await held.release();
+    console.log(await (await waiting).release());
+  `;
+  const { code, stdout, stderr } = await run(t, script, { args: [server.url], flags: ["--expose-gc"] });
+  assert.equal(code, 0, stderr);
+  assert.equal(stdout, "released\n");
+});
+
+test("what a call resolves with reaches the async context of its caller", async () => {
+  const client = new Redlock("memory://contexts");
+  const storage = new AsyncLocalStorage();
+  const users = Array.from({ length: 10 }, (_, user) =>
+    storage.run(user, () => client.using("x", () => assert.equal(storage.getStore(), user))),
+  );
+  await Promise.all(users);
+  await client.close();
 });

@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use napi::{
     Env, Result, Unknown,
     bindgen_prelude::{FnArgs, Function, JsObjectValue, Object, ToNapiValue},
-    threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking,
 };
 use napi_derive::napi;
 use redlock::{Owner, Request, host::Calls, node::Lane, runtime};
@@ -20,6 +19,7 @@ use crate::{
     lease::Lease,
     lock::Lock,
     values::{Failure, Given, NODE, OrThrow, result, setting},
+    waker::Waker,
 };
 
 /// The clients of an event loop.
@@ -76,13 +76,11 @@ impl Loop {
     /// The calls of the event loop that makes it; `wake` is called there when there is something to drain.
     #[napi(constructor)]
     pub fn new(env: &Env, wake: Function<(), ()>) -> Result<Self> {
-        let wake = wake.build_threadsafe_function().weak::<true>().build()?;
+        let waker = Waker::new(env, wake)?;
         let clients = Clients::default();
         env.add_env_cleanup_hook(clients.clone(), |clients| close(&clients))?;
         Ok(Self {
-            calls: Calls::new(move || {
-                wake.call((), NonBlocking);
-            }),
+            calls: Calls::new(move || waker.wake()),
             clients,
         })
     }

@@ -3,7 +3,7 @@
 //!
 //! The library's own threads never run JavaScript: calls end in the queue of [`event_loop::Loop`], events in a queue of
 //! their client, and the event loop is woken once for however many wait there.
-#![allow(unsafe_code, reason = "the code that #[napi] generates; there is none by hand")]
+#![allow(unsafe_code, reason = "the code that #[napi] generates; by hand only in `waker`")]
 #![allow(clippy::needless_pass_by_value, reason = "#[napi] hands over owned values")]
 #![allow(unreachable_pub, reason = "#[napi] exports what is pub")]
 #![allow(missing_docs, reason = "the interface is described in node/src/native.ts; nothing links against this crate")]
@@ -13,3 +13,4 @@ mod event_loop;
 mod lease;
 mod lock;
 mod values;
+mod waker;

@@ -1,0 +1,57 @@
+// Runs when the package is installed. Published, it comes with a package that has the native module for this machine,
+// and there is nothing to do. In a checkout of the repository it builds the module, which needs Rust; REDLOCK_PROFILE=dev
+// builds it in a tenth of the time, and slower to run.
+
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = join(dirname(fileURLToPath(import.meta.url)), "..");
+const require = createRequire(import.meta.url);
+
+function run(command, ...args) {
+  console.log(`redlock-core: ${[command, ...args].join(" ")}`);
+  // What the outer npm was told, such as --global, is not meant for the inner one.
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)));
+  const { status, error } = spawnSync(command, args, { cwd: here, stdio: "inherit", env });
+  if (error !== undefined) fail(`cannot run ${command}: ${error.message}`);
+  if (status !== 0) fail(`${command} failed; see its messages above`);
+}
+
+function fail(message) {
+  console.error(`redlock-core: ${message}`);
+  process.exit(1);
+}
+
+/** Why the native module cannot be loaded, or undefined. */
+function missing() {
+  try {
+    require("../dist/native.js");
+    return undefined;
+  } catch (error) {
+    return [error.message, error.cause?.message].filter(Boolean).join("; ");
+  }
+}
+
+function has(command) {
+  return spawnSync(command, ["--version"], { stdio: "ignore" }).status === 0;
+}
+
+if (existsSync(join(here, "../bindings/node/Cargo.toml")) && (has("cargo") || missing() !== undefined)) {
+  if (!has("cargo")) fail("building it needs Rust 1.88 or newer; install it from https://rustup.rs and try again");
+  if (!existsSync(join(here, "node_modules/typescript"))) {
+    const npm = process.env.npm_execpath ?? "";
+    const [command, ...args] = npm.endsWith("npm-cli.js") ? [process.execPath, npm] : ["npm"];
+    run(command, ...args, "ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
+  }
+  run(process.execPath, "scripts/build.mjs", ...(process.env.REDLOCK_PROFILE === "dev" ? ["--dev"] : []));
+}
+const cause = missing();
+if (cause !== undefined) {
+  fail(
+    `${cause}. Prebuilt packages exist for some platforms and come as optional dependencies: install without ` +
+      "--omit=optional, or build from a checkout of the repository with Rust 1.88 or newer: npm install ./node",
+  );
+}
