@@ -44,7 +44,8 @@ if (existsSync(join(here, "../bindings/node/Cargo.toml")) && (has("cargo") || mi
   if (!existsSync(join(here, "node_modules/typescript"))) {
     const npm = process.env.npm_execpath ?? "";
     const [command, ...args] = npm.endsWith("npm-cli.js") ? [process.execPath, npm] : ["npm"];
-    run(command, ...args, "ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
+    // Not `npm ci`, which demands that the registry has the packages of all platforms.
+    run(command, ...args, "install", "--no-save", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
   }
   run(process.execPath, "scripts/build.mjs", ...(process.env.REDLOCK_PROFILE === "dev" ? ["--dev"] : []));
 }
