@@ -15,7 +15,9 @@ const manifest = JSON.parse(readFileSync(join(here, "package.json"), "utf8"));
 
 /** What npm calls a target of Rust's. */
 function platform(target) {
-  const [, arch, system, abi] = /^(x86_64|aarch64)-(?:unknown|apple|pc)-(linux|darwin|windows)(?:-(\w+))?$/.exec(target);
+  const [, arch, system, abi] = /^(x86_64|aarch64)-(?:unknown|apple|pc)-(linux|darwin|windows)(?:-(\w+))?$/.exec(
+    target,
+  );
   const os = system === "windows" ? "win32" : system;
   const cpu = arch === "x86_64" ? "x64" : "arm64";
   const libc = { gnu: "glibc", musl: "musl" }[abi];

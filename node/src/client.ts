@@ -10,16 +10,8 @@ import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
 import { type Body, block, type Found, Lock, type Using } from "./lock";
 import { call, calls } from "./loop";
-import { type Client, type Given, native, type Lease as NativeLease, type Options } from "./native";
-import {
-  type ClientOptions,
-  type LockOptions,
-  nodes,
-  setting,
-  settings,
-  split,
-  type TakeOptions,
-} from "./options";
+import { type Client, type Given, type Lease as NativeLease, native, type Options } from "./native";
+import { type ClientOptions, type LockOptions, nodes, setting, settings, split, type TakeOptions } from "./options";
 
 /** What a node says of itself. */
 export interface NodeStatus {
@@ -64,7 +56,9 @@ export class Redlock {
    */
   constructor(urls: string | readonly string[], options?: ClientOptions | null) {
     const given = settings(options);
-    this.#native = sync(() => (urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(calls, nodes(urls), given)));
+    this.#native = sync(() =>
+      urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(calls, nodes(urls), given),
+    );
     this.#listeners = new Listeners(this.#native);
   }
 
@@ -167,7 +161,6 @@ export class Redlock {
   }
 
   static {
-    disposable(this.prototype, this.prototype.close);
+    disposable(Redlock.prototype, Redlock.prototype.close);
   }
 }
-

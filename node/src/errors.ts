@@ -23,7 +23,7 @@ export class LockError extends Error {
   readonly code: string = "error";
 
   static {
-    named(this, "LockError");
+    named(LockError, "LockError");
   }
 }
 
@@ -32,7 +32,7 @@ export class LockTimeout extends LockError {
   override readonly code = "timeout";
 
   static {
-    named(this, "LockTimeout");
+    named(LockTimeout, "LockTimeout");
   }
 }
 
@@ -43,7 +43,7 @@ export class LockLost extends LockError {
   readonly reason: LostReason;
 
   static {
-    named(this, "LockLost");
+    named(LockLost, "LockLost");
   }
 
   constructor(message?: string, reason: LostReason = "expired") {
@@ -57,7 +57,7 @@ export class NotHeld extends LockError {
   override readonly code = "not_held";
 
   static {
-    named(this, "NotHeld");
+    named(NotHeld, "NotHeld");
   }
 }
 
@@ -68,7 +68,7 @@ export class Unavailable extends LockError {
   readonly causes: Readonly<Record<string, string>>;
 
   static {
-    named(this, "Unavailable");
+    named(Unavailable, "Unavailable");
   }
 
   constructor(message?: string, causes: Readonly<Record<string, string>> = {}) {
@@ -82,7 +82,7 @@ export class KeyConflict extends LockError {
   override readonly code = "conflict";
 
   static {
-    named(this, "KeyConflict");
+    named(KeyConflict, "KeyConflict");
   }
 }
 
@@ -91,7 +91,7 @@ export class WouldDeadlock extends LockError {
   override readonly code = "deadlock";
 
   static {
-    named(this, "WouldDeadlock");
+    named(WouldDeadlock, "WouldDeadlock");
   }
 }
 
@@ -100,7 +100,7 @@ export class InvalidArgument extends LockError {
   override readonly code = "invalid";
 
   static {
-    named(this, "InvalidArgument");
+    named(InvalidArgument, "InvalidArgument");
   }
 }
 
@@ -109,7 +109,7 @@ export class Closed extends LockError {
   override readonly code = "closed";
 
   static {
-    named(this, "Closed");
+    named(Closed, "Closed");
   }
 }
 

@@ -9,9 +9,17 @@ import { watch } from "./loop";
 import type { Client, Events } from "./native";
 
 /** What can happen. */
-export type EventKind = (typeof KINDS)[number];
+export type EventKind =
+  | "acquired"
+  | "released"
+  | "at_risk"
+  | "lost"
+  | "orphaned"
+  | "node_down"
+  | "node_up"
+  | "node_warning";
 
-const KINDS = [
+const KINDS: EventKind[] = [
   "acquired",
   "released",
   "at_risk",
@@ -20,7 +28,7 @@ const KINDS = [
   "node_down",
   "node_up",
   "node_warning",
-] as const;
+];
 
 /** Something that happened in a client. */
 export interface RedlockEvent<Kind extends EventKind = EventKind> {

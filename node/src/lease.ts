@@ -128,7 +128,7 @@ export class Lease {
   }
 
   static {
-    disposable(this.prototype, this.prototype.leave);
+    disposable(Lease.prototype, Lease.prototype.leave);
   }
 }
 
@@ -143,7 +143,11 @@ function signalOf(native: Native): AbortSignal {
   const controller = new AbortController();
   watched.set(controller.signal, { controller, native });
   if (native.lostReason !== null) controller.abort(loss(native));
-  else void abortOnLoss(watch((loop) => loop.lost(native)), new WeakRef(controller.signal));
+  else
+    void abortOnLoss(
+      watch((loop) => loop.lost(native)),
+      new WeakRef(controller.signal),
+    );
   return controller.signal;
 }
 

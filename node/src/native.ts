@@ -71,7 +71,9 @@ export interface Lease {
 
 interface Native {
   /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
-  Loop: new (wake: () => void) => Loop;
+  Loop: new (
+    wake: () => void,
+  ) => Loop;
   Client: {
     new (loop: Loop, urls: string[], options: Options): Client;
     fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;

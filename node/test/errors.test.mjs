@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as redlock from "redlock-core";
-import { Redlock } from "redlock-core";
+import { LockError, LockLost, Redlock, Unavailable } from "redlock-core";
 import { eventually, Server } from "./servers.mjs";
 
+/** @type {Record<string, string>} */
 const CODES = {
   LockTimeout: "timeout",
   LockLost: "lost",
@@ -19,14 +20,15 @@ const CODES = {
 
 test("classes and codes", () => {
   for (const [name, code] of Object.entries(CODES)) {
-    const error = new redlock[name]("what happened");
-    assert(error instanceof redlock.LockError && error instanceof Error);
+    const Kind = /** @type {any} */ (redlock)[name];
+    const error = new Kind("what happened");
+    assert(error instanceof LockError && error instanceof Error);
     assert.deepEqual([error.name, error.code, error.message], [name, code, "what happened"]);
     assert.match(error.stack, new RegExp(`^${name}: what happened\n.*at `));
     assert.equal(String(error), `${name}: what happened`);
   }
-  assert.equal(new redlock.LockLost("x", "taken").reason, "taken");
-  assert.deepEqual(new redlock.Unavailable("x", { a: "down" }).causes, { a: "down" });
+  assert.equal(new LockLost("x", "taken").reason, "taken");
+  assert.deepEqual(new Unavailable("x", { a: "down" }).causes, { a: "down" });
 });
 
 test("stacks have the lines of the caller", async () => {
@@ -45,7 +47,7 @@ test("stacks have the lines of the caller", async () => {
   ];
   for (const outcome of outcomes) {
     await assert.rejects(theCaller(outcome), (error) => {
-      assert(error instanceof redlock.LockError);
+      assert(error instanceof LockError);
       assert.match(error.stack, /at async theCaller \(.*errors\.test\.mjs:\d+:\d+\)/);
       return true;
     });
@@ -53,7 +55,7 @@ test("stacks have the lines of the caller", async () => {
   function direct() {
     client.lock("x", { ttl: 1 });
   }
-  assert.throws(direct, (error) => /at direct \(.*errors\.test\.mjs/.test(error.stack));
+  assert.throws(direct, (/** @type {Error} */ error) => /at direct \(.*errors\.test\.mjs/.test(error.stack));
   await client.close();
 });
 
@@ -63,7 +65,7 @@ test("an outage tells why, for each node", async (t) => {
   await (await client.acquire("x")).release();
   await down.kill();
   await assert.rejects(client.acquire("x"), (error) => {
-    assert(error instanceof redlock.Unavailable);
+    assert(error instanceof Unavailable);
     assert.deepEqual(Object.keys(error.causes), [`127.0.0.1:${down.port}`]);
     assert.match(error.message, /^needs 2 of 2 nodes, /);
     return true;
@@ -86,7 +88,7 @@ test("passwords appear in no message and no event", async (t) => {
   const events = [];
   client.on("node_down", (event) => events.push(event));
   client.on("node_warning", (event) => events.push(event));
-  await assert.rejects(client.acquire("x"), (error) => {
+  await assert.rejects(client.acquire("x"), (/** @type {LockError} */ error) => {
     assert.equal(error.code, "unavailable");
     assert(!/wr0ng|s3cret/.test(error.stack + JSON.stringify(error)));
     return true;

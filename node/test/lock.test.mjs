@@ -4,7 +4,17 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
-import { acquire, configure, InvalidArgument, LockLost, LockTimeout, lock, NotHeld, Redlock, using } from "redlock-core";
+import {
+  acquire,
+  configure,
+  InvalidArgument,
+  LockLost,
+  LockTimeout,
+  lock,
+  NotHeld,
+  Redlock,
+  using,
+} from "redlock-core";
 import { eventually, Server } from "./servers.mjs";
 
 test("a lease and its lock", async (t) => {

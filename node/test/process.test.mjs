@@ -40,9 +40,13 @@ test("a pending acquire keeps the process alive", async (t) => {
   const server = await Server.of(t);
   const holder = new Redlock(server.url);
   const lease = await holder.acquire("x");
-  const script = start(t, `${HOLD} console.log("waits"); (await client.acquire("x")).release(); console.log("got it");`, {
-    args: [server.url],
-  });
+  const script = start(
+    t,
+    `${HOLD} console.log("waits"); (await client.acquire("x")).release(); console.log("got it");`,
+    {
+      args: [server.url],
+    },
+  );
   await script.says("waits");
   await eventually(() => server.listeners("x") === 1);
   await lease.release();
@@ -57,10 +61,21 @@ for (const [how, script, expected] of [
   ["process.exit() in an exit listener", 'process.on("exit", () => process.exit(4));', 4],
   ["an uncaught exception", "setTimeout(() => { throw new Error('of mine'); });", 1],
   ["an unhandled rejection", "Promise.reject(new Error('of mine'));", 1],
-  ["process.exit() with calls under way", "client.acquire('y'); leases.forEach((each) => each.release()); process.exit(5);", 5],
-  ["process.exit() while acquires wait", "client.acquire('x0'); client.acquire('x0'); setImmediate(() => process.exit(6));", 6],
-  ["process.exit() right after an abort",
-   "const c = new AbortController(); client.acquire('z', { signal: c.signal }).catch(() => {}); c.abort(); process.exit(7);", 7],
+  [
+    "process.exit() with calls under way",
+    "client.acquire('y'); leases.forEach((each) => each.release()); process.exit(5);",
+    5,
+  ],
+  [
+    "process.exit() while acquires wait",
+    "client.acquire('x0'); client.acquire('x0'); setImmediate(() => process.exit(6));",
+    6,
+  ],
+  [
+    "process.exit() right after an abort",
+    "const c = new AbortController(); client.acquire('z', { signal: c.signal }).catch(() => {}); c.abort(); process.exit(7);",
+    7,
+  ],
 ]) {
   test(`${how} releases`, async (t) => {
     const server = await Server.of(t);
@@ -95,8 +110,12 @@ test("the end of a process waits no longer than a second for a frozen server", a
 
 test("kill -9 of a holder frees its lock within one lease", async (t) => {
   const server = await Server.of(t);
-  const script = start(t, `${HOLD.replace("(url)", "(url, { watchdog: 1000 })")}
-    await client.acquire("x"); console.log("holds"); setInterval(() => {}, 1000);`, { args: [server.url] });
+  const script = start(
+    t,
+    `${HOLD.replace("(url)", "(url, { watchdog: 1000 })")}
+    await client.acquire("x"); console.log("holds"); setInterval(() => {}, 1000);`,
+    { args: [server.url] },
+  );
   await script.says("holds");
   const other = new Redlock(server.url);
   assert.equal(await other.tryAcquire("x"), null);
@@ -147,7 +166,7 @@ test("no unhandled rejection comes from the library itself", async (t) => {
 const BUSY = `
   import { parentPort, workerData } from "node:worker_threads";
   import { Redlock } from "redlock-core";
-  const { url, index, then } = workerData;
+  const { url, index, how } = workerData;
   const client = new Redlock(url);
   const held = await client.acquire("held" + index);
   held.signal.onabort = () => {};
@@ -155,12 +174,14 @@ const BUSY = `
   const churn = async (lock) => { for (;;) await lock.using(() => {}); };
   for (let each = 0; each < 5; each++) churn(client.lock("churn" + index + each)).catch(() => {});
   parentPort.postMessage("busy");
-  if (then === "exit") setTimeout(() => process.exit(0), 20);
-  if (then === "throw") setTimeout(() => { throw new Error("of mine"); }, 20);
+  if (how === "exit") setTimeout(() => process.exit(0), 20);
+  if (how === "throw") setTimeout(() => { throw new Error("of mine"); }, 20);
 `;
 
 function worker(data) {
-  const url = new URL(`data:text/javascript,${encodeURIComponent(BUSY.replaceAll('"redlock-core"', JSON.stringify(`file://${PACKAGE}/dist/index.mjs`)))}`);
+  const url = new URL(
+    `data:text/javascript,${encodeURIComponent(BUSY.replaceAll('"redlock-core"', JSON.stringify(`file://${PACKAGE}/dist/index.mjs`)))}`,
+  );
   const thread = new Worker(url, { workerData: data });
   const errors = [];
   thread.on("error", (error) => errors.push(error.message));
@@ -179,7 +200,7 @@ for (const how of ["terminate", "exit", "throw"]) {
     const mine = await client.acquire("mine");
     const everybody = await client.acquire("everybody");
     for (let round = 0; round < 3; round++) {
-      const threads = Array.from({ length: 4 }, (_, index) => worker({ url: server.url, index, then: how }));
+      const threads = Array.from({ length: 4 }, (_, index) => worker({ url: server.url, index, how }));
       await Promise.all(threads.map(({ busy }) => busy));
       if (how === "terminate") await Promise.all(threads.map(({ thread }) => thread.terminate()));
       for (const { ended } of threads) {

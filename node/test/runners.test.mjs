@@ -57,7 +57,15 @@ for (const [file, ...options] of [
   test(`types: ${file} with ${options.join(" ")}`, async (t) => {
     const out = mkdtempSync(join(FIXTURES, "types/out-"));
     t.after(() => rmSync(out, { recursive: true }));
-    const strict = ["--ignoreConfig", "--strict", "--noEmitOnError", "--target", "es2022", "--lib", "es2022,esnext.disposable"];
+    const strict = [
+      "--ignoreConfig",
+      "--strict",
+      "--noEmitOnError",
+      "--target",
+      "es2022",
+      "--lib",
+      "es2022,esnext.disposable",
+    ];
     const roots = ["--types", "node", "--typeRoots", join(PACKAGE, "node_modules/@types"), "--outDir", out];
     const given = [TSC, join("types", file), ...strict, ...roots, ...options];
     const compiled = await run(process.execPath, given);

@@ -11,6 +11,10 @@ export const PACKAGE = join(dirname(fileURLToPath(import.meta.url)), "..");
 /**
  * Starts a script, given as its source: an ES module, with `args` as `process.argv.slice(1)`. It is killed when the
  * test ends.
+ *
+ * @param {import("node:test").TestContext} test
+ * @param {string} source
+ * @param {{ args?: string[], flags?: string[], env?: Record<string, string> }} [options]
  */
 export function start(test, source, { args = [], flags = [], env = {} } = {}) {
   const child = spawn(process.execPath, [...flags, "--input-type=module", "--eval", source, "--", ...args], {
@@ -18,7 +22,7 @@ export function start(test, source, { args = [], flags = [], env = {} } = {}) {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
-  const running = { child, stdout: "", stderr: "" };
+  const running = { child, stdout: "", stderr: "", ended: undefined, says: undefined };
   for (const stream of ["stdout", "stderr"]) {
     child[stream].setEncoding("utf8").on("data", (text) => {
       running[stream] += text;
@@ -35,7 +39,13 @@ export function start(test, source, { args = [], flags = [], env = {} } = {}) {
   return running;
 }
 
-/** Runs a script to its end. */
+/**
+ * Runs a script to its end.
+ *
+ * @param {import("node:test").TestContext} test
+ * @param {string} source
+ * @param {{ args?: string[], flags?: string[], env?: Record<string, string> }} [options]
+ */
 export async function run(test, source, options) {
   return await start(test, source, options).ended;
 }

@@ -44,6 +44,8 @@ export class Server {
   #directory = mkdtempSync(join(tmpdir(), "redlock-"));
   #arguments;
   #process;
+  /** @type {number | undefined} */
+  port;
 
   /** Further arguments for redis-server, such as `"--requirepass", "secret"`. */
   constructor(...given) {
@@ -66,8 +68,8 @@ export class Server {
   async start() {
     this.port ??= await freePort();
     const address = ["--port", String(this.port), "--bind", "127.0.0.1", "--save", ""];
-    const options = { cwd: this.#directory, stdio: "ignore" };
-    this.#process = spawn("redis-server", [...address, ...this.#arguments], options);
+    const given = [...address, ...this.#arguments];
+    this.#process = spawn("redis-server", given, { cwd: this.#directory, stdio: "ignore" });
     this.#process.unref();
     await eventually(() => this.#answers());
     return this;

@@ -1,0 +1,64 @@
+// Runs the examples as their readers do, against a server of its own, and looks at what they print and leave behind.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { dirname, join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { Server } from "../test/servers.mjs";
+
+/** Runs an example to its end; returns the lines that it prints. */
+async function run(example, server) {
+  const file = join(dirname(fileURLToPath(import.meta.url)), example);
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [file, server.url], { timeout: 60_000 });
+  assert.equal(stderr, "");
+  return stdout.trim().split("\n");
+}
+
+test("flash sale: sold once, to whoever had the reservation when the money came", async (t) => {
+  const server = await Server.of(t);
+  const lines = await run("flash_sale.mjs", server);
+  assert.deepEqual(
+    lines.map((line) => line.trim()),
+    [
+      "web: ann has 4 s to pay",
+      "web: sorry bob, somebody else is paying right now",
+      "payments: ann's card was declined: back on sale",
+      "web: bob has 4 s to pay",
+      "bank: no answer about bob's card",
+      "web: carl has 4 s to pay",
+      "bank: bob's card was accepted after all",
+      "payments: bob paid too late, and gets the money back",
+      "payments: carl paid: sold",
+      "web: sorry dora, it is sold to carl",
+      "sold to carl, once",
+    ],
+  );
+  assert.deepEqual(server.locks(), []);
+  assert.equal(server.cli("EXISTS", "redlock_token:{flash-sale:console}"), "1");
+});
+
+test("scheduler: each tick is done once, also those whose worker died or hung", async (t) => {
+  const server = await Server.of(t);
+  const lines = await run("scheduler.mjs", server);
+  const found = (pattern) => lines.map((line) => pattern.exec(line)).filter((match) => match !== null);
+  assert.deepEqual(
+    found(/^worker \d has done tick (\d)$/).map(([, tick]) => Number(tick)),
+    [1, 2, 3, 4, 5, 6],
+  );
+  const ticks = found(/^tick (\d): attempts (\d+), reports (\d)$/).map((match) => match.slice(1).map(Number));
+  assert.deepEqual(
+    ticks.map(([tick, , reports]) => [tick, reports]),
+    [1, 2, 3, 4, 5, 6].map((tick) => [tick, 1]),
+  );
+  assert(ticks[1][1] > 1, "the first worker of tick 2 died");
+  assert(ticks[3][1] > 1, "the first worker of tick 4 hung");
+  const [[, dead]] = found(/^worker (\d) dies$/);
+  const [[, hung]] = found(/^worker (\d) hangs$/);
+  assert(lines.includes(`worker ${hung} comes too late for tick 4: its write is refused`));
+  const after = lines.slice(lines.indexOf(`worker ${dead} dies`) + 1);
+  assert(!after.some((line) => line.startsWith(`worker ${dead} `)));
+  assert.deepEqual(server.locks(), []);
+  assert.equal(server.cli("EXISTS", "redlock_token:{scheduler:report}"), "1");
+});
