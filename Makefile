@@ -34,7 +34,7 @@ rust-tools:
 
 python-tools: rust-tools
 	@./scripts/system-packages python
-	@$(MAKE) --no-print-directory $(VENV)/.ready
+	@$(MAKE) --no-print-directory --quiet $(VENV)/.ready
 
 # Remade when what it needs changes.
 $(VENV)/.ready: python/requirements-dev.txt scripts/python-environment
@@ -44,12 +44,14 @@ $(VENV)/.ready: python/requirements-dev.txt scripts/python-environment
 
 node-tools: rust-tools
 	@./scripts/system-packages node
-	@$(MAKE) --no-print-directory node/node_modules/.ready
+	@$(MAKE) --no-print-directory --quiet node/node_modules/.ready
 
 # Versions are pinned in package.json. A lock file would name only the platforms that the registry at hand has.
 node/node_modules/.ready: node/package.json
-	$(call say,npm packages in node/node_modules)
-	cd node && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error
+node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/package.json
+%/node_modules/.ready:
+	$(call say,npm packages of $*)
+	cd $* && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error
 	@touch $@
 
 kotlin-tools: rust-tools
@@ -83,7 +85,7 @@ python-lint: python
 	cd python && $(BIN)/mypy redlock
 	cd python && $(BIN)/python -m mypy.stubtest redlock
 
-node-lint: node-tools
+node-lint: node-tools node/test/fixtures/node_modules/.ready
 	$(call say,biome and tsc)
 	cd node && npm run --silent lint
 
@@ -108,9 +110,9 @@ python-test: python
 	$(call say,Python examples)
 	$(BIN)/pytest python/examples
 	$(call say,Packaging: pip install ./python into an empty environment; a wheel without Rust)
-	./scripts/check-packaging "$(PYTHON)" "$(BIN)/maturin"
+	./scripts/check-python-packaging "$(PYTHON)" "$(BIN)/maturin"
 
-node-test: node
+node-test: node node/test/fixtures/node_modules/.ready
 	$(call say,Node tests: locks; abort; loss; processes; worker threads; test runners; examples)
 	cd node && npm test --silent
 	$(call say,Node: the scenarios)
@@ -123,6 +125,8 @@ kotlin-test: kotlin
 	$(MVN) test
 	$(call say,Kotlin: the scenarios)
 	$(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
+	$(call say,Packaging: the jar without Rust)
+	./scripts/check-kotlin-packaging
 
 # All of them on one lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \

@@ -644,16 +644,17 @@ impl Hold {
             };
             answers.push(Box::pin(async move { (node, answer.await) }));
         }
-        let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
         let needed = self.quorum.needed();
-        let (mut released, mut gone) = (0, 0);
+        // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
+        let (mut released, mut possible) = (0, places.len());
+        let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
         while let Some((node, answer)) = ending.answers.next().await {
             let Ok(Reply::Int(code)) = answer else { continue };
             ending.unconfirmed.retain(|(other, _)| *other != node);
             if code == 1 {
                 released += 1;
             } else {
-                gone += 1;
+                possible -= 1;
             }
             if released >= needed {
                 break;
@@ -661,7 +662,7 @@ impl Hold {
         }
         let outcome = match released {
             _ if released >= needed => ReleaseOutcome::Released,
-            _ if released + gone >= needed => ReleaseOutcome::Lost,
+            _ if possible < needed => ReleaseOutcome::Lost,
             _ => ReleaseOutcome::Unconfirmed,
         };
         drop(ending);

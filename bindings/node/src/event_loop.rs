@@ -79,10 +79,7 @@ impl Loop {
         let waker = Waker::new(env, wake)?;
         let clients = Clients::default();
         env.add_env_cleanup_hook(clients.clone(), |clients| close(&clients))?;
-        Ok(Self {
-            calls: Calls::new(move || waker.wake()),
-            clients,
-        })
+        Ok(Self { calls: Calls::new(move || waker.wake()), clients })
     }
 
     /// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
