@@ -37,7 +37,7 @@ const LONG = 2 ** 31 - 1;
 /** The calls of this event loop. */
 export const calls: Loop = Object.assign(new native.Loop(drain), { wake: drain });
 // A worker thread's clients are closed by the native module when the thread ends, in whatever way.
-if (isMainThread) native.closeAtExit();
+if (isMainThread) native.Loop.closeAtExit();
 
 function drain(): void {
   const ended = calls.drain();

@@ -70,16 +70,16 @@ export interface Lease {
 }
 
 interface Native {
-  /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
-  Loop: new (
-    wake: () => void,
-  ) => Loop;
+  Loop: {
+    /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
+    new (wake: () => void): Loop;
+    /** Closes all clients of the process when it exits. */
+    closeAtExit(): void;
+  };
   Client: {
     new (loop: Loop, urls: string[], options: Options): Client;
     fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;
   };
-  /** Closes all clients of the process when it exits. */
-  closeAtExit(): void;
 }
 
 /** The packages that may have the module for this machine. npm installs those that fit. */

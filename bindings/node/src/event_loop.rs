@@ -22,6 +22,8 @@ use crate::{
     waker::Waker,
 };
 
+/// A function without arguments.
+type Listener<'env> = Function<'env, (), ()>;
 /// The clients of an event loop.
 type Clients = Arc<Mutex<Vec<Weak<redlock::Client>>>>;
 
@@ -52,34 +54,34 @@ fn block<T>(future: impl Future<Output = T>) {
     let Ok(_) = runtime::block(Lane::Background, future, &mut || Ok::<_, Infallible>(())) else { return };
 }
 
-/// Closes every client of the process when it exits. For the main thread.
-#[napi]
-pub fn close_at_exit(env: &Env) -> Result<()> {
-    static ONCE: Once = Once::new();
-    if ONCE.is_completed() {
-        return Ok(());
-    }
-    // Not the `process` of a test runner's sandbox, which hears of no exit.
-    let process: Object = env.get_global()?.get_named_property("process")?;
-    let on: Function<FnArgs<(&str, Function<(), ()>)>, Unknown> = process.get_named_property("on")?;
-    let close: Function<(), ()> = env.create_function_from_closure("redlockExit", |_| {
-        block(redlock::close_all());
-        Ok(())
-    })?;
-    on.apply(process, ("exit", close).into())?;
-    ONCE.call_once(|| {});
-    Ok(())
-}
-
 #[napi]
 impl Loop {
     /// The calls of the event loop that makes it; `wake` is called there when there is something to drain.
     #[napi(constructor)]
-    pub fn new(env: &Env, wake: Function<(), ()>) -> Result<Self> {
+    pub fn new(env: &Env, wake: Listener) -> Result<Self> {
         let waker = Waker::new(env, wake)?;
         let clients = Clients::default();
         env.add_env_cleanup_hook(clients.clone(), |clients| close(&clients))?;
         Ok(Self { calls: Calls::new(move || waker.wake()), clients })
+    }
+
+    /// Closes every client of the process when it exits. For the main thread.
+    #[napi]
+    pub fn close_at_exit(env: &Env) -> Result<()> {
+        static ONCE: Once = Once::new();
+        if ONCE.is_completed() {
+            return Ok(());
+        }
+        let close: Listener = env.create_function_from_closure("redlockExit", |_| {
+            block(redlock::close_all());
+            Ok(())
+        })?;
+        // Not the `process` of a test runner's sandbox, which hears of no exit.
+        let process: Object = env.get_global()?.get_named_property("process")?;
+        let on: Function<FnArgs<(&str, Listener)>, Unknown> = process.get_named_property("on")?;
+        on.apply(process, ("exit", close).into())?;
+        ONCE.call_once(|| {});
+        Ok(())
     }
 
     /// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
