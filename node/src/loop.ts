@@ -77,9 +77,9 @@ export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): 
     begin(id, call);
     if (signal !== undefined) {
       call.unlisten = onAbort(signal, () => {
-        // What was drained is no longer ours to give up: it is on its way to the caller.
-        if (finish(id) === undefined) return;
-        calls.abandon(id);
+        // What was drained is on its way to the caller.
+        if (!calls.abandon(id)) return;
+        finish(id);
         reject(signal.reason);
       });
     }

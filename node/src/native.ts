@@ -26,7 +26,8 @@ export interface Failure {
 export interface Loop {
   /** What ended since the last time: number, value, failure; number, value, failure; and so on. */
   drain(): unknown[];
-  abandon(id: Id): void;
+  /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
+  abandon(id: Id): boolean;
   acquire(lock: Lock, wait?: Given): Id;
   releaseNewest(lock: Lock): Id;
   locked(lock: Lock): Id;

@@ -99,10 +99,10 @@ impl Loop {
         Ok(flat)
     }
 
-    /// Gives up a call that was not drained.
+    /// Gives up a call; says whether it was not drained, so that nothing more comes of it.
     #[napi]
-    pub fn abandon(&self, id: f64) {
-        self.calls.abandon(id as u64);
+    pub fn abandon(&self, id: f64) -> bool {
+        self.calls.abandon(id as u64)
     }
 
     /// Starts an acquire; without `wait` it waits as long as the lock says.
