@@ -85,7 +85,7 @@ python-lint: python
 	cd python && $(BIN)/mypy redlock
 	cd python && $(BIN)/python -m mypy.stubtest redlock
 
-node-lint: node-tools node/test/fixtures/node_modules/.ready
+node-lint: node node/test/fixtures/node_modules/.ready
 	$(call say,biome and tsc)
 	cd node && npm run --silent lint
 
