@@ -9,7 +9,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
-MVN := mvn -q -B -ntp -f kotlin
+MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
@@ -126,7 +126,7 @@ kotlin-test: kotlin
 	$(call say,Kotlin: the scenarios)
 	$(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
 	$(call say,Packaging: the jar without Rust)
-	./scripts/check-kotlin-packaging
+	./scripts/check-kotlin-packaging -Dredlock.profile=dev
 
 # All of them on one lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
