@@ -39,6 +39,14 @@ export async function eventually(condition, within = 20_000, every = 5) {
   }
 }
 
+/** Those that run: a test that fails in whatever way leaves none behind. */
+const running = new Set();
+process.on("exit", () => {
+  for (const server of running) server.kill("SIGKILL");
+});
+// How a test runner ends tests that take too long.
+process.once("SIGTERM", () => process.exit(1));
+
 /** A redis-server without persistence. It keeps its port when it is started again. */
 export class Server {
   #directory = mkdtempSync(join(tmpdir(), "redlock-"));
@@ -71,6 +79,7 @@ export class Server {
     const given = [...address, ...this.#arguments];
     this.#process = spawn("redis-server", given, { cwd: this.#directory, stdio: "ignore" });
     this.#process.unref();
+    running.add(this.#process);
     await eventually(() => this.#answers());
     return this;
   }
@@ -99,6 +108,7 @@ export class Server {
     const process = this.#process;
     this.#process = undefined;
     if (process === undefined) return;
+    running.delete(process);
     // A frozen server would not hear of it.
     process.kill("SIGCONT");
     process.kill(signal);
