@@ -59,7 +59,8 @@ internal object Calls {
                     val waiter = waiting.putIfAbsent(ended.call, ended.outcome) ?: continue
                     waiting.remove(ended.call)
                     (waiter as Waiter).end(ended.outcome)
-                } catch (failure: Exception) {
+                } catch (failure: Throwable) {
+                    // Whatever it was: this thread must go on for everybody else.
                     logger.log(System.Logger.Level.ERROR, "a result could not be delivered", failure)
                 }
             }
