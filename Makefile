@@ -152,4 +152,4 @@ docs: node-tools kotlin-tools
 	$(MVN) dokka:dokka
 
 clean:
-	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs kotlin/target
+	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target

@@ -72,8 +72,7 @@ export class Redlock {
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
-    const found = this.find(setting(name), settings(options));
-    return new Lock(name, () => found);
+    return new Lock(name, this.find(setting(name), settings(options)));
   }
 
   /** @internal */

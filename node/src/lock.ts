@@ -47,18 +47,17 @@ export interface Found {
 export class Lock {
   /** The name, without the client's prefix. */
   readonly name: string;
-  readonly #find: () => Found;
-  #found: Found | undefined;
+  /** A lock of the default client finds it when it is first used. */
+  #found: Found | (() => Found);
 
   /** @internal */
-  constructor(name: string, find: () => Found) {
+  constructor(name: string, found: Found | (() => Found)) {
     this.name = name;
-    this.#find = find;
+    this.#found = found;
   }
 
-  /** A lock of the default client finds it when it is first used. */
   get #lock(): Found {
-    this.#found ??= this.#find();
+    if (typeof this.#found === "function") this.#found = this.#found();
     return this.#found;
   }
 
@@ -138,6 +137,6 @@ export class Lock {
 
   /** @internal */
   [inspect.custom](): string {
-    return `Lock ${inspect(this.name)} of ${this.#found?.client.nodes ?? "the default client"}`;
+    return `Lock ${inspect(this.name)} of ${typeof this.#found === "function" ? "the default client" : this.#found.client.nodes}`;
   }
 }

@@ -40,6 +40,7 @@ test("a lease and its lock", async (t) => {
   await lease.extend(60_000);
   assert(lease.remaining() > 50_000);
   assert.match(inspect(lease), /^Lease 'report' of 127\.0\.0\.1:\d+ \{ token: \d+n, held \}$/);
+  assert.match(inspect(report), /^Lock 'report' of 127\.0\.0\.1:\d+$/);
   assert.equal(await lease.release(), "released");
   assert.equal(await lease.release(), "released");
   assert.equal(lease.held, false);
