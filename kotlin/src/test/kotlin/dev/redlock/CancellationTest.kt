@@ -1,5 +1,6 @@
 package dev.redlock
 
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.NonCancellable
@@ -103,15 +104,17 @@ class CancellationTest : OnServer() {
         }
         isFree("release")
         // The mistake that people make: a release in the `finally` of a cancelled coroutine.
-        val job = launch(start = CoroutineStart.UNDISPATCHED) {
+        val inside = CompletableDeferred<Unit>()
+        val job = launch {
             val lease = lock.acquire()
             try {
+                inside.complete(Unit)
                 awaitCancellation()
             } finally {
                 lease.release()
             }
         }
-        eventually("it is held") { server.holds("release") }
+        inside.await()
         job.cancelAndJoin()
         eventually("it is released") { !server.holds("release") }
     }
@@ -159,8 +162,15 @@ class CancellationTest : OnServer() {
             withTimeout(100.milliseconds) { client.lock("body").withLock { awaitCancellation() } }
         }
         eventually("it is released") { !server.holds("body") }
-        val job = launch { client.lock("body").withLock { awaitCancellation() } }
-        eventually("it is held") { server.holds("body") }
+        val inside = CompletableDeferred<Unit>()
+        val job = launch {
+            client.lock("body").withLock {
+                inside.complete(Unit)
+                awaitCancellation()
+            }
+        }
+        inside.await()
+        assertTrue(server.holds("body"))
         job.cancelAndJoin()
         // Released when the coroutine is over, not some time later.
         assertFalse(server.holds("body"))
