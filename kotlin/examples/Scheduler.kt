@@ -113,6 +113,7 @@ private suspend fun run(store: Store, tick: Int, lease: Lease, worker: Int) {
         if (attempt == 1 && tick == HANGS_AT) {
             println("worker $worker hangs")
             signal(ProcessHandle.current().pid(), "STOP")
+            Thread.sleep(200) // the signal takes a moment, and must not hit a transaction
         }
         try {
             store.finish(tick, lease.token, worker)

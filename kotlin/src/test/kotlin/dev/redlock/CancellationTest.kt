@@ -125,9 +125,11 @@ class CancellationTest : OnServer() {
             runBlocking(Dispatchers.Default) {
                 repeat(5) {
                     val granted = CountDownLatch(1)
-                    val job = launch(single) { client.lock("undelivered").acquire().run { error("delivered") } }
-                    // The coroutine's only thread is busy until after the cancellation.
-                    single.executor.execute { granted.await() }
+                    val job = launch(single) {
+                        // Keeps the coroutine's only thread, once it suspends, until after the cancellation.
+                        single.executor.execute { granted.await() }
+                        client.lock("undelivered").acquire().run { withContext(NonCancellable) { release() } }
+                    }
                     eventually("it is granted") { server.holds("undelivered") }
                     // The grant is on its way, or waits for the thread.
                     Thread.sleep(5)

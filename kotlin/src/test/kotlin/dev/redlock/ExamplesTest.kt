@@ -7,7 +7,8 @@ import org.junit.jupiter.api.Test
 /** Runs the examples as their readers do, on a server of their own, and looks at what they print and leave behind. */
 class ExamplesTest : OnServer() {
     private fun run(example: String): List<String> {
-        val process = java("dev.redlock.examples.${example}Kt", server.url).start()
+        val process = java("dev.redlock.examples.${example}Kt", server.url)
+            .redirectError(ProcessBuilder.Redirect.INHERIT).start()
         val lines = process.inputReader().readLines()
         assertEquals(0, process.waitFor()) { lines.joinToString("\n") }
         return lines
