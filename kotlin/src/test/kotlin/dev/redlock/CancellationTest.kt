@@ -25,6 +25,7 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.Executors
+import java.util.concurrent.atomic.AtomicBoolean
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.measureTime
 
@@ -125,12 +126,15 @@ class CancellationTest : OnServer() {
             runBlocking(Dispatchers.Default) {
                 repeat(5) {
                     val granted = CountDownLatch(1)
+                    val delivered = AtomicBoolean()
                     val job = launch(single) {
                         // Keeps the coroutine's only thread, once it suspends, until after the cancellation.
                         single.executor.execute { granted.await() }
-                        client.lock("undelivered").acquire().run { withContext(NonCancellable) { release() } }
+                        val lease = client.lock("undelivered").acquire()
+                        delivered.set(true) // so fast that nothing was suspended
+                        withContext(NonCancellable) { lease.release() }
                     }
-                    eventually("it is granted") { server.holds("undelivered") }
+                    eventually("it is granted") { delivered.get() || server.holds("undelivered") }
                     // The grant is on its way, or waits for the thread.
                     Thread.sleep(5)
                     job.cancel()
