@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -51,6 +52,9 @@ def client(server: Server) -> Iterator[redlock.Redlock]:
 def program(server: Server) -> Iterator[Program]:
     """Start Python programs: `program(code, *arguments)`. They get the server as REDLOCK_URL, are killed at last."""
     started: list[subprocess.Popen[str]] = []
+    # A shell's background job ignores Ctrl-C and hands that down; these programs are as if started by a person.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(
         code: str, *arguments: str, url: str = server.url, options: tuple[str, ...] = ()
