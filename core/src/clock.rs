@@ -16,9 +16,13 @@ pub struct Stamp {
 
 /// Reads the three clocks.
 pub fn now() -> Stamp {
-    #[cfg(feature = "test-clock")]
+    #[cfg(feature = "simulation")]
+    if let Some(stamp) = test::simulated() {
+        return stamp;
+    }
+    #[cfg(feature = "simulation")]
     let (boot, raw, real) = test::offsets();
-    #[cfg(not(feature = "test-clock"))]
+    #[cfg(not(feature = "simulation"))]
     let (boot, raw, real) = (0, 0, 0);
     Stamp {
         boot: read(BOOT) + boot,
@@ -43,6 +47,9 @@ fn read(clock: libc::clockid_t) -> i64 {
 impl Stamp {
     /// Time from `earlier` to `self`: the largest of the three differences, never negative.
     pub fn since(&self, earlier: Stamp) -> Duration {
+        if mutant!(MonotonicOnly) {
+            return Duration::from_nanos((self.raw - earlier.raw).max(0) as u64);
+        }
         let nanos = (self.boot - earlier.boot).max(self.raw - earlier.raw).max(self.real - earlier.real);
         Duration::from_nanos(nanos.max(0) as u64)
     }
@@ -97,10 +104,32 @@ impl Deadline {
     }
 }
 
-/// Moves the clocks of this process, for tests of suspend and of wall clocks that jump.
-#[cfg(feature = "test-clock")]
+/// Moves the clocks of this process, for tests of suspend and of wall clocks that jump, or replaces them.
+#[cfg(feature = "simulation")]
 pub mod test {
-    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+    use std::{
+        cell::RefCell,
+        rc::Rc,
+        sync::atomic::{AtomicI64, Ordering::SeqCst},
+    };
+
+    use super::Stamp;
+
+    /// The three clocks in ns: `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW`, `CLOCK_REALTIME`.
+    pub type Source = Rc<dyn Fn() -> [i64; 3]>;
+
+    thread_local! { static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) }; }
+
+    /// Reads these clocks on the current thread from now on, `None` for the real ones; returns what was read before.
+    pub fn source(source: Option<Source>) -> Option<Source> {
+        SOURCE.replace(source)
+    }
+
+    pub(super) fn simulated() -> Option<Stamp> {
+        let source = SOURCE.with_borrow(Clone::clone)?;
+        let [boot, raw, real] = source();
+        Some(Stamp { boot, raw, real })
+    }
 
     static OFFSETS: [AtomicI64; 3] = [const { AtomicI64::new(0) }; 3];
 

@@ -157,6 +157,7 @@ impl Config {
             return Err(LockError::invalid("nodes", format!("{} is listed twice", twice.transport)));
         }
         let majority = count / 2 + 1;
+        let majority = if mutant!(HalfQuorum) { (count / 2).max(1) } else { majority };
         let quorum = self.quorum.unwrap_or(majority);
         if !(majority..=count).contains(&quorum) {
             let detail = format!("must be from {majority} (a majority of {count}) to {count}, not {quorum}");
@@ -218,6 +219,9 @@ pub(crate) struct Settings {
 impl Settings {
     /// How long a lease of `ttl` counts as held, from the moment its request was sent.
     pub(crate) fn validity(&self, ttl: Duration) -> Duration {
+        if mutant!(NoMargin) {
+            return ttl;
+        }
         ttl.mul_f64(1.0 - self.config.drift).saturating_sub(RESOLUTION)
     }
 

@@ -198,6 +198,11 @@ impl Hold {
         self.quorum.settings.validity(ttl)
     }
 
+    /// Whether both are of one lock.
+    pub(crate) fn same_lock(&self, other: &Self) -> bool {
+        self.terms.keys.lock == other.terms.keys.lock
+    }
+
     pub(crate) fn forked(&self) -> bool {
         self.generation != runtime::generation()
     }
@@ -208,6 +213,9 @@ impl Hold {
             Place::Yes(deadline) => Some(deadline.left_at(now)),
             _ => None,
         };
+        if mutant!(LostOnlyOnError) {
+            return Duration::from_secs(1);
+        }
         if let [only] = &state.places[..] {
             return yes(only).unwrap_or_default();
         }
@@ -246,6 +254,9 @@ impl Hold {
     }
 
     fn expire(&self, state: MutexGuard<'_, State>) {
+        if mutant!(ResumeAfterDeadline) {
+            return;
+        }
         // A renewal that was sent and not answered means silence on the other side; none sent means that this
         // process did not run.
         let waited = state.renewal.in_flight.contains(&true) || state.renewal.failures > 0;
@@ -278,7 +289,8 @@ impl Hold {
 
     fn leftovers(state: &State) -> Vec<(usize, Place)> {
         let there = state.places.iter().cloned().enumerate();
-        there.filter(|(_, place)| !matches!(place, Place::No)).collect()
+        let there = there.filter(|(_, place)| !matches!(place, Place::No));
+        there.filter(|(_, place)| matches!(place, Place::Yes(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
     fn release_call(&self) -> Call {
@@ -376,7 +388,7 @@ impl Hold {
             return Task::Forget;
         }
         let left = self.left_in(&state, now);
-        if left.is_zero() {
+        if left.is_zero() && !mutant!(ResumeAfterDeadline) {
             self.expire(state);
             return Task::Forget;
         }
@@ -437,7 +449,8 @@ impl Hold {
         if state.fate != Fate::Held {
             return;
         }
-        if self.left_in(&state, now).is_zero() {
+        let sent = if mutant!(DeadlineFromReply) { now } else { sent };
+        if self.left_in(&state, now).is_zero() && !mutant!(ResumeAfterDeadline) {
             // Lost is final, even when the node says otherwise.
             return self.expire(state);
         }

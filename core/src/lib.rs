@@ -14,6 +14,9 @@
 //!
 //! While [`Lease::held`] is true no other owner holds the lock, under the conditions in `docs/guarantees.md`.
 
+#[macro_use]
+mod mutant;
+
 #[doc(hidden)]
 pub mod bridge;
 mod client;
@@ -52,4 +55,6 @@ pub use home::close_all;
 pub use lease::Lease;
 pub use lock::{Lock, LockInfo, Request};
 pub use memory_node::Memory;
+#[cfg(feature = "simulation")]
+pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};

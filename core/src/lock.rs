@@ -463,6 +463,7 @@ impl Acquisition {
                     return Err(LockError::Deadlock { name: self.name(), detail });
                 }
                 Fate::Held => return Ok(self.nest(&hold)),
+                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&hold)),
                 Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
                 Fate::Released | Fate::Detached => Next::Try,
             },

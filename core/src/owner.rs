@@ -76,6 +76,7 @@ impl Tenures {
     /// The field of a new tenure.
     pub(crate) fn draw(&self, owner: &OwnerKey) -> String {
         match owner {
+            OwnerKey::Ambient(owner) if mutant!(ValueReused) => format!("{}:{owner}", self.client),
             OwnerKey::Ambient(_) => format!("{}:{}", self.client, self.next.fetch_add(1, Relaxed)),
             // Random, since several processes draw for one owner; the uuid crate asks the operating system.
             OwnerKey::Explicit(name) => {

@@ -235,6 +235,22 @@ impl Quorum {
         Box::pin(async move { (node, answer.await) })
     }
 
+    /// A fault: sends a request again until it is answered.
+    #[cfg(feature = "simulation")]
+    fn insist(self: &Arc<Self>, node: usize, answer: BoxFuture<Answer>, call: &Call) -> BoxFuture<Answer> {
+        let (quorum, call) = (self.clone(), call.clone());
+        let answer = runtime::detached(async move {
+            let mut answer = answer.await;
+            while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
+                let limit = quorum.settings.config.reply_timeout;
+                answer = quorum.ask_one(node, Lane::Background, call.clone(), limit, Sent::default()).await;
+            }
+            answer
+        });
+        let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
+        Box::pin(async move { answer.await.unwrap_or_else(gone) })
+    }
+
     pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
         NodeCause { node: self.nodes[node].name().to_owned(), cause: cause.to_string() }
     }
@@ -455,8 +471,14 @@ impl Attempt {
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
-        let mut answers: Answers =
-            (0..nodes).map(|node| quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone())).collect();
+        let mut answers: Answers = (0..nodes)
+            .map(|node| {
+                let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
+                #[cfg(feature = "simulation")]
+                let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
+                answer
+            })
+            .collect();
         let mut tally = Tally::default();
         loop {
             // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a
@@ -485,6 +507,7 @@ impl Attempt {
         if tally.grants.len() < needed {
             return self.refused(tally, spare).await;
         }
+        let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
             let (quorum, missing) = (quorum.clone(), tally.missing.clone());
             // A failure shows again in the next attempt.
@@ -495,7 +518,7 @@ impl Attempt {
         };
         // The very last step: a grant whose time went by while it was fetched is none.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
-        if deadline.left() < self.ttl / 20 {
+        if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
             let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
             let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
             return Verdict::Unavailable { causes, permanent: false };
@@ -613,7 +636,7 @@ impl Attempt {
         let quorum = &self.quorum;
         let token = grants.iter().map(|(_, token)| *token).max()?;
         let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
-        if agreed >= quorum.needed() {
+        if agreed >= quorum.needed() || mutant!(NaiveMax) {
             return Some(token);
         }
         let mut bumps: Answers = grants
@@ -639,12 +662,19 @@ impl Attempt {
     /// The nodes that may hold something of this attempt, with the connection that carried the request.
     fn leftovers(&mut self) -> Vec<(usize, Link)> {
         self.settled = true;
-        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| **granted != Some(false));
+        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
+            Some(granted) => *granted,
+            None => !mutant!(ReleaseKnownOnly),
+        });
         unsettled.filter_map(|(node, _)| Some((node, self.sent[node].get()?.clone()))).collect()
     }
 
     /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
     pub(crate) fn undo(&mut self, announce: bool) {
+        if mutant!(KeepPartialVotes) {
+            self.settled = true;
+            return;
+        }
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
         for (node, link) in self.leftovers() {
             self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));

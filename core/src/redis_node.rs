@@ -278,7 +278,7 @@ impl Connection {
         while tasks.try_join_next().is_some() {}
         // Checked under the lock, so that no task slips in behind `retire`.
         if !self.retired.load(SeqCst) {
-            tasks.spawn_on(task, runtime::background());
+            tasks.spawn_on(task, &runtime::background());
         }
     }
 
@@ -1104,7 +1104,8 @@ async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F:
 fn timer(lane: Lane, limit: Duration) -> Sleep {
     match lane {
         Lane::Background => {
-            let _inside = runtime::background().enter();
+            let background = runtime::background();
+            let _inside = background.enter();
             tokio::time::sleep(limit)
         }
         Lane::Caller => tokio::time::sleep(limit),

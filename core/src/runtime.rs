@@ -92,13 +92,17 @@ fn build(mut builder: Builder, name: &str) -> Runtime {
 }
 
 /// The runtime that runs by itself.
-pub fn background() -> &'static Handle {
+pub fn background() -> Handle {
+    #[cfg(feature = "simulation")]
+    if let Some(handle) = test::entered() {
+        return handle;
+    }
     let runtime = runtimes().background.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
         build(builder, "redlock")
     });
-    runtime.handle()
+    runtime.handle().clone()
 }
 
 /// The runtime that is driven only by threads inside its `block_on`.
@@ -208,6 +212,25 @@ pub fn detached<T: Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let task = background().spawn(future);
     async move { task.await.ok() }
+}
+
+/// Puts another runtime in the place of the background's, for the current thread: simulations give each client its own.
+#[cfg(feature = "simulation")]
+pub mod test {
+    use std::cell::RefCell;
+
+    use tokio::runtime::Handle;
+
+    thread_local! { static ENTERED: RefCell<Option<Handle>> = const { RefCell::new(None) }; }
+
+    pub(super) fn entered() -> Option<Handle> {
+        ENTERED.with_borrow(Clone::clone)
+    }
+
+    /// Uses `handle` from now on, `None` for the real one; returns what was used before.
+    pub fn enter(handle: Option<Handle>) -> Option<Handle> {
+        ENTERED.replace(handle)
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ impl Script {
             .filter(|l| !l.starts_with("--"))
             .flat_map(|l| [l, "\n"])
             .collect();
+        #[cfg(feature = "simulation")]
+        let source = crate::mutant::alter(name, &source).unwrap_or(source);
         let sha = sha1_smol::Sha1::from(&source).digest().to_string();
         Self { name, wire, source, sha }
     }
@@ -62,6 +64,11 @@ scripts!(acquire, bump, renew, release, end, inspect, attach, learn, provision);
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {
     // Never waits for another thread's initialisation: a fork may copy that half-way, and nobody would finish it.
+    #[cfg(feature = "simulation")]
+    if crate::mutant::alters_scripts() {
+        // Made anew for each client, and leaked: few are.
+        return Box::leak(Box::new(Scripts::of(wire)));
+    }
     static REDISSON: OnceBox<Scripts> = OnceBox::new();
     static TOKEN: OnceBox<Scripts> = OnceBox::new();
     let known = match wire {

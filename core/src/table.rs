@@ -2,7 +2,7 @@
 //! acquires, local exclusion and the order of waiters are decided here, without a round trip.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -35,8 +35,9 @@ pub(crate) struct Table {
 
 #[derive(Default)]
 struct Locks {
-    entries: HashMap<String, Entry>,
-    listeners: HashMap<String, Listening>,
+    // In an order, so that a simulation repeats itself.
+    entries: BTreeMap<String, Entry>,
+    listeners: BTreeMap<String, Listening>,
     /// Tenures taken in since ended ones were last swept out.
     fresh: usize,
 }

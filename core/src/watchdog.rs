@@ -67,14 +67,17 @@ impl Watchdog {
         });
         let mut tasks = JoinSet::new();
         for (index, node) in quorum.nodes.iter().enumerate() {
-            tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), runtime::background());
+            tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), &runtime::background());
         }
-        tasks.spawn_on(run(list.clone(), quorum.clone()), runtime::background());
+        tasks.spawn_on(run(list.clone(), quorum.clone()), &runtime::background());
         Self { list, _tasks: tasks }
     }
 
     /// Looks after a tenure until it ends.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
+        if mutant!(RenewalByLock) && self.list.holds.lock().iter().any(|(_, known)| known.same_lock(hold)) {
+            return;
+        }
         let slot = self.list.holds.lock().insert(hold.clone());
         self.list.busy.store(true, Relaxed);
         hold.set_slot(Some(slot));

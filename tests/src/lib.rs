@@ -9,6 +9,7 @@ pub mod history;
 pub mod nodes;
 pub mod scenario;
 pub mod server;
+pub mod sim;
 
 /// What a mutex guards; a step that panicked has left it in order.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,0 +1,156 @@
+//! Faults that other lock libraries have, to switch on one at a time: a simulation that does not find them proves
+//! nothing. Compiled only for tests; in a product `mutant!` is the constant `false`.
+
+/// Whether a fault is switched on.
+#[cfg(feature = "simulation")]
+macro_rules! mutant {
+    ($name:ident) => {
+        $crate::mutant::is($crate::mutant::Mutant::$name)
+    };
+}
+
+/// Whether a fault is switched on: never.
+#[cfg(not(feature = "simulation"))]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+}
+
+#[cfg(feature = "simulation")]
+pub use switched::{Mutant, mutate};
+
+#[cfg(feature = "simulation")]
+pub(crate) use switched::{alter, alters_scripts, is};
+
+#[cfg(feature = "simulation")]
+mod switched {
+    use std::cell::Cell;
+
+    /// A fault, and who has it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Mutant {
+        /// The deadline counts from the reply, not from before the request.
+        DeadlineFromReply,
+        /// The clock is not read again before an acquire returns (node-redlock).
+        NoCheckOnReturn,
+        /// A renewal that succeeds after the deadline revives the hold.
+        ResumeAfterDeadline,
+        /// The holder believes for as long as the server keeps the key, whatever their clocks do (Redisson).
+        NoMargin,
+        /// All attempts of an acquire write the same value (redsync, rslock).
+        ValueReused,
+        /// A release deletes the key whoever holds it.
+        ReleaseUnchecked,
+        /// Half of the nodes are enough.
+        HalfQuorum,
+        /// The token is the largest granted one, and no node is raised to it.
+        NaiveMax,
+        /// Nodes are raised to the token whatever happened there since the grant.
+        BumpUnconditional,
+        /// Nodes are raised to the token if they hold the value, whatever was granted in between.
+        BumpByValue,
+        /// An acquire counts up, a release counts down (Redisson).
+        CountHolds,
+        /// A renewal writes the key anew when it is gone (redsync).
+        RenewalRecreates,
+        /// An acquire without a reply is sent again.
+        RetryUnknown,
+        /// A release is sent only to the nodes that are known to hold.
+        ReleaseKnownOnly,
+        /// A failed attempt keeps the votes it got (node-redlock).
+        KeepPartialVotes,
+        /// A waiter relies on messages alone.
+        NoPoll,
+        /// The holder is told only when a renewal fails with an error, not when the time is over (node-redlock).
+        LostOnlyOnError,
+        /// Time is read from a clock that stops in suspend.
+        MonotonicOnly,
+        /// A nested acquire does not look whether the hold was lost.
+        NestAfterLoss,
+        /// The watchdog knows one hold for each lock, not for each tenure (Redisson).
+        RenewalByLock,
+    }
+
+    impl Mutant {
+        /// All of them.
+        pub const ALL: [Self; 20] = [
+            Self::DeadlineFromReply,
+            Self::NoCheckOnReturn,
+            Self::ResumeAfterDeadline,
+            Self::NoMargin,
+            Self::ValueReused,
+            Self::ReleaseUnchecked,
+            Self::HalfQuorum,
+            Self::NaiveMax,
+            Self::BumpUnconditional,
+            Self::BumpByValue,
+            Self::CountHolds,
+            Self::RenewalRecreates,
+            Self::RetryUnknown,
+            Self::ReleaseKnownOnly,
+            Self::KeepPartialVotes,
+            Self::NoPoll,
+            Self::LostOnlyOnError,
+            Self::MonotonicOnly,
+            Self::NestAfterLoss,
+            Self::RenewalByLock,
+        ];
+
+        /// What it changes in a script.
+        fn edits(self, script: &str) -> &'static [(&'static str, &'static str)] {
+            match (self, script) {
+                (Self::ReleaseUnchecked, "release") => &[
+                    ("if not is_mine(KEYS[1], ARGV[1]) then return 0 end", ""),
+                    ("remove(KEYS[1], ARGV[1])", "redis.call('DEL', KEYS[1])"),
+                ],
+                (Self::BumpUnconditional, "bump") => &[(
+                    "if not holds(KEYS[1], ARGV[1]) or redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end",
+                    "if tonumber(redis.call('GET', KEYS[2]) or 0) >= tonumber(ARGV[3]) then return 1 end",
+                )],
+                (Self::BumpByValue, "bump") => &[(" or redis.call('GET', KEYS[2]) ~= ARGV[2]", "")],
+                (Self::CountHolds, "acquire") => &[(
+                    "if holds(key, field) then\n",
+                    "if holds(key, field) then\n  redis.call('HINCRBY', key, field, 1)\n",
+                )],
+                (Self::CountHolds, "release") => &[(
+                    "remove(KEYS[1], ARGV[1])",
+                    "if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) < 1 then remove(KEYS[1], ARGV[1]) end",
+                )],
+                (Self::RenewalRecreates, "renew") => &[(
+                    "    else replies[i] = 0 end",
+                    "    elseif ttl > 0 then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
+                )],
+                _ => &[],
+            }
+        }
+    }
+
+    thread_local! { static CURRENT: Cell<Option<Mutant>> = const { Cell::new(None) }; }
+
+    /// Switches a fault on for clients made on the current thread from now on, `None` for none.
+    pub fn mutate(mutant: Option<Mutant>) {
+        CURRENT.set(mutant);
+    }
+
+    pub(crate) fn is(mutant: Mutant) -> bool {
+        CURRENT.get() == Some(mutant)
+    }
+
+    pub(crate) fn alters_scripts() -> bool {
+        use Mutant::{BumpByValue, BumpUnconditional, CountHolds, ReleaseUnchecked, RenewalRecreates};
+        let known = [BumpByValue, BumpUnconditional, CountHolds, ReleaseUnchecked, RenewalRecreates];
+        CURRENT.get().is_some_and(|mutant| known.contains(&mutant))
+    }
+
+    /// The source of a script with the current fault in it, if it is one of scripts.
+    pub(crate) fn alter(script: &str, source: &str) -> Option<String> {
+        let edits = CURRENT.get().map(|mutant| mutant.edits(script)).unwrap_or_default();
+        let mut altered = (!edits.is_empty()).then(|| source.to_owned())?;
+        for (from, to) in edits {
+            assert!(altered.contains(from), "{script} has no {from:?}");
+            altered = altered.replacen(from, to, 1);
+        }
+        Some(altered)
+    }
+}

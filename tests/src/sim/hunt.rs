@@ -1,0 +1,65 @@
+//! Many seeds at once: on every core, in order, until one finds something or none is left.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use redlock::Mutant;
+
+use super::{Report, run_mutant};
+use crate::locked;
+
+/// What a hunt found.
+#[derive(Debug, Default)]
+pub struct Bag {
+    /// The seeds that broke something, with the first thing each broke.
+    pub broken: BTreeMap<u64, String>,
+    /// How many seeds were run.
+    pub seeds: u64,
+    /// How many events there were.
+    pub events: u64,
+    /// How often what happened.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// Runs `count` seeds from `from` on. `enough`: after how many finds to stop. `each` is told of every run.
+pub fn hunt(mutant: Option<Mutant>, from: u64, count: u64, enough: usize, each: &(dyn Fn(u64, &Report) + Sync)) -> Bag {
+    let (next, full) = (AtomicU64::new(from), AtomicBool::new(false));
+    let bag = Mutex::new(Bag::default());
+    let hunter = || {
+        while !full.load(Relaxed) {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= from + count {
+                return;
+            }
+            let report = run_mutant(mutant, seed, false);
+            each(seed, &report);
+            let mut bag = locked(&bag);
+            bag.seeds += 1;
+            bag.events += report.events;
+            for (what, times) in &report.counts {
+                *bag.counts.entry(what).or_default() += times;
+            }
+            if let Some((time, what)) = report.violations.first() {
+                bag.broken.insert(seed, format!("{what} (after {:.3} s)", *time as f64 / 1e9));
+                full.store(bag.broken.len() >= enough, Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        (1..cores).for_each(|_| drop(scope.spawn(hunter)));
+        hunter();
+    });
+    bag.into_inner().unwrap_or_default()
+}
+
+/// How to see what a seed does.
+pub fn replay(seed: u64) -> String {
+    format!("cargo run -p redlock-tests --bin sim -- --show {seed}")
+}

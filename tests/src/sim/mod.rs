@@ -1,0 +1,477 @@
+//! Deterministic simulation: the unchanged core, clients on hosts with clocks of their own, servers that run the real
+//! scripts, and a network, all in one thread and in simulated time. A seed decides everything, so a run that found
+//! something is repeated by its number.
+//!
+//! What must hold, each under the assumptions of the run (see [`plan::Class`]):
+//!
+//! | | |
+//! |---|---|
+//! | I1 | no two leases of different owners are valid at once; a lease is held only while its key is on a quorum; none is over when it is handed out |
+//! | I2 | a token is drawn once, and is above all that were told before its first grant |
+//! | I3 | a lease that was lost or released is never held again, and is lost once |
+//! | I4 | a register that checks tokens on reads and writes loses no update |
+//! | I5 | what nobody holds any more is gone from the servers |
+//! | I6 | a lock holds one owner, counted once, with a ttl that never shrinks |
+//! | I7 | a release touches no other tenure |
+//! | I8 | every call ends in time, and in peace every lock can be taken and released |
+//! | I9 | nested leases share one hold, and there is none in a lost hold |
+//! | I10 | a free lock is taken by who waits for it, in the time of two polls |
+//! | I11 | a renewed lease is not lost while its majority is well |
+//! | I12 | a closed client leaves no task, connection or subscription behind |
+//!
+//! After a time of faults everything heals, and what must happen in the end is checked then.
+
+pub mod check;
+pub mod host;
+pub mod hunt;
+pub mod node;
+pub mod plan;
+pub mod store;
+pub mod workload;
+pub mod world;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use fastrand::Rng;
+use redlock::{Client, Event as ClientEvent, LostReason, Mutant, mutate, node::Node};
+
+use self::{
+    check::{Checks, owner},
+    host::Host,
+    node::SimNode,
+    plan::{Class, Fault, Plan},
+    store::Refuses,
+    workload::{Actor, LEASES, lock_name},
+    world::{Event, Server, World},
+};
+use crate::locked;
+
+/// True time in ns since the start of a run.
+pub type Time = u64;
+
+/// One second.
+pub const SECOND: Time = 1_000_000_000;
+/// How often everything is looked at, at least.
+const SAMPLE: Time = SECOND / 10;
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Report {
+    /// Which invariants were broken, when.
+    pub violations: Vec<(Time, String)>,
+    /// A number that differs if anything in two runs differs.
+    pub digest: u64,
+    /// How many events there were.
+    pub events: u64,
+    /// How often what happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// How often a fault was there when a script ran.
+    pub pairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// What happened, if wanted.
+    pub lines: Vec<String>,
+}
+
+struct Simulation {
+    plan: Arc<Plan>,
+    hosts: Vec<Host>,
+    clients: Vec<Option<Client>>,
+    frozen: Vec<Arc<Mutex<Vec<Time>>>>,
+    rng: Rng,
+}
+
+/// Runs a plan.
+pub fn run(plan: Plan, verbose: bool) -> Report {
+    fastrand::seed(plan.seed);
+    let mut rng = Rng::with_seed(plan.seed);
+    let servers = plan
+        .server_clocks
+        .iter()
+        .map(|(rate, offset)| {
+            let mut server = Server::new(*rate, *offset);
+            server.durable = plan.durable;
+            server.allows_kill = plan.allows_kill;
+            server
+        })
+        .collect();
+    let checks = Checks::new(&plan);
+    let mut world = World::new(rng.fork(), servers, plan.hosts, plan.weather, checks, verbose);
+    for (time, fault) in &plan.faults {
+        world.at(*time, Event::Fault(*fault));
+    }
+    world.at(SAMPLE, Event::Sample);
+    world.at(plan.calm, Event::Calm);
+    world.at(plan.end, Event::End);
+    world::put(Some(world));
+    LEASES.take();
+    let mut simulation = Simulation {
+        hosts: plan.host_rates.iter().map(|rate| Host::new(0, *rate)).collect(),
+        clients: Vec::new(),
+        frozen: (0..plan.hosts).map(|_| Arc::default()).collect(),
+        plan: Arc::new(plan),
+        rng,
+    };
+    simulation.start();
+    simulation.go();
+    simulation.finish()
+}
+
+/// Runs the plan of a seed with a fault in the core.
+pub fn run_mutant(mutant: Option<Mutant>, seed: u64, verbose: bool) -> Report {
+    mutate(mutant);
+    let report = run(Plan::new(seed), verbose);
+    mutate(None);
+    report
+}
+
+impl Simulation {
+    fn start(&mut self) {
+        for number in 0..self.plan.hosts {
+            let nodes: Vec<Arc<dyn Node>> = (0..self.plan.nodes)
+                .map(|server| SimNode::new(number, server, self.plan.reply_timeout) as Arc<dyn Node>)
+                .collect();
+            let events = Arc::new(move |event: &ClientEvent| {
+                world::with(|world| {
+                    let now = host::here();
+                    world.checks.count(event.kind());
+                    world.note(now, (number, event.kind()), || format!("host {number}: {event}"));
+                    if let (Some((name, token)), Some(reason)) = (event.lock(), event.reason()) {
+                        world.checks.losses.push((now, number, name.to_owned(), token, reason));
+                    }
+                });
+            });
+            let host = &self.hosts[number];
+            let client = host.inside(|| Client::with_nodes(self.plan.config(), events, nodes)).expect("a valid plan");
+            for _ in 0..self.plan.actors {
+                let actor = Actor {
+                    host: number,
+                    client: client.clone(),
+                    rng: self.rng.fork(),
+                    locks: self.plan.locks,
+                    plan: self.plan.clone(),
+                    frozen: self.frozen[number].clone(),
+                };
+                host.inside(|| host.start(actor.live()));
+            }
+            self.clients.push(Some(client));
+        }
+    }
+
+    /// Lets time pass until the end.
+    fn go(&mut self) {
+        loop {
+            let Some(Some(mut next)) = world::with(|world| world.next()) else { return };
+            // Everybody is brought to the next event. Whoever sends something on the way may bring another one.
+            while let Some(number) = self.behind(next) {
+                self.hosts[number].run(next);
+                next = world::with(|world| world.next()).flatten().unwrap_or(next).min(next);
+            }
+            let Some(Some(event)) = world::with(World::pop) else { return };
+            match event {
+                Event::Sample => self.sample(),
+                Event::Fault(fault) => self.fault(fault),
+                Event::Calm => self.calm(),
+                Event::End => return,
+                event => {
+                    world::with(|world| world.happen(event));
+                }
+            }
+            if world::with(|world| world.checks.violations.len() > 20).unwrap_or_default() {
+                return;
+            }
+        }
+    }
+
+    /// Some host that has not come so far.
+    fn behind(&mut self, time: Time) -> Option<usize> {
+        let behind = self.hosts.iter().enumerate().filter(|(_, host)| host.runs() && host.now < time);
+        self.rng.choice(behind.map(|(number, _)| number).collect::<Vec<_>>())
+    }
+
+    // ---- faults -----------------------------------------------------------------------------------------------------
+
+    fn fault(&mut self, fault: Fault) {
+        let serious = self.plan.class != Class::Minority;
+        world::with(|world| {
+            let now = world.now;
+            world.checks.count(fault.kind());
+            if serious {
+                // Connections and clients take a moment to recover.
+                world.checks.trouble = world.checks.trouble.max(now + 3 * SECOND);
+            }
+            world.note(now, fault.kind(), || format!("FAULT {fault:?}"));
+            match fault {
+                Fault::Freeze(server) => world.servers[server].frozen = world.servers[server].up,
+                Fault::Thaw(server) => world.thaw(server),
+                Fault::Crash(server) => world.crash(server),
+                Fault::Restart(server, keeps) if !world.servers[server].up => {
+                    if !keeps {
+                        world.servers[server].store.keys.clear();
+                    }
+                    world.restart(server);
+                }
+                Fault::Flush(server) if world.servers[server].up => world.servers[server].store.keys.clear(),
+                Fault::Refuse(server, what) => world.servers[server].store.refuses = what,
+                Fault::Delete(lock) => {
+                    for server in &mut world.servers {
+                        server.store.keys.remove(&lock_name(lock));
+                    }
+                }
+                Fault::Replicate(server) => world.servers[server].replica = world.servers[server].store.keys.clone(),
+                Fault::Failover(server) => {
+                    world.crash(server);
+                    world.servers[server].store.keys = world.servers[server].replica.clone();
+                    world.restart(server);
+                    // Who was promoted does not know what it lacks.
+                    world.servers[server].lost_at = 0;
+                }
+                Fault::ServerClock(server, by) => world.servers[server].offset += by,
+                Fault::Partition(host, server, there, back, until) => {
+                    for (cut, direction) in [(there, false), (back, true)] {
+                        if cut {
+                            world.block(host, server, direction, until);
+                        }
+                    }
+                    if serious {
+                        world.checks.trouble = world.checks.trouble.max(until + 3 * SECOND);
+                    }
+                }
+                Fault::Cut(host, server) => {
+                    if let Some(conn) = world.some_connection(host, server) {
+                        world.cut(conn, now);
+                    }
+                }
+                _ => {}
+            }
+        });
+        let now = world::with(|world| world.now).unwrap_or_default();
+        match fault {
+            Fault::Delete(lock) => LEASES.with_borrow_mut(|leases| {
+                leases.iter_mut().filter(|lease| lease.lock == lock_name(lock)).for_each(|lease| lease.void = true);
+            }),
+            Fault::Stop(host) if self.hosts[host].runs() => self.hosts[host].freeze(),
+            Fault::Suspend(host) if self.hosts[host].runs() => self.hosts[host].suspend(now),
+            Fault::Resume(host) => self.resume(host, now),
+            Fault::Kill(host) if self.hosts[host].runs() && self.hosts.iter().filter(|h| !h.is_dead()).count() > 1 => {
+                self.kill(host);
+            }
+            Fault::HostClock(host, by) => self.hosts[host].set_wall(by),
+            _ => {}
+        }
+    }
+
+    fn resume(&mut self, host: usize, now: Time) {
+        if self.hosts[host].frozen && !self.hosts[host].is_dead() {
+            locked(&self.frozen[host]).push(now);
+            self.hosts[host].resume(now);
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        world::with(|world| world.bury(number));
+        let host = &mut self.hosts[number];
+        let runtime = host.kill();
+        // What is dropped here cannot send anything any more.
+        let leases: Vec<_> =
+            LEASES.with_borrow_mut(|leases| leases.extract_if(.., |lease| lease.host == number).collect());
+        let client = self.clients[number].take();
+        host.inside(|| drop((leases, client, runtime)));
+    }
+
+    /// Heals everything.
+    fn calm(&mut self) {
+        let now = world::with(|world| {
+            let now = world.now;
+            world.unblock();
+            world.weather.slow = 0.0;
+            world.weather.cuts = 0.0;
+            world.weather.duplicates = 0.0;
+            world.weather.lost_messages = 0.0;
+            for server in 0..world.servers.len() {
+                world.servers[server].store.refuses = Refuses::Nothing;
+                if world.servers[server].frozen {
+                    world.thaw(server);
+                }
+                if !world.servers[server].up {
+                    world.restart(server);
+                }
+            }
+            world.note(now, "calm", || "CALM");
+            now
+        });
+        for host in 0..self.hosts.len() {
+            self.resume(host, now.unwrap_or_default());
+        }
+    }
+
+    // ---- invariants -------------------------------------------------------------------------------------------------
+
+    /// Looks at every lease and every lock.
+    fn sample(&mut self) {
+        let Some(now) = world::with(|world| world.now) else { return };
+        let mut held: BTreeMap<String, Vec<(usize, String, u64)>> = BTreeMap::new();
+        let mut findings = Vec::new();
+        let mut leases = LEASES.take();
+        for tracked in &mut leases {
+            let host = &self.hosts[tracked.host];
+            if !host.runs() {
+                continue;
+            }
+            let lease = &tracked.lease;
+            let is_held = host.observe(now, || lease.held());
+            if is_held && tracked.ended {
+                findings.push(format!("I3 {} with token {} is held again", tracked.lock, lease.token()));
+            }
+            tracked.ended |= !is_held;
+            if is_held && !tracked.void {
+                let holders = held.entry(tracked.lock.clone()).or_default();
+                holders.push((tracked.host, lease.owner().to_owned(), lease.token()));
+            }
+        }
+        let newer = LEASES.take();
+        leases.extend(newer);
+        LEASES.set(leases);
+        for (lock, holders) in &held {
+            let owners: BTreeSet<&str> = holders.iter().map(|(_, owner, _)| &**owner).collect();
+            if owners.len() > 1 && self.plan.exclusive() {
+                findings.push(format!("I1 {lock} is held by {holders:?}"));
+            }
+            if self.plan.present() {
+                findings.extend(self.absent(now, lock, holders));
+            }
+        }
+        let running: Vec<bool> = self.hosts.iter().map(Host::runs).collect();
+        world::with(|world| {
+            for finding in findings {
+                world.checks.violated(now, finding);
+            }
+            for lock in 0..self.plan.locks {
+                let name = lock_name(lock);
+                let taken = world.servers.iter_mut().any(|server| !server.look(now).tenures(&name).is_empty());
+                if taken {
+                    world.checks.free.remove(&name);
+                } else {
+                    world.checks.free.entry(name).or_insert(now);
+                }
+            }
+            // Servers in quarantine keep everybody waiting.
+            if !matches!(self.plan.class, Class::Faithful | Class::Minority) || self.plan.weather.slow > 0.0 {
+                world.checks.trouble = now;
+            }
+            let troubled = world.servers.iter().any(|s| !s.up || s.frozen || s.store.refuses != Refuses::Nothing);
+            if troubled {
+                world.checks.trouble = now;
+            }
+            world.checks.look_at_waiters(now, |host| running[host]);
+            if world.next().is_some() && world.trace.events > 0 {
+                let pending = now / SAMPLE * SAMPLE + SAMPLE;
+                if now % SAMPLE == 0 {
+                    world.at(pending, Event::Sample);
+                }
+            }
+        });
+    }
+
+    /// I1: whoever believes has the key on a quorum of servers.
+    fn absent(&self, now: Time, lock: &str, holders: &[(usize, String, u64)]) -> Vec<String> {
+        let tenures: Vec<Vec<String>> =
+            world::with(|world| world.servers.iter_mut().map(|server| server.look(now).tenures(lock)).collect())
+                .unwrap_or_default();
+        let there = |holder: &str| {
+            let mine = |field: &String| field == holder || owner(field) == holder;
+            tenures.iter().filter(|fields| fields.iter().any(mine)).count()
+        };
+        holders
+            .iter()
+            .filter(|(_, holder, _)| there(holder) < self.plan.quorum)
+            .map(|(host, holder, token)| {
+                format!("I1 host {host} believes in {lock} with token {token} of {holder}, which is at {tenures:?}")
+            })
+            .collect()
+    }
+
+    /// Closes everything and looks at what is left.
+    fn finish(mut self) -> Report {
+        let now = self.plan.end;
+        let broken = world::with(|world| !world.checks.violations.is_empty()).unwrap_or_default();
+        if !broken {
+            self.look_at_leftovers(now);
+        }
+        let leases = LEASES.take();
+        for tracked in leases {
+            let host = &self.hosts[tracked.host];
+            host.inside(|| drop(tracked));
+        }
+        let clients = std::mem::take(&mut self.clients);
+        for (host, client) in self.hosts.iter_mut().zip(clients) {
+            host.inside(|| drop(client));
+        }
+        let world = world::put(None);
+        for host in &mut self.hosts {
+            let runtime = host.kill();
+            host.inside(|| drop(runtime));
+        }
+        let mut world = world.expect("a simulation runs");
+        self.look_at_losses(&mut world);
+        Report {
+            digest: world.trace.digest(),
+            events: world.trace.events,
+            lines: world.trace.lines.take().unwrap_or_default(),
+            violations: world.checks.violations,
+            counts: world.checks.counts,
+            pairs: BTreeMap::new(),
+        }
+    }
+
+    /// I5 and I12.
+    fn look_at_leftovers(&mut self, now: Time) {
+        let dead: BTreeSet<usize> = (0..self.hosts.len()).filter(|host| self.hosts[*host].is_dead()).collect();
+        world::with(|world| {
+            for lock in 0..self.plan.locks {
+                for number in 0..world.servers.len() {
+                    for field in world.servers[number].look(now).tenures(&lock_name(lock)) {
+                        let excused = world.checks.again.contains(&field)
+                            || world.checks.detached.contains(&field)
+                            || world.checks.fields.get(&field).is_some_and(|host| dead.contains(host));
+                        if !excused {
+                            world.checks.violated(now, format!("I5 {field} is left on server {number}"));
+                        }
+                    }
+                }
+            }
+        });
+        for (host, client) in self.hosts.iter().zip(std::mem::take(&mut self.clients)) {
+            if let Some(client) = client {
+                host.inside(|| host.start(async move { client.close().await }));
+            }
+        }
+        // A client closes within a second; what it sent last arrives.
+        world::with(|world| world.at(now + 3 * SECOND, Event::End));
+        self.go();
+        let tasks: Vec<usize> = self.hosts.iter().filter(|host| !host.is_dead()).map(Host::tasks).collect();
+        world::with(|world| {
+            let subscriptions: usize = world.servers.iter().map(Server::subscriptions).sum();
+            let connections = world.connections();
+            if tasks.iter().sum::<usize>() + subscriptions + connections > 0 {
+                let left = format!("{tasks:?} tasks, {connections} connections, {subscriptions} subscriptions");
+                world.checks.violated(now, format!("I12 closed clients left {left}"));
+            }
+        });
+    }
+
+    /// I3: lost once. I11: not without a reason.
+    fn look_at_losses(&self, world: &mut World) {
+        let mut seen = BTreeSet::new();
+        let losses = std::mem::take(&mut world.checks.losses);
+        for (time, host, lock, token, reason) in &losses {
+            if !seen.insert((*host, lock.clone(), *token)) {
+                world.checks.violated(*time, format!("I3 {lock} with token {token} was lost twice"));
+            }
+            if self.plan.class == Class::Minority && matches!(reason, LostReason::Unreachable) {
+                world.checks.violated(*time, format!("I11 {lock} with token {token} was lost: {reason}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! A client's view of a simulated server: what `RedisNode` promises of a real one, over the simulated network. It keeps
+//! one connection, makes another when that broke, takes requests back in order behind the one they clean up, and fails
+//! at once while the server is silent.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redlock::{
+    node::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    runtime,
+    script::{Call, Reply},
+};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use super::world::{self, Answer, Ask, Notice};
+use crate::locked;
+
+/// The server `server` as the client on `host` sees it.
+pub struct SimNode {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    host: usize,
+    server: usize,
+    name: String,
+    connect_timeout: Duration,
+    state: Mutex<State>,
+    news: Notify,
+    notices: mpsc::UnboundedSender<Notice>,
+}
+
+struct State {
+    health: Health,
+    /// Its run, as of the connection.
+    run: Option<String>,
+    changes: Vec<watch::Sender<u64>>,
+    /// What hears notices; taken by the task that does.
+    inbox: Option<mpsc::UnboundedReceiver<Notice>>,
+    /// Everything it does in the background.
+    tasks: JoinSet<()>,
+    reviving: bool,
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Health {
+    Idle,
+    Connecting,
+    Up(u64),
+    Silent(u64),
+    Failing(NodeError),
+}
+
+fn not_run(detail: &str) -> NodeError {
+    NodeError::new(NodeErrorKind::NotRun, detail)
+}
+
+fn unknown(detail: &str) -> NodeError {
+    NodeError::new(NodeErrorKind::Unknown, detail)
+}
+
+impl SimNode {
+    /// A node that connects at first use.
+    pub fn new(host: usize, server: usize, connect_timeout: Duration) -> Arc<Self> {
+        let (notices, inbox) = mpsc::unbounded_channel();
+        let state = State {
+            health: Health::Idle,
+            run: None,
+            changes: Vec::new(),
+            inbox: Some(inbox),
+            tasks: JoinSet::new(),
+            reviving: false,
+            closed: false,
+        };
+        let name = format!("sim://{server}");
+        let state = Mutex::new(state);
+        Arc::new(Self {
+            shared: Arc::new(Shared { host, server, name, connect_timeout, state, news: Notify::new(), notices }),
+        })
+    }
+}
+
+impl Drop for SimNode {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        let mut state = locked(&self.state);
+        state.closed = true;
+        if let Health::Up(conn) | Health::Silent(conn) = state.health {
+            world::with(|world| world.close(conn));
+        }
+        state.health = Health::Idle;
+        state.tasks.abort_all();
+        state.inbox = None;
+        state.changes.clear();
+        drop(state);
+        self.news.notify_waiters();
+    }
+
+    fn spawn(state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
+        while state.tasks.try_join_next().is_some() {}
+        if !state.closed {
+            state.tasks.spawn_on(task, &runtime::background());
+        }
+    }
+
+    fn changed(state: &mut State) {
+        state.changes.retain(|changes| !changes.is_closed());
+        for changes in &state.changes {
+            changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Sees to it that something connects.
+    fn revive(self: &Arc<Self>, state: &mut State, pause: Duration) {
+        if std::mem::replace(&mut state.reviving, true) {
+            return;
+        }
+        if let Some(mut inbox) = state.inbox.take() {
+            let shared = Arc::downgrade(self);
+            Self::spawn(state, async move {
+                while let Some(notice) = inbox.recv().await {
+                    let Some(shared) = shared.upgrade() else { return };
+                    shared.notice(notice);
+                }
+            });
+        }
+        let shared = self.clone();
+        Self::spawn(state, async move {
+            let mut next = Duration::from_millis(50);
+            sleep(pause).await;
+            while !shared.connect().await {
+                sleep(next.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                next = (next * 2).min(Duration::from_secs(1));
+            }
+        });
+    }
+
+    /// One attempt to connect; says whether there is nothing more to do.
+    async fn connect(self: &Arc<Self>) -> bool {
+        if matches!(locked(&self.state).health, Health::Up(_)) {
+            locked(&self.state).reviving = false;
+            return true;
+        }
+        let Some((conn, reply)) = world::with(|world| {
+            let conn = world.open(self.host, self.server, self.notices.clone());
+            (conn, world.ask(conn, Ask::Hello))
+        }) else {
+            return true;
+        };
+        let closing = Closing(conn);
+        let error = match timeout(self.connect_timeout, reply).await {
+            Ok(Ok(Answer::Facts { run })) => {
+                let mut state = locked(&self.state);
+                if state.closed {
+                    return true;
+                }
+                std::mem::forget(closing);
+                state.reviving = false;
+                // The old one is replaced; its requests are still carried out.
+                if let Health::Silent(old) | Health::Up(old) = state.health {
+                    world::with(|world| world.close(old));
+                }
+                state.health = Health::Up(conn);
+                state.run = Some(run);
+                Self::changed(&mut state);
+                drop(state);
+                self.news.notify_waiters();
+                return true;
+            }
+            Ok(_) => not_run("connection refused"),
+            Err(_) => not_run("no answer to the connection"),
+        };
+        drop(closing);
+        let mut state = locked(&self.state);
+        if matches!(state.health, Health::Connecting | Health::Failing(_)) {
+            state.health = Health::Failing(error);
+        }
+        drop(state);
+        self.news.notify_waiters();
+        false
+    }
+
+    fn notice(self: &Arc<Self>, notice: Notice) {
+        let mut state = locked(&self.state);
+        match (notice, &state.health) {
+            (Notice::Heard(conn), Health::Silent(silent)) if conn == *silent => {
+                state.health = Health::Up(conn);
+                Self::changed(&mut state);
+            }
+            (Notice::Broken(conn), Health::Up(current) | Health::Silent(current)) if conn == *current => {
+                state.health = Health::Connecting;
+                Self::changed(&mut state);
+                self.revive(&mut state, Duration::ZERO);
+            }
+            _ => return,
+        }
+        drop(state);
+        self.news.notify_waiters();
+    }
+
+    /// A request is past its time-out: the node is down until it answers.
+    fn overdue(self: &Arc<Self>, conn: u64) {
+        let mut state = locked(&self.state);
+        if matches!(state.health, Health::Up(current) if current == conn) {
+            state.health = Health::Silent(conn);
+            self.revive(&mut state, Duration::from_millis(50));
+        }
+    }
+
+    /// The connection for a request; `silent` will do if it must be ordered behind others.
+    async fn connection(self: &Arc<Self>, limit: Duration, settled: bool) -> Result<u64, NodeError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let mut news = std::pin::pin!(self.news.notified());
+            // From here on nothing is missed.
+            news.as_mut().enable();
+            {
+                let mut state = locked(&self.state);
+                if state.closed {
+                    return Err(not_run("closed"));
+                }
+                match &state.health {
+                    Health::Up(conn) => return Ok(*conn),
+                    Health::Silent(conn) if settled => return Ok(*conn),
+                    Health::Silent(_) => return Err(not_run("no answer for a while")),
+                    Health::Failing(error) if !settled => return Err(error.clone()),
+                    Health::Idle => {
+                        state.health = Health::Connecting;
+                        self.revive(&mut state, Duration::ZERO);
+                    }
+                    Health::Connecting | Health::Failing(_) => {}
+                }
+            }
+            if timeout_at(deadline, news).await.is_err() {
+                return Err(not_run("no answer to the connection"));
+            }
+        }
+    }
+
+    async fn request(self: &Arc<Self>, conn: u64, ask: Ask, limit: Duration) -> Result<Answer, NodeError> {
+        let Some(reply) = world::with(|world| world.ask(conn, ask)) else { return Err(not_run("the end")) };
+        match timeout(limit, reply).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(unknown("connection closed")),
+            Err(_) => {
+                self.overdue(conn);
+                Err(unknown("no answer"))
+            }
+        }
+    }
+
+    async fn script(self: &Arc<Self>, conn: u64, call: Call, limit: Duration) -> Result<Reply, NodeError> {
+        match self.request(conn, Ask::Script(call), limit).await? {
+            Answer::Script(result, _) => result,
+            _ => Err(unknown("another answer")),
+        }
+    }
+
+    async fn script_after(self: &Arc<Self>, link: Link, call: Call, limit: Duration) -> Result<Reply, NodeError> {
+        let carrier = match locked(&self.state).health {
+            Health::Up(conn) | Health::Silent(conn) if conn == link.number => Some(conn),
+            _ => None,
+        };
+        if let Some(conn) = carrier {
+            return self.script(conn, call, limit).await;
+        }
+        let conn = self.connection(limit, true).await?;
+        let same_run = locked(&self.state).run == link.run;
+        if !same_run {
+            return self.script(conn, call, limit).await;
+        }
+        match self.request(conn, Ask::ScriptAfter(link.number, call.clone()), limit).await? {
+            Answer::Script(result, ordered) => {
+                if !ordered {
+                    let shared = self.clone();
+                    Self::spawn(&mut locked(&self.state), async move {
+                        for pause in [Duration::from_millis(50), Duration::from_secs(1)] {
+                            sleep(pause).await;
+                            // As often as it can; what is there after that dies by its ttl.
+                            let _ = shared.script(conn, call.clone(), Duration::from_secs(2)).await;
+                        }
+                    });
+                }
+                result
+            }
+            _ => Err(unknown("another answer")),
+        }
+    }
+}
+
+impl Node for SimNode {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn eval(&self, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let conn = shared.connection(limit, false).await?;
+            let run = locked(&shared.state).run.clone();
+            sent.set(Link { lane, number: conn, peer: None, run });
+            shared.script(conn, call, limit).await
+        })
+    }
+
+    fn eval_after(&self, link: Link, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.script_after(link, call, limit).await })
+    }
+
+    fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let limit = shared.connect_timeout;
+            let Some((guard, messages, reply)) = world::with(|world| {
+                let conn = world.open(shared.host, shared.server, mpsc::unbounded_channel().0);
+                let (sub, messages) = world.subscriber(shared.host);
+                let reply = world.ask(conn, Ask::Subscribe(channel, sub));
+                (Listening { server: shared.server, sub, conn }, messages, reply)
+            }) else {
+                return Err(not_run("the end"));
+            };
+            match timeout(limit, reply).await {
+                Ok(Ok(_)) => Ok(Subscription { messages, guard: Box::new(guard) }),
+                _ => Err(not_run("no subscription")),
+            }
+        })
+    }
+
+    fn ping(&self, limit: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let conn = shared.connection(limit, false).await?;
+            match shared.request(conn, Ask::Ping, limit).await? {
+                Answer::Facts { run } => Ok(NodeInfo::new(Some(run), None)),
+                _ => Err(unknown("another answer")),
+            }
+        })
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        // One channel each: those who wait on one are woken in no fixed order.
+        let (sender, receiver) = watch::channel(0);
+        let mut state = locked(&self.shared.state);
+        if !state.closed {
+            state.changes.push(sender);
+        }
+        receiver
+    }
+
+    fn close(&self) {
+        self.shared.close();
+    }
+}
+
+/// A subscription of a client; ends when dropped.
+struct Listening {
+    server: usize,
+    sub: u64,
+    conn: u64,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        world::with(|world| {
+            world.leave(self.server, self.sub);
+            world.close(self.conn);
+        });
+    }
+}
+
+/// A connection that is not needed unless the attempt to make it succeeds.
+struct Closing(u64);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        world::with(|world| world.close(self.0));
+    }
+}

@@ -1,0 +1,337 @@
+//! What a seed stands for: how many servers and clients, how their clocks and the network behave, what goes wrong and
+//! when, and which promises hold all the same. A plan decides before the run, so that leaving out a fault changes
+//! nothing else.
+
+use std::{fmt, time::Duration};
+
+use fastrand::Rng;
+use redlock::Config;
+
+use super::{SECOND, Time, store::Refuses, world::Weather};
+
+/// Something that goes wrong, or well again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A server's process is stopped by a signal.
+    Freeze(usize),
+    /// It goes on.
+    Thaw(usize),
+    /// A server's process dies.
+    Crash(usize),
+    /// It is started again, with its keys or without.
+    Restart(usize, bool),
+    /// All keys of a server are removed.
+    Flush(usize),
+    /// A server refuses something.
+    Refuse(usize, Refuses),
+    /// The key of a lock is deleted everywhere.
+    Delete(usize),
+    /// A replica remembers what the server has.
+    Replicate(usize),
+    /// That replica takes the server's place.
+    Failover(usize),
+    /// A server's wall clock is set by so many µs.
+    ServerClock(usize, i64),
+    /// Nothing passes between a host and a server until then: requests, replies, or both.
+    Partition(usize, usize, bool, bool, Time),
+    /// A connection is cut.
+    Cut(usize, usize),
+    /// A client's process is stopped by a signal.
+    Stop(usize),
+    /// A client's machine is suspended.
+    Suspend(usize),
+    /// Either goes on.
+    Resume(usize),
+    /// A client's process is killed.
+    Kill(usize),
+    /// A client's wall clock is set by so many ns.
+    HostClock(usize, i64),
+}
+
+impl Fault {
+    /// Its name, for counting.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Freeze(_) => "freeze server",
+            Self::Thaw(_) => "thaw server",
+            Self::Crash(_) => "crash",
+            Self::Restart(_, true) => "restart",
+            Self::Restart(_, false) => "restart empty",
+            Self::Flush(_) => "flush",
+            Self::Refuse(_, Refuses::Nothing) => "accept",
+            Self::Refuse(_, Refuses::OutOfMemory) => "out of memory",
+            Self::Refuse(_, Refuses::ReadOnly) => "read only",
+            Self::Refuse(_, Refuses::Busy) => "busy",
+            Self::Delete(_) => "delete",
+            Self::Replicate(_) => "replicate",
+            Self::Failover(_) => "failover",
+            Self::ServerClock(..) => "server clock",
+            Self::Partition(..) => "partition",
+            Self::Cut(..) => "cut",
+            Self::Stop(_) => "stop client",
+            Self::Suspend(_) => "suspend client",
+            Self::Resume(_) => "resume client",
+            Self::Kill(_) => "kill client",
+            Self::HostClock(..) => "client clock",
+        }
+    }
+}
+
+/// What goes wrong in a run, as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// No server forgets: everything is promised.
+    Faithful,
+    /// Only a minority of servers is in trouble, and no client: nothing may be lost.
+    Minority,
+    /// Fewer servers than a quorum needs lose their keys; quarantine keeps them from voting.
+    Forgetful,
+    /// With a safety quorum, `2q-N-1` servers may forget or have wrong clocks.
+    Safe,
+    /// Everything: only what needs no assumption is promised.
+    Wild,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it was made from.
+    pub seed: u64,
+    /// What goes wrong.
+    pub class: Class,
+    /// How many servers, and how many of them decide.
+    pub nodes: usize,
+    /// The quorum.
+    pub quorum: usize,
+    /// How many clients on hosts of their own.
+    pub hosts: usize,
+    /// How many users each has.
+    pub actors: usize,
+    /// How many locks they want.
+    pub locks: usize,
+    /// How fast the clocks of the hosts run.
+    pub host_rates: Vec<f64>,
+    /// How fast those of the servers run, and how far they are off in µs.
+    pub server_clocks: Vec<(f64, i64)>,
+    /// The network.
+    pub weather: Weather,
+    /// Whether servers keep their keys for certain.
+    pub durable: bool,
+    /// Whether clients may kill connections.
+    pub allows_kill: bool,
+    /// What happens when.
+    pub faults: Vec<(Time, Fault)>,
+    /// When nothing goes wrong any more, and when the run ends.
+    pub calm: Time,
+    /// The end.
+    pub end: Time,
+    /// The watchdog's lease.
+    pub watchdog: Duration,
+    /// How long a reply may take.
+    pub reply_timeout: Duration,
+    /// The longest ttl.
+    pub max_ttl: Duration,
+    /// Whether tokens are promised to be in order.
+    pub tokens: bool,
+    /// Whether quarantine is on.
+    pub quarantine: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x5eed_0000);
+        let class = match rng.u32(0..20) {
+            0..=8 => Class::Faithful,
+            9..=11 => Class::Minority,
+            12..=14 => Class::Forgetful,
+            15..=16 => Class::Safe,
+            _ => Class::Wild,
+        };
+        let nodes = match class {
+            Class::Faithful | Class::Wild => [1, 1, 3, 3, 3, 5][rng.usize(0..6)],
+            Class::Minority | Class::Forgetful => [3, 3, 5][rng.usize(0..3)],
+            Class::Safe => 5,
+        };
+        let quorum = match class {
+            Class::Safe => rng.usize(4..=5),
+            _ if rng.u32(0..6) == 0 => rng.usize(nodes / 2 + 1..=nodes),
+            _ => nodes / 2 + 1,
+        };
+        let (hosts, actors, locks) = (rng.usize(2..=3), rng.usize(1..=3), rng.usize(1..=2));
+        let forgets = !matches!(class, Class::Faithful | Class::Minority);
+        // A server that lost its counters goes on from its clock: then the clocks must agree.
+        let drift = if forgets { 0.0004 } else { 0.045 };
+        let rate = |rng: &mut Rng, by: f64| 1.0 + (rng.f64() * 2.0 - 1.0) * by;
+        let host_rates = (0..hosts).map(|_| rate(&mut rng, 0.045)).collect();
+        let server_clocks = (0..nodes).map(|_| (rate(&mut rng, drift), rng.i64(-5_000..5_000))).collect();
+        let quick = rng.u64(30_000..400_000);
+        let rough = class != Class::Minority && rng.bool();
+        let weather = Weather {
+            delay: (quick, quick * rng.u64(2..30)),
+            slow: if rough && rng.bool() { rng.f64() * 0.05 } else { 0.0 },
+            slowest: rng.u64(SECOND / 50..4 * SECOND),
+            duplicates: if rough && rng.u32(0..3) == 0 { rng.f64() * 0.05 } else { 0.0 },
+            cuts: if rough && rng.bool() { rng.f64() * 0.05 } else { 0.0 },
+            lost_messages: if rng.u32(0..3) == 0 { rng.f64() * 0.5 } else { 0.0 },
+        };
+        let watchdog = Duration::from_millis(rng.u64(300..3_000));
+        let max_ttl = watchdog.max(Duration::from_millis(rng.u64(500..4_000)));
+        let calm = rng.u64(8 * SECOND..25 * SECOND);
+        let mut plan = Self {
+            seed,
+            class,
+            nodes,
+            quorum,
+            hosts,
+            actors,
+            locks,
+            host_rates,
+            server_clocks,
+            weather,
+            durable: class == Class::Faithful || class == Class::Minority,
+            allows_kill: rng.u32(0..8) > 0,
+            faults: Vec::new(),
+            calm,
+            // Long enough for quarantine, for a dead client's lease, and for everybody to have a turn.
+            end: calm + 40 * SECOND,
+            watchdog,
+            reply_timeout: Duration::from_millis(rng.u64(100..1_500)),
+            max_ttl,
+            tokens: true,
+            quarantine: true,
+        };
+        let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
+        for _ in 0..count {
+            plan.add_fault(&mut rng);
+        }
+        plan.faults.sort_by_key(|(time, _)| *time);
+        let forgotten = |fault: &Fault| {
+            matches!(fault, Fault::Flush(_) | Fault::Failover(_) | Fault::Restart(_, false) | Fault::ServerClock(..))
+        };
+        if class == Class::Wild && nodes > 1 && plan.faults.iter().any(|(_, fault)| forgotten(fault)) {
+            // When all of them forget at once, their clocks are the only memory left.
+            plan.tokens = false;
+        }
+        plan
+    }
+
+    /// Adds one fault and what ends it.
+    fn add_fault(&mut self, rng: &mut Rng) {
+        let start = rng.u64(SECOND / 10..self.calm - SECOND);
+        let length = match rng.u32(0..3) {
+            0 => rng.u64(SECOND / 1000..SECOND / 5),
+            1 => rng.u64(SECOND / 5..2 * SECOND),
+            _ => rng.u64(SECOND..8 * SECOND),
+        };
+        let end = (start + length).min(self.calm);
+        let minority = self.nodes - self.quorum;
+        // The same few servers throughout, where only a few may be in trouble.
+        let troubled = match self.class {
+            Class::Minority | Class::Forgetful => minority,
+            Class::Safe => 2 * self.quorum - self.nodes - 1,
+            Class::Faithful | Class::Wild => self.nodes,
+        };
+        if troubled == 0 {
+            return;
+        }
+        let server = rng.usize(0..troubled);
+        let host = rng.usize(0..self.hosts);
+        let mut add = |time: Time, fault: Fault| self.faults.push((time, fault));
+        let keeps = match self.class {
+            Class::Faithful | Class::Minority => true,
+            Class::Forgetful | Class::Safe => false,
+            Class::Wild => rng.bool(),
+        };
+        match rng.u32(0..16) {
+            0 | 1 => {
+                add(start, Fault::Freeze(server));
+                add(end, Fault::Thaw(server));
+            }
+            2 | 3 => {
+                add(start, Fault::Crash(server));
+                // Longer than the clocks of the servers are apart.
+                add(end.max(start + SECOND / 4), Fault::Restart(server, keeps));
+            }
+            4 => {
+                let refuses = [Refuses::OutOfMemory, Refuses::ReadOnly, Refuses::Busy][rng.usize(0..3)];
+                add(start, Fault::Refuse(server, refuses));
+                add(end, Fault::Refuse(server, Refuses::Nothing));
+            }
+            5 | 6 => {
+                let (there, back) = [(true, true), (true, false), (false, true)][rng.usize(0..3)];
+                add(start, Fault::Partition(host, server, there, back, end));
+            }
+            7 => add(start, Fault::Cut(host, server)),
+            8 if !matches!(self.class, Class::Faithful | Class::Minority) => add(start, Fault::Flush(server)),
+            9 if self.class == Class::Wild => {
+                add(start, Fault::Replicate(server));
+                add(end, Fault::Failover(server));
+            }
+            10 if matches!(self.class, Class::Safe | Class::Wild) => {
+                let by = rng.i64(-4_000_000..4_000_000);
+                add(start, Fault::ServerClock(server, by));
+                self.tokens = false;
+            }
+            11 if self.class == Class::Minority => add(start, Fault::Delete(rng.usize(0..self.locks))),
+            8..=15 if self.class == Class::Minority => {}
+            8..=10 => {
+                add(start, Fault::Stop(host));
+                add(end, Fault::Resume(host));
+            }
+            11 | 12 => {
+                add(start, Fault::Suspend(host));
+                add(end, Fault::Resume(host));
+            }
+            13 => add(start, Fault::Kill(host)),
+            14 => add(start, Fault::HostClock(host, rng.i64(-3_000_000_000..3_000_000_000))),
+            _ => add(start, Fault::Cut(host, server)),
+        }
+    }
+
+    /// The configuration of every client.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new((0..self.nodes).map(|node| format!("memory://sim-{node}")));
+        config.quorum = (self.quorum > self.nodes / 2 + 1).then_some(self.quorum);
+        config.watchdog = self.watchdog;
+        config.max_ttl = self.max_ttl;
+        config.reply_timeout = self.reply_timeout;
+        config.connect_timeout = self.reply_timeout;
+        config.patience = Duration::from_secs(2);
+        config.quarantine = self.quarantine;
+        config
+    }
+
+    /// Whether at most one owner may hold a lock at any time.
+    pub fn exclusive(&self) -> bool {
+        self.class != Class::Wild
+    }
+
+    /// Whether the key of a hold must be on a quorum of servers for as long as its holder believes.
+    pub fn present(&self) -> bool {
+        self.class == Class::Faithful
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}: {:?}, quorum {} of {}, {} clients with {} users on {} locks, watchdog {:?}, max_ttl {:?}, replies \
+             within {:?}, calm at {} s",
+            self.seed,
+            self.class,
+            self.quorum,
+            self.nodes,
+            self.hosts,
+            self.actors,
+            self.locks,
+            self.watchdog,
+            self.max_ttl,
+            self.reply_timeout,
+            self.calm / SECOND,
+        )?;
+        writeln!(f, "client clocks {:?}, server clocks {:?}", self.host_rates, self.server_clocks)?;
+        write!(f, "{:?}", self.weather)
+    }
+}

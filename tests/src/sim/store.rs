@@ -1,0 +1,325 @@
+//! The keys of a simulated server and the real scripts over them: Redis' commands as far as the scripts use them, in
+//! Lua 5.1 as on a server. A randomised test holds it against real servers, so what the simulation finds is so there.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+};
+
+use mlua::{Function, Lua, MultiValue, Table, Value as LuaValue};
+use redlock::{
+    node::{NodeError, NodeErrorKind},
+    script::{Call, Reply},
+};
+
+/// The keys of a server, with the condition it is in.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    /// Every key; expired ones are removed when they are looked at.
+    pub keys: BTreeMap<String, Entry>,
+    /// The wall clock of the server in µs. Time stands still during a script.
+    pub now: i64,
+    /// What it refuses.
+    pub refuses: Refuses,
+    /// Channels published to since they were last taken.
+    pub published: Vec<String>,
+}
+
+/// What a server refuses to do, and says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refuses {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Whatever needs memory.
+    OutOfMemory,
+    /// Every write.
+    ReadOnly,
+    /// Everything: it loads its data set, or runs somebody's long script.
+    Busy,
+}
+
+/// What a key holds, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its value.
+    pub value: Value,
+    /// The wall clock in ms at which it ends; `None` for never.
+    pub expires: Option<i64>,
+}
+
+/// A string or a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A hash, in the order of insertion.
+    Hash(Vec<(String, String)>),
+}
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// What a command returns.
+enum Answer {
+    Nothing,
+    Int(i64),
+    Text(String),
+    List(Vec<String>),
+    Ok,
+}
+
+impl Store {
+    fn now_ms(&self) -> i64 {
+        self.now / 1000
+    }
+
+    /// The entry of a key, unless it expired. As on a server, a key lives through the millisecond in which it ends.
+    pub fn entry(&mut self, key: &str) -> Option<&mut Entry> {
+        let now = self.now_ms();
+        if self.keys.get(key).is_some_and(|entry| entry.expires.is_some_and(|at| now > at)) {
+            self.keys.remove(key);
+        }
+        self.keys.get_mut(key)
+    }
+
+    /// The fields that hold a lock here, in either wire format.
+    pub fn tenures(&mut self, key: &str) -> Vec<String> {
+        match self.entry(key).map(|entry| &entry.value) {
+            None => Vec::new(),
+            Some(Value::Text(text)) => vec![text.clone()],
+            Some(Value::Hash(fields)) => fields.iter().map(|(field, _)| field.clone()).collect(),
+        }
+    }
+
+    fn text(&mut self, key: &str) -> Result<Option<String>, String> {
+        match self.entry(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text.clone())),
+            Some(Value::Hash(_)) => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    fn hash(&mut self, key: &str) -> Result<Option<&mut Vec<(String, String)>>, String> {
+        match self.entry(key).map(|entry| &mut entry.value) {
+            None => Ok(None),
+            Some(Value::Hash(fields)) => Ok(Some(fields)),
+            Some(Value::Text(_)) => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    fn command(&mut self, words: &[String]) -> Result<Answer, String> {
+        let name = words.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
+        let word = |at: usize| words.get(at).map_or("", String::as_str);
+        let number = |at: usize| {
+            let text = word(at);
+            text.parse::<i64>().map_err(|_| "ERR value is not an integer or out of range".to_owned())
+        };
+        let writes = matches!(&*name, "SET" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE");
+        if writes && self.refuses == Refuses::ReadOnly {
+            return Err("READONLY You can't write against a read only replica.".to_owned());
+        }
+        if matches!(&*name, "SET" | "HSET" | "HINCRBY") && self.refuses == Refuses::OutOfMemory {
+            return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+        }
+        let key = word(1);
+        Ok(match &*name {
+            "TIME" => Answer::List(vec![(self.now / 1_000_000).to_string(), (self.now % 1_000_000).to_string()]),
+            "GET" => self.text(key)?.map_or(Answer::Nothing, Answer::Text),
+            "EXISTS" => Answer::Int(self.entry(key).is_some().into()),
+            "DEL" => Answer::Int((self.entry(key).is_some() && self.keys.remove(key).is_some()).into()),
+            "PTTL" => {
+                let now = self.now_ms();
+                Answer::Int(self.entry(key).map_or(-2, |entry| entry.expires.map_or(-1, |at| (at - now).max(0))))
+            }
+            "PEXPIRE" => {
+                let ttl = number(2)?;
+                let at = self.now_ms() + ttl;
+                let there = self.entry(key).map(|entry| entry.expires = Some(at)).is_some();
+                if there && ttl <= 0 {
+                    self.keys.remove(key);
+                }
+                Answer::Int(there.into())
+            }
+            "SET" => {
+                let expires = match words.get(3) {
+                    None => None,
+                    Some(_) if number(4)? <= 0 => return Err("ERR invalid expire time in 'set' command".to_owned()),
+                    Some(_) => Some(self.now_ms() + number(4)?),
+                };
+                self.keys.insert(key.to_owned(), Entry { value: Value::Text(word(2).to_owned()), expires });
+                Answer::Ok
+            }
+            "HEXISTS" => {
+                let field = word(2);
+                let there = self.hash(key)?.is_some_and(|fields| fields.iter().any(|(known, _)| known == field));
+                Answer::Int(there.into())
+            }
+            "HKEYS" => {
+                let fields = self.hash(key)?;
+                Answer::List(fields.map(|all| all.iter().map(|(f, _)| f.clone()).collect()).unwrap_or_default())
+            }
+            "HSET" | "HINCRBY" => {
+                let (field, value) = (word(2), word(3));
+                self.hash(key)?;
+                let fresh = || Entry { value: Value::Hash(Vec::new()), expires: None };
+                self.keys.entry(key.to_owned()).or_insert_with(fresh);
+                let fields = self.hash(key)?.into_iter().next().ok_or("ERR no hash")?;
+                let known = fields.iter_mut().find(|(known, _)| known == field).map(|(_, value)| value);
+                let old = known.as_ref().map_or("0", |value| value).to_owned();
+                let new = if name == "HSET" {
+                    value.to_owned()
+                } else {
+                    (old.parse::<i64>().unwrap_or_default() + number(3)?).to_string()
+                };
+                let (added, result) = (known.is_none(), new.parse().unwrap_or_default());
+                match known {
+                    Some(value) => *value = new,
+                    None => fields.push((field.to_owned(), new)),
+                }
+                Answer::Int(if name == "HSET" { added.into() } else { result })
+            }
+            "HDEL" => {
+                let field = word(2);
+                let Some(fields) = self.hash(key)? else { return Ok(Answer::Int(0)) };
+                let before = fields.len();
+                fields.retain(|(known, _)| known != field);
+                let (removed, empty) = (before - fields.len(), fields.is_empty());
+                if empty {
+                    self.keys.remove(key);
+                }
+                Answer::Int(removed as i64)
+            }
+            "PUBLISH" => {
+                self.published.push(key.to_owned());
+                Answer::Int(1)
+            }
+            other => return Err(format!("ERR unknown command '{other}'")),
+        })
+    }
+
+    /// Runs a script. As on a server, what it wrote before an error stays.
+    pub fn run(&mut self, call: &Call) -> Result<Reply, NodeError> {
+        if self.refuses == Refuses::Busy {
+            let text = "BUSY Redis is busy running a script.";
+            return Err(NodeError::new(NodeErrorKind::NotRun, text));
+        }
+        let result = ENGINE.with(|engine| {
+            CURRENT.set(Some(std::mem::take(self)));
+            let result = engine.run(call);
+            *self = CURRENT.take().unwrap_or_default();
+            result
+        });
+        result.map_err(|text| {
+            let kind = if text.contains("WRONGTYPE") { NodeErrorKind::WrongType } else { NodeErrorKind::Refused };
+            NodeError::new(kind, text)
+        })
+    }
+}
+
+thread_local! {
+    static ENGINE: Engine = Engine::new().expect("Lua starts");
+    /// The store that the running script works on.
+    static CURRENT: RefCell<Option<Store>> = const { RefCell::new(None) };
+}
+
+/// Redis' way to call commands and to turn a script's end into a reply.
+const PRELUDE: &str = r"
+redis = { pcall = command }
+function redis.call(...)
+  local reply = command(...)
+  if type(reply) == 'table' and reply.err then error(reply, 0) end
+  return reply
+end
+function execute(script)
+  local fine, reply = pcall(script)
+  if fine then return reply end
+  if type(reply) == 'table' and reply.err then return reply end
+  return { err = 'ERR ' .. tostring(reply) }
+end
+";
+
+/// A Lua interpreter that knows each script once.
+struct Engine {
+    lua: Lua,
+    execute: Function,
+    scripts: RefCell<HashMap<String, Function>>,
+}
+
+impl Engine {
+    fn new() -> mlua::Result<Self> {
+        let lua = Lua::new();
+        let command = lua.create_function(|lua, words: MultiValue| {
+            let words = words.iter().map(|word| text(lua, word)).collect::<mlua::Result<Vec<String>>>()?;
+            let answer = CURRENT.with_borrow_mut(|store| match store {
+                Some(store) => store.command(&words),
+                None => Err("ERR no store".to_owned()),
+            });
+            Ok(match answer {
+                Ok(Answer::Nothing) => LuaValue::Boolean(false),
+                Ok(Answer::Int(number)) => LuaValue::Number(number as f64),
+                Ok(Answer::Text(text)) => LuaValue::String(lua.create_string(text)?),
+                Ok(Answer::List(list)) => LuaValue::Table(lua.create_sequence_from(list)?),
+                Ok(Answer::Ok) => LuaValue::Table(lua.create_table_from([("ok", "OK")])?),
+                Err(text) => LuaValue::Table(lua.create_table_from([("err", text)])?),
+            })
+        })?;
+        lua.globals().set("command", command)?;
+        lua.load(PRELUDE).exec()?;
+        let execute = lua.globals().get("execute")?;
+        Ok(Self { lua, execute, scripts: RefCell::default() })
+    }
+
+    fn run(&self, call: &Call) -> Result<Reply, String> {
+        let reply: mlua::Result<LuaValue> = (|| {
+            let known = self.scripts.borrow().get(&call.script.sha).cloned();
+            let script = match known {
+                Some(script) => script,
+                None => {
+                    let script = self.lua.load(&*call.script.source).set_name(call.script.name).into_function()?;
+                    self.scripts.borrow_mut().insert(call.script.sha.clone(), script.clone());
+                    script
+                }
+            };
+            let globals = self.lua.globals();
+            globals.set("KEYS", self.lua.create_sequence_from(call.keys.iter().map(String::as_str))?)?;
+            globals.set("ARGV", self.lua.create_sequence_from(call.args.iter().map(String::as_str))?)?;
+            self.execute.call(script)
+        })();
+        reply.map_err(|error| error.to_string()).and_then(convert)
+    }
+}
+
+/// An argument of a command, as Redis reads it.
+fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<String> {
+    match word {
+        LuaValue::String(text) => Ok(text.to_str()?.to_owned()),
+        // `%.17g`, which is how Redis writes a number that a script passes.
+        LuaValue::Number(number) if number.fract() == 0.0 => Ok(format!("{number:.0}")),
+        other => {
+            Ok(lua.coerce_string(other.clone())?.map_or(Ok(String::new()), |t| t.to_str().map(|t| t.to_owned()))?)
+        }
+    }
+}
+
+/// A script's return value as its caller gets it.
+fn convert(value: LuaValue) -> Result<Reply, String> {
+    match value {
+        LuaValue::Integer(number) => Ok(Reply::Int(number as i64)),
+        LuaValue::Number(number) => Ok(Reply::Int(number as i64)),
+        LuaValue::Boolean(true) => Ok(Reply::Int(1)),
+        LuaValue::String(text) => Ok(Reply::Text(text.to_string_lossy())),
+        LuaValue::Table(table) => list(&table),
+        _ => Err("ERR a reply of nothing".to_owned()),
+    }
+}
+
+fn list(table: &Table) -> Result<Reply, String> {
+    if let Ok(Some(error)) = table.get::<Option<String>>("err") {
+        return Err(error);
+    }
+    let mut replies = Vec::new();
+    for value in table.sequence_values::<LuaValue>() {
+        replies.push(convert(value.map_err(|error| error.to_string())?)?);
+    }
+    Ok(Reply::List(replies))
+}

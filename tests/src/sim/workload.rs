@@ -1,0 +1,397 @@
+//! What users of locks do: take them, nest, extend, detach, give up at any point, read and write a resource with the
+//! token, and let go in every way there is. Each user is a task of its host's runtime and has randomness of its own.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use fastrand::Rng;
+use redlock::{Client, Identity, Lease, Lock, LockError, LockOptions, Owner, ReleaseOutcome, Request, Ttl};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    SECOND, Time, host,
+    plan::Plan,
+    world::{self, Event},
+};
+use crate::locked;
+
+/// A lease under observation.
+pub struct Tracked {
+    /// Whose it is.
+    pub host: usize,
+    /// The lease, while its user has it.
+    pub lease: Arc<Lease>,
+    /// Its lock.
+    pub lock: String,
+    /// Whether it was seen ended; it never lives again.
+    pub ended: bool,
+    /// Whether it is renewed.
+    pub renewed: bool,
+    /// When it was granted.
+    pub since: Time,
+    /// Whether the promise of exclusion was taken from it on purpose.
+    pub void: bool,
+}
+
+thread_local! {
+    /// Every lease that a user has, and those that ended lately.
+    pub static LEASES: RefCell<Vec<Tracked>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A user.
+pub struct Actor {
+    pub(super) host: usize,
+    pub(super) client: Client,
+    pub(super) rng: Rng,
+    pub(super) locks: usize,
+    pub(super) plan: Arc<Plan>,
+    pub(super) frozen: Arc<Mutex<Vec<Time>>>,
+}
+
+/// Polls a future so many times, then gives up: a call can be cancelled at every point at which it waits.
+struct Impatient<F> {
+    future: Pin<Box<F>>,
+    polls: u32,
+}
+
+impl<F: Future> Future for Impatient<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.polls == 0 {
+            return Poll::Ready(None);
+        }
+        self.polls -= 1;
+        match self.future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => {
+                if self.polls == 0 {
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn impatient<F: Future>(future: F, polls: u32) -> Impatient<F> {
+    Impatient { future: Box::pin(future), polls }
+}
+
+/// The name of a lock.
+pub fn lock_name(lock: usize) -> String {
+    format!("lock-{lock}")
+}
+
+fn violated(what: String) {
+    world::with(|world| {
+        let now = host::here();
+        world.checks.violated(now, what);
+    });
+}
+
+fn note(host: usize, what: &'static str, text: impl FnOnce() -> String) {
+    world::with(|world| {
+        let now = host::here();
+        world.checks.count(what);
+        world.note(now, (host, what), || format!("host {host} {what} {}", text()));
+    });
+}
+
+impl Actor {
+    /// Uses locks until the faults are over, then takes each once more: by then nothing may stand in its way.
+    pub async fn live(mut self) {
+        while host::here() < self.plan.calm {
+            self.turn().await;
+            let rest = self.rng.u64(0..400);
+            sleep(Duration::from_millis(rest)).await;
+        }
+        for lock in 0..self.locks {
+            let mut options = LockOptions::default();
+            options.wait = Some(Duration::from_secs(30));
+            let Ok(lock) = self.client.lock(&lock_name(lock), options) else { return };
+            let result = loop {
+                match self.acquire(&lock, Owner::Fresh, true).await {
+                    // Servers that forgot do not vote for a while.
+                    Some(Err(LockError::Unavailable { .. })) if host::here() < self.plan.calm + AFTERMATH => {
+                        sleep(Duration::from_millis(500)).await;
+                    }
+                    result => break result,
+                }
+            };
+            match result {
+                Some(Ok(lease)) => {
+                    sleep(Duration::from_millis(5)).await;
+                    if !matches!(lease.release().await, Ok(ReleaseOutcome::Released)) {
+                        violated(format!("I8 host {} could not release {} in peace", self.host, lock.name()));
+                    }
+                    self.retire(&lease);
+                }
+                other => {
+                    let outcome = other.map(|result| result.map(|_| ()));
+                    violated(format!("I8 host {} could not take {} in peace: {outcome:?}", self.host, lock.name()));
+                }
+            }
+        }
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        self.rng.f64() < share
+    }
+
+    fn options(&mut self) -> LockOptions {
+        let ttl = match self.rng.u32(0..4) {
+            0 => Ttl::Fixed(Duration::from_millis(self.rng.u64(50..self.plan.max_ttl.as_millis() as u64))),
+            1 if self.plan.watchdog >= Duration::from_secs(1) => Ttl::Adaptive,
+            _ => Ttl::Watchdog,
+        };
+        let wait = match self.rng.u32(0..4) {
+            0 => Some(Duration::ZERO),
+            1 => Some(Duration::from_millis(self.rng.u64(1..500))),
+            _ => Some(Duration::from_millis(self.rng.u64(500..8_000))),
+        };
+        let mut options = LockOptions::default();
+        (options.ttl, options.wait) = (ttl, wait);
+        options
+    }
+
+    async fn turn(&mut self) {
+        let name = lock_name(self.rng.usize(0..self.locks));
+        let mut options = self.options();
+        if self.chance(0.1) {
+            options.owner = Some(format!("owner-{}", self.rng.u32(0..2)));
+        }
+        let renewed = !matches!(options.ttl, Ttl::Fixed(_));
+        let Ok(lock) = self.client.lock(&name, options) else { return };
+        let identity = Identity::new();
+        let owner = if self.chance(0.5) { Owner::Ambient(identity.clone()) } else { Owner::Fresh };
+        let Some(Ok(lease)) = self.acquire(&lock, owner.clone(), renewed).await else { return };
+        self.hold(&lock, &owner, lease, renewed).await;
+        drop(identity);
+    }
+
+    /// Acquires, or gives up at any point. A result is a lease that is held, or an error in time.
+    async fn acquire(&mut self, lock: &Lock, owner: Owner, renewed: bool) -> Option<Result<Arc<Lease>, LockError>> {
+        let request = Request { owner, ..lock.request(Owner::Fresh) };
+        let wait = request.wait;
+        let calm = host::here() >= self.plan.calm;
+        let (started, began) = (host::here(), Instant::now());
+        let (number, floor) = world::with(|world| {
+            let number = world.rng.u64(..);
+            if wait != Some(Duration::ZERO) {
+                world.checks.waiting.insert(number, (self.host, lock.name().to_owned(), started));
+            }
+            (number, world.checks.largest(lock.name()))
+        })?;
+        let pending = lock.acquire_as(request);
+        let result = match self.rng.u32(0..12) {
+            0 if !calm => impatient(pending, self.rng.u32(1..8)).await,
+            1 if !calm => timeout(Duration::from_micros(self.rng.u64(0..300_000)), pending).await.ok(),
+            _ => Some(pending.await),
+        };
+        world::with(|world| world.checks.waiting.remove(&number));
+        let Some(result) = result else {
+            note(self.host, "gave up", || format!("acquiring {}", lock.name()));
+            return None;
+        };
+        // I8: in time, apart from when its process did not run. A try may have to connect, and its replies to come.
+        let round = self.plan.reply_timeout * 4 + Duration::from_millis(100);
+        let limit = match wait {
+            Some(Duration::ZERO) => round,
+            Some(wait) => wait + round,
+            None => Duration::MAX,
+        };
+        if began.elapsed() > limit && !self.was_frozen(started) {
+            violated(format!("I8 acquiring {} took {:?} with wait {wait:?}", lock.name(), began.elapsed()));
+        }
+        match result {
+            Ok(lease) => {
+                let lease = Arc::new(lease);
+                let held = lease.held();
+                note(self.host, "acquired", || format!("{} with token {}", lock.name(), lease.token()));
+                if !held && !self.was_frozen(started) && !self.clock_was_set() {
+                    violated(format!("I1 acquiring {} returned a lease that is over", lock.name()));
+                }
+                self.track(lock, &lease, renewed);
+                world::with(|world| {
+                    let now = host::here();
+                    // A nested lease has the token of the outer one.
+                    if !world.checks.detached.contains(lease.owner()) {
+                        world.checks.told(now, lock.name(), lease.owner(), floor, lease.token());
+                    }
+                });
+                Some(Ok(lease))
+            }
+            Err(error) => {
+                note(self.host, error.code(), || format!("acquiring {}: {error}", lock.name()));
+                Some(Err(error))
+            }
+        }
+    }
+
+    fn was_frozen(&self, since: Time) -> bool {
+        locked(&self.frozen).iter().any(|time| *time >= since)
+    }
+
+    fn clock_was_set(&self) -> bool {
+        self.plan.faults.iter().any(|(_, fault)| matches!(fault, super::plan::Fault::HostClock(..)))
+    }
+
+    fn track(&self, lock: &Lock, lease: &Arc<Lease>, renewed: bool) {
+        let tracked = Tracked {
+            host: self.host,
+            lease: lease.clone(),
+            lock: lock.name().to_owned(),
+            ended: false,
+            renewed,
+            since: host::here(),
+            void: false,
+        };
+        LEASES.with_borrow_mut(|leases| leases.push(tracked));
+        // Nobody else may hold it now.
+        world::with(|world| world.at(host::here(), Event::Sample));
+    }
+
+    fn retire(&self, lease: &Arc<Lease>) {
+        LEASES.with_borrow_mut(|leases| leases.retain(|tracked| !Arc::ptr_eq(&tracked.lease, lease)));
+    }
+
+    async fn hold(&mut self, lock: &Lock, owner: &Owner, lease: Arc<Lease>, renewed: bool) {
+        let rounds = self.rng.u32(0..4);
+        // Most look before they touch the resource; some do not, and the resource must cope.
+        let careful = self.chance(0.7);
+        for _ in 0..rounds {
+            if careful && lease.check().is_err() {
+                break;
+            }
+            match self.rng.u32(0..8) {
+                // Users of one explicit owner share a token: the resource cannot tell them apart.
+                0..=3 if lock.options().owner.is_none() => self.update(lock.name(), lease.token()).await,
+                4 if matches!(owner, Owner::Ambient(_)) => self.nest(lock, owner, &lease).await,
+                5 => {
+                    let ttl = Duration::from_millis(self.rng.u64(50..self.plan.max_ttl.as_millis() as u64));
+                    let extending = lease.extend(ttl);
+                    let outcome = if self.chance(0.2) {
+                        impatient(extending, self.rng.u32(1..4)).await
+                    } else {
+                        Some(extending.await)
+                    };
+                    note(self.host, "extended", || format!("{}: {outcome:?}", lock.name()));
+                }
+                _ => {
+                    let longest = if self.chance(0.2) { 5_000 } else { 300 };
+                    sleep(Duration::from_millis(self.rng.u64(0..longest))).await;
+                }
+            }
+        }
+        self.end(lock, lease, renewed).await;
+    }
+
+    /// Reads and writes the resource; requests take their time.
+    async fn update(&mut self, lock: &str, token: u64) {
+        let slow = |rng: &mut Rng| {
+            let longest = if rng.u32(0..10) == 0 { 2_000_000 } else { 9_000 };
+            Duration::from_micros(rng.u64(100..longest))
+        };
+        sleep(slow(&mut self.rng)).await;
+        let Some(Some(value)) = world::with(|world| world.checks.read(lock, token)) else { return };
+        sleep(slow(&mut self.rng)).await;
+        world::with(|world| {
+            let now = host::here();
+            world.checks.count("wrote");
+            world.checks.write(now, lock, token, value);
+        });
+    }
+
+    /// I9: nested leases share hold and token, and only the last one frees the lock; none is had of a lost hold.
+    async fn nest(&mut self, lock: &Lock, owner: &Owner, outer: &Arc<Lease>) {
+        let held_before = outer.held();
+        let started = host::here();
+        let inner = lock.acquire_as(Request { owner: owner.clone(), ..lock.request(Owner::Fresh) }).await;
+        note(self.host, "nested", || format!("{}: {:?}", lock.name(), inner.as_ref().map(Lease::token)));
+        match inner {
+            Ok(inner) => {
+                if !held_before {
+                    violated(format!("I9 nested in a lost hold of {}", lock.name()));
+                }
+                if inner.token() != outer.token() {
+                    violated(format!("I9 the nested lease of {} has another token", lock.name()));
+                }
+                sleep(Duration::from_millis(self.rng.u64(0..50))).await;
+                let held = outer.held();
+                // Nothing to wait for: it is only counted.
+                let outcome = inner.release().await;
+                if held && matches!(outcome, Ok(ReleaseOutcome::Lost)) && outer.held() {
+                    violated(format!("I9 the nested lease of {} was lost alone", lock.name()));
+                }
+            }
+            Err(LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed) => {}
+            Err(error) => {
+                if !self.was_frozen(started) {
+                    violated(format!("I9 nesting in {} failed: {error}", lock.name()));
+                }
+            }
+        }
+    }
+
+    async fn end(&mut self, lock: &Lock, lease: Arc<Lease>, renewed: bool) {
+        let (started, began) = (host::here(), Instant::now());
+        match self.rng.u32(0..12) {
+            0 => {
+                // Released when dropped, in the background.
+                note(self.host, "dropped", || lock.name().to_owned());
+                self.retire(&lease);
+                return drop(lease);
+            }
+            1 => {
+                let pending = lease.release();
+                self.retire(&lease);
+                let outcome = impatient(pending, self.rng.u32(1..4)).await;
+                note(self.host, "released impatiently", || format!("{}: {outcome:?}", lock.name()));
+                return;
+            }
+            2 if lock.options().owner.is_none() => {
+                if let Ok(text) = lease.detach() {
+                    self.retire(&lease);
+                    world::with(|world| world.checks.detached.insert(lease.owner().to_owned()));
+                    note(self.host, "detached", || lock.name().to_owned());
+                    sleep(Duration::from_millis(self.rng.u64(0..200))).await;
+                    if self.chance(0.7)
+                        && let Ok(again) = self.client.attach(&text, Owner::Fresh).await
+                    {
+                        let again = Arc::new(again);
+                        note(self.host, "attached", || lock.name().to_owned());
+                        if again.token() != lease.token() {
+                            violated(format!("I2 attaching {} changed its token", lock.name()));
+                        }
+                        self.track(lock, &again, renewed);
+                        self.update(lock.name(), again.token()).await;
+                        let _ = again.release().await;
+                        self.retire(&again);
+                    }
+                    return;
+                }
+            }
+            _ => {}
+        }
+        let outcome = lease.release().await;
+        self.retire(&lease);
+        note(self.host, "released", || format!("{}: {outcome:?}", lock.name()));
+        let limit = self.plan.reply_timeout * 3 + Duration::from_millis(100);
+        if began.elapsed() > limit && !self.was_frozen(started) {
+            violated(format!("I8 releasing {} took {:?}", lock.name(), began.elapsed()));
+        }
+        if lease.held() {
+            violated(format!("I3 {} is held after its release", lock.name()));
+        }
+    }
+}
+
+/// How long after the faults a lock may still be kept by a client that died or was cut off.
+pub const AFTERMATH: Time = 20 * SECOND;

@@ -1,0 +1,627 @@
+//! What lies between the hosts: the network and the servers, as one queue of events in true time. Everything random in
+//! it comes from the seed, and whatever happens goes into a trace, so that a run can be repeated and read.
+//!
+//! A connection delivers in order, each at its own pace, until it is cut; what was sent before may still arrive. A
+//! frozen server keeps its inbox; a crashed one loses it. Nothing is lost on a connection that lives, as with TCP: a
+//! partition or a half-open connection delays until it heals or is cut.
+
+use std::{
+    cell::RefCell,
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, VecDeque},
+    fmt::Display,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use fastrand::Rng;
+use redlock::{
+    node::NodeError,
+    script::{Call, Reply},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    Time,
+    check::Checks,
+    host,
+    plan::Fault,
+    store::{Entry, Store},
+};
+
+thread_local! { static WORLD: RefCell<Option<World>> = const { RefCell::new(None) }; }
+
+/// Does something with the world of the running simulation. `None` when there is none: a value outlived it.
+pub fn with<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
+    WORLD.with_borrow_mut(|world| world.as_mut().map(act))
+}
+
+/// Begins or ends a simulation on this thread; returns the world that was there.
+pub fn put(world: Option<World>) -> Option<World> {
+    WORLD.replace(world)
+}
+
+/// The world of one run.
+pub struct World {
+    /// The time of the last event.
+    pub now: Time,
+    /// For the network.
+    pub rng: Rng,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    events: BTreeMap<u64, Event>,
+    last: u64,
+    /// The servers.
+    pub servers: Vec<Server>,
+    conns: BTreeMap<u64, Conn>,
+    subs: BTreeMap<u64, Sub>,
+    /// Hosts whose process was killed: they send nothing.
+    pub dead: Vec<bool>,
+    /// How the network behaves.
+    pub weather: Weather,
+    /// Until when nothing passes from a host to a server, and back.
+    blocked: BTreeMap<(usize, usize, bool), Time>,
+    /// What is checked.
+    pub checks: Checks,
+    /// The trace.
+    pub trace: Trace,
+}
+
+/// How the network behaves now.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// The shortest and the longest usual delay, ns.
+    pub delay: (Time, Time),
+    /// The share of packets that are delayed for long, by retransmission.
+    pub slow: f64,
+    /// How long that may be, ns.
+    pub slowest: Time,
+    /// The share of requests that arrive a second time, later.
+    pub duplicates: f64,
+    /// The share of requests during which the connection is cut.
+    pub cuts: f64,
+    /// The share of messages that get lost.
+    pub lost_messages: f64,
+}
+
+/// Something that happens at a moment.
+pub enum Event {
+    /// A request reaches its server.
+    Arrives { conn: u64, id: u64, ask: Ask },
+    /// A request reaches its server once more; nobody waits for the reply.
+    ArrivesAgain { server: usize, call: Call },
+    /// A reply reaches its client.
+    Answers { conn: u64, id: u64, answer: Answer },
+    /// The client learns that a connection is gone.
+    Breaks { conn: u64 },
+    /// The server learns it.
+    Ends { conn: u64 },
+    /// A message reaches a subscriber.
+    Message { sub: u64 },
+    /// A subscriber leaves.
+    Leaves { server: usize, sub: u64 },
+    /// Something goes wrong, or well again.
+    Fault(Fault),
+    /// The invariants are looked at.
+    Sample,
+    /// Nothing more goes wrong from here on.
+    Calm,
+    /// The run is over.
+    End,
+}
+
+/// What a client asks of a server.
+#[derive(Debug)]
+pub enum Ask {
+    /// To be a connection.
+    Hello,
+    /// To run a script.
+    Script(Call),
+    /// To run a script once a connection is closed.
+    ScriptAfter(u64, Call),
+    /// To answer.
+    Ping,
+    /// To send messages of a channel.
+    Subscribe(String, u64),
+}
+
+/// What a server answers.
+pub enum Answer {
+    /// To `Hello` and `Ping`: its run, when its keys may have been lost in µs, whether it keeps every write.
+    Facts { run: String },
+    /// To a script; whether the other connection was closed for certain.
+    Script(Result<Reply, NodeError>, bool),
+    /// To `Subscribe`.
+    Subscribed,
+}
+
+/// What a connection tells the node that owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An answer came.
+    Heard(u64),
+    /// It is gone.
+    Broken(u64),
+}
+
+struct Conn {
+    host: usize,
+    server: usize,
+    /// Whether either side still has it.
+    client: bool,
+    open: bool,
+    /// When the last packet in each direction arrives.
+    last: [Time; 2],
+    waiting: BTreeMap<u64, oneshot::Sender<Answer>>,
+    owner: mpsc::UnboundedSender<Notice>,
+}
+
+struct Sub {
+    host: usize,
+    /// The connection that carries it.
+    conn: Option<u64>,
+    messages: watch::Sender<u64>,
+}
+
+/// A simulated server.
+pub struct Server {
+    /// Its keys.
+    pub store: Store,
+    /// Its run, counted.
+    pub run: u64,
+    /// Whether its process runs.
+    pub up: bool,
+    /// Whether that is stopped by a signal.
+    pub frozen: bool,
+    /// Nanoseconds of its clock in one true nanosecond.
+    pub rate: f64,
+    /// What its wall clock is off by, µs.
+    pub offset: i64,
+    /// When its keys may have been lost, µs on its clock.
+    pub lost_at: i64,
+    /// Whether every write survives a crash.
+    pub durable: bool,
+    /// Whether its users may `CLIENT KILL`.
+    pub allows_kill: bool,
+    /// What a lagging replica has.
+    pub replica: BTreeMap<String, Entry>,
+    inbox: VecDeque<Event>,
+    /// Connections of the present run.
+    channels: BTreeMap<String, Vec<(u64, u64)>>,
+}
+
+impl Server {
+    /// A new, empty server.
+    pub fn new(rate: f64, offset: i64) -> Self {
+        let mut server = Self {
+            store: Store::default(),
+            run: 0,
+            up: true,
+            frozen: false,
+            rate,
+            offset,
+            lost_at: 0,
+            durable: false,
+            allows_kill: true,
+            replica: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            channels: BTreeMap::new(),
+        };
+        server.lost_at = server.wall(0);
+        server
+    }
+
+    /// Its wall clock, µs.
+    pub fn wall(&self, now: Time) -> i64 {
+        1_700_000_000_000_000 + (now as f64 * self.rate / 1000.0) as i64 + self.offset
+    }
+
+    /// Brings its keys up to date.
+    pub fn look(&mut self, now: Time) -> &mut Store {
+        self.store.now = self.wall(now);
+        &mut self.store
+    }
+
+    /// How many subscriptions it has.
+    pub fn subscriptions(&self) -> usize {
+        self.channels.values().map(Vec::len).sum()
+    }
+}
+
+/// What happened, as a number that any difference changes, and as text if wanted.
+#[derive(Default)]
+pub struct Trace {
+    hash: DefaultHasher,
+    /// The lines, if wanted.
+    pub lines: Option<Vec<String>>,
+    /// How many events there were.
+    pub events: u64,
+}
+
+impl Trace {
+    /// The number.
+    pub fn digest(&self) -> u64 {
+        self.hash.finish()
+    }
+}
+
+impl World {
+    /// A world without events.
+    pub fn new(rng: Rng, servers: Vec<Server>, hosts: usize, weather: Weather, checks: Checks, verbose: bool) -> Self {
+        Self {
+            now: 0,
+            rng,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            last: 0,
+            servers,
+            conns: BTreeMap::new(),
+            subs: BTreeMap::new(),
+            dead: vec![false; hosts],
+            weather,
+            blocked: BTreeMap::new(),
+            checks,
+            trace: Trace { lines: verbose.then(Vec::new), ..Trace::default() },
+        }
+    }
+
+    /// Notes something: what decides goes into the digest, the text is made only for readers.
+    pub fn note<D: Display>(&mut self, time: Time, what: impl Hash, text: impl FnOnce() -> D) {
+        self.trace.events += 1;
+        (time, what).hash(&mut self.trace.hash);
+        if let Some(lines) = &mut self.trace.lines {
+            lines.push(format!("{:>12.6} {}", time as f64 / 1e9, text()));
+        }
+    }
+
+    /// Has an event happen.
+    pub fn at(&mut self, time: Time, event: Event) {
+        self.last += 1;
+        self.queue.push(Reverse((time, self.last)));
+        self.events.insert(self.last, event);
+    }
+
+    /// When the next event is.
+    pub fn next(&self) -> Option<Time> {
+        self.queue.peek().map(|Reverse((time, _))| *time)
+    }
+
+    /// Takes the next event.
+    pub fn pop(&mut self) -> Option<Event> {
+        let Reverse((time, number)) = self.queue.pop()?;
+        self.now = self.now.max(time);
+        self.events.remove(&number)
+    }
+
+    fn delay(&mut self) -> Time {
+        let (least, most) = self.weather.delay;
+        let usual = self.rng.u64(least..=most);
+        if self.weather.slow > 0.0 && self.rng.f64() < self.weather.slow {
+            usual + self.rng.u64(0..=self.weather.slowest)
+        } else {
+            usual
+        }
+    }
+
+    /// When a packet that is sent now arrives. `back`: from the server.
+    fn arrival(&mut self, conn: u64, now: Time, back: bool) -> Time {
+        let delay = self.delay();
+        let Some(link) = self.conns.get_mut(&conn) else { return now + delay };
+        let healed = self.blocked.get(&(link.host, link.server, back)).copied().unwrap_or_default();
+        let time = (now.max(healed) + delay).max(link.last[usize::from(back)] + 1);
+        link.last[usize::from(back)] = time;
+        time
+    }
+
+    /// Lets nothing pass for a while.
+    pub fn block(&mut self, host: usize, server: usize, back: bool, until: Time) {
+        self.blocked.insert((host, server, back), until);
+    }
+
+    /// Lets everything pass again.
+    pub fn unblock(&mut self) {
+        self.blocked.clear();
+    }
+
+    // ---- clients --------------------------------------------------------------------------------------------------
+
+    /// A new connection of a host to a server; its first request is `Hello`.
+    pub fn open(&mut self, host: usize, server: usize, owner: mpsc::UnboundedSender<Notice>) -> u64 {
+        self.last += 1;
+        let conn = Conn { host, server, client: true, open: true, last: [0; 2], waiting: BTreeMap::new(), owner };
+        self.conns.insert(self.last, conn);
+        self.last
+    }
+
+    /// Sends a request. The receiver fails when the connection breaks.
+    pub fn ask(&mut self, number: u64, ask: Ask) -> oneshot::Receiver<Answer> {
+        let (answer, reply) = oneshot::channel();
+        let now = host::here().max(self.now);
+        let Some(conn) = self.conns.get_mut(&number).filter(|conn| conn.client) else { return reply };
+        let (host, server) = (conn.host, conn.server);
+        if self.dead[host] {
+            return reply;
+        }
+        host::sent();
+        self.last += 1;
+        let id = self.last;
+        conn.waiting.insert(id, answer);
+        if let Ask::Subscribe(_, sub) = &ask
+            && let Some(sub) = self.subs.get_mut(sub)
+        {
+            sub.conn = Some(number);
+        }
+        let time = self.arrival(number, now, false);
+        self.note(now, (host, server, "ask"), || format!("host {host} → server {server}: {}", describe(&ask)));
+        if let Ask::Script(call) = &ask
+            && matches!(call.script.name, "acquire" | "attach")
+        {
+            let fields = call.args.iter().take(2).filter(|arg| arg.contains(':'));
+            self.checks.fields.extend(fields.map(|field| (field.clone(), host)));
+        }
+        if self.weather.duplicates > 0.0
+            && let Ask::Script(call) = &ask
+            && self.rng.f64() < self.weather.duplicates
+        {
+            let later = time + self.rng.u64(0..3_000_000_000);
+            self.at(later, Event::ArrivesAgain { server, call: call.clone() });
+        }
+        if self.weather.cuts > 0.0 && self.rng.f64() < self.weather.cuts {
+            // Before or after the request, or the reply, or neither.
+            let cut = now + self.rng.u64(0..4 * (time - now));
+            self.cut(number, cut);
+        }
+        self.at(time, Event::Arrives { conn: number, id, ask });
+        reply
+    }
+
+    /// Cuts a connection: each side learns of it in its own time.
+    pub fn cut(&mut self, conn: u64, time: Time) {
+        let (one, other) = (self.delay(), self.delay());
+        self.at(time + one, Event::Breaks { conn });
+        self.at(time + other, Event::Ends { conn });
+    }
+
+    /// The client closes a connection; what it sent still arrives.
+    pub fn close(&mut self, conn: u64) {
+        let now = host::here().max(self.now);
+        if let Some(known) = self.conns.get_mut(&conn).filter(|conn| conn.client) {
+            known.client = false;
+            known.waiting.clear();
+            let time = self.arrival(conn, now, false);
+            host::sent();
+            self.at(time, Event::Ends { conn });
+        }
+    }
+
+    /// The number of a new subscription and the end where its messages arrive.
+    pub fn subscriber(&mut self, host: usize) -> (u64, watch::Receiver<u64>) {
+        self.last += 1;
+        let (messages, receiver) = watch::channel(0);
+        self.subs.insert(self.last, Sub { host, conn: None, messages });
+        (self.last, receiver)
+    }
+
+    /// A subscriber leaves.
+    pub fn leave(&mut self, server: usize, sub: u64) {
+        let now = host::here().max(self.now);
+        if self.subs.remove(&sub).is_some_and(|known| !self.dead[known.host]) {
+            let time = now + self.delay();
+            host::sent();
+            self.at(time, Event::Leaves { server, sub });
+        }
+    }
+
+    /// Connections of clients, and of servers that have not noticed.
+    pub fn connections(&self) -> usize {
+        self.conns.values().filter(|conn| conn.client).count()
+    }
+
+    /// Some connection, for a fault.
+    pub fn some_connection(&mut self, host: usize, server: usize) -> Option<u64> {
+        let known: Vec<u64> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.client && conn.host == host && conn.server == server)
+            .map(|(number, _)| *number)
+            .collect();
+        self.rng.choice(known)
+    }
+
+    /// A process was killed: its connections end, and nothing of it is told anything.
+    pub fn bury(&mut self, host: usize) {
+        self.dead[host] = true;
+        let now = self.now;
+        let known: Vec<u64> = self.conns.iter().filter(|(_, c)| c.host == host && c.client).map(|(n, _)| *n).collect();
+        for conn in known {
+            if let Some(known) = self.conns.get_mut(&conn) {
+                known.client = false;
+                known.waiting.clear();
+            }
+            let time = self.arrival(conn, now, false);
+            self.at(time, Event::Ends { conn });
+        }
+        self.subs.retain(|_, sub| sub.host != host);
+    }
+
+    // ---- servers --------------------------------------------------------------------------------------------------
+
+    /// Kills a server; what was under way on its connections is gone.
+    pub fn crash(&mut self, server: usize) {
+        let now = self.now;
+        let machine = &mut self.servers[server];
+        machine.up = false;
+        machine.frozen = false;
+        machine.inbox.clear();
+        machine.channels.clear();
+        let known: Vec<u64> =
+            self.conns.iter().filter(|(_, c)| c.server == server && c.open).map(|(number, _)| *number).collect();
+        for conn in known {
+            if let Some(known) = self.conns.get_mut(&conn) {
+                known.open = false;
+            }
+            let time = self.arrival(conn, now, true);
+            self.at(time, Event::Breaks { conn });
+        }
+    }
+
+    /// Starts a crashed server.
+    pub fn restart(&mut self, server: usize) {
+        let now = self.now;
+        let machine = &mut self.servers[server];
+        machine.up = true;
+        machine.run += 1;
+        machine.lost_at = machine.wall(now);
+    }
+
+    /// Lets a frozen server go on; it answers what waited, in order.
+    pub fn thaw(&mut self, server: usize) {
+        self.servers[server].frozen = false;
+        for event in std::mem::take(&mut self.servers[server].inbox) {
+            self.happen(event);
+        }
+    }
+
+    /// What an event of the network does.
+    pub fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrives { conn, id, ask } => self.arrive(conn, id, ask),
+            Event::ArrivesAgain { server, call } => {
+                let machine = &mut self.servers[server];
+                if machine.frozen {
+                    machine.inbox.push_back(Event::ArrivesAgain { server, call });
+                } else if machine.up {
+                    let now = self.now;
+                    self.note(now, (server, "again"), || format!("server {server} again: {}", call.script.name));
+                    self.checks.repeated(&call);
+                    let _ = self.execute(server, &call);
+                }
+            }
+            Event::Answers { conn, id, answer } => {
+                let Some(known) = self.conns.get_mut(&conn).filter(|conn| conn.client) else { return };
+                if let Some(waiting) = known.waiting.remove(&id) {
+                    // Nobody may wait for it any more.
+                    let _ = waiting.send(answer);
+                }
+                let _ = known.owner.send(Notice::Heard(conn));
+            }
+            Event::Breaks { conn } => {
+                let now = self.now;
+                let Some(known) = self.conns.get_mut(&conn).filter(|conn| conn.client) else { return };
+                known.client = false;
+                known.waiting.clear();
+                let _ = known.owner.send(Notice::Broken(conn));
+                let (host, server) = (known.host, known.server);
+                // What it subscribed to ends with it.
+                self.subs.retain(|_, sub| sub.conn != Some(conn));
+                self.note(now, (host, server, "breaks"), || format!("host {host} lost a connection to {server}"));
+            }
+            Event::Ends { conn } => self.end(conn),
+            Event::Message { sub } => {
+                if let Some(sub) = self.subs.get(&sub) {
+                    sub.messages.send_modify(|count| *count += 1);
+                }
+            }
+            Event::Leaves { server, sub } => {
+                let channels = &mut self.servers[server].channels;
+                channels.values_mut().for_each(|all| all.retain(|(known, _)| *known != sub));
+                channels.retain(|_, all| !all.is_empty());
+            }
+            Event::Fault(_) | Event::Sample | Event::Calm | Event::End => {}
+        }
+    }
+
+    fn end(&mut self, conn: u64) {
+        let Some(known) = self.conns.get_mut(&conn) else { return };
+        known.open = false;
+        let channels = &mut self.servers[known.server].channels;
+        channels.values_mut().for_each(|all| all.retain(|(_, carrier)| *carrier != conn));
+        channels.retain(|_, all| !all.is_empty());
+    }
+
+    fn arrive(&mut self, conn: u64, id: u64, ask: Ask) {
+        let now = self.now;
+        let Some(known) = self.conns.get(&conn) else { return };
+        let server = known.server;
+        if !self.servers[server].up || !known.open {
+            // Refused, or reset.
+            let time = self.arrival(conn, now, true);
+            self.at(time, Event::Breaks { conn });
+            return;
+        }
+        if self.servers[server].frozen {
+            self.servers[server].inbox.push_back(Event::Arrives { conn, id, ask });
+            return;
+        }
+        let answer = match ask {
+            Ask::Hello | Ask::Ping => Answer::Facts { run: self.run_id(server) },
+            Ask::Script(call) => Answer::Script(self.execute(server, &call), true),
+            Ask::ScriptAfter(other, call) => {
+                let killed = self.servers[server].allows_kill;
+                if killed {
+                    self.end(other);
+                    let time = self.arrival(other, now, true);
+                    self.at(time, Event::Breaks { conn: other });
+                }
+                Answer::Script(self.execute(server, &call), killed)
+            }
+            Ask::Subscribe(channel, sub) => {
+                self.servers[server].channels.entry(channel).or_default().push((sub, conn));
+                Answer::Subscribed
+            }
+        };
+        let time = self.arrival(conn, now, true);
+        self.at(time, Event::Answers { conn, id, answer });
+    }
+
+    /// The run id of a server.
+    pub fn run_id(&self, server: usize) -> String {
+        format!("run-{server}-{}", self.servers[server].run)
+    }
+
+    fn execute(&mut self, server: usize, call: &Call) -> Result<Reply, NodeError> {
+        let (now, run) = (self.now, self.run_id(server));
+        let machine = &mut self.servers[server];
+        let mut call = call.clone();
+        if call.identify {
+            call.args.extend([run, machine.lost_at.to_string(), u8::from(machine.durable).to_string()]);
+        }
+        machine.store.now = machine.wall(now);
+        let before = self.checks.before(&mut machine.store, &call);
+        let reply = machine.store.run(&call);
+        self.checks.after(now, server, &mut machine.store, &call, &before, &reply);
+        let published = std::mem::take(&mut machine.store.published);
+        let listeners: Vec<(u64, u64)> =
+            published.iter().filter_map(|channel| machine.channels.get(channel)).flatten().copied().collect();
+        self.note(now, (server, call.script.name, code(&reply)), || {
+            format!("server {server} {} {:?} {:?} = {reply:?}", call.script.name, call.keys, call.args)
+        });
+        for (sub, conn) in listeners {
+            let time = self.arrival(conn, now, true);
+            if self.weather.lost_messages > 0.0 && self.rng.f64() < self.weather.lost_messages {
+                self.note(now, (server, "loses"), || format!("a message of server {server} gets lost"));
+            } else {
+                self.at(time, Event::Message { sub });
+            }
+        }
+        reply
+    }
+}
+
+/// What of a reply decides anything: not its times.
+fn code(reply: &Result<Reply, NodeError>) -> i64 {
+    match reply {
+        Ok(Reply::Int(code)) => *code,
+        Ok(Reply::List(list)) => list.iter().filter_map(Reply::int).next().unwrap_or_default(),
+        Ok(Reply::Text(_)) => -100,
+        Err(error) => -101 - error.kind as i64,
+    }
+}
+
+fn describe(ask: &Ask) -> String {
+    match ask {
+        Ask::Hello => "hello".to_owned(),
+        Ask::Ping => "ping".to_owned(),
+        Ask::Script(call) => format!("{} {:?}", call.script.name, call.args.first()),
+        Ask::ScriptAfter(conn, call) => format!("{} {:?} after connection {conn}", call.script.name, call.args.first()),
+        Ask::Subscribe(channel, _) => format!("subscribe {channel}"),
+    }
+}

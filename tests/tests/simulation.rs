@@ -1,0 +1,69 @@
+//! The simulation: nothing it checks is ever broken, it repeats itself, and it finds every known fault of other
+//! libraries. `REDLOCK_SIM_SEEDS` and `REDLOCK_SIM_FROM` choose other seeds; `make sim` runs many.
+
+use std::env;
+
+use redlock::Mutant;
+use redlock_tests::sim::{
+    hunt::{hunt, replay},
+    plan::Plan,
+    run, run_mutant,
+};
+
+/// Seeds in which this simulation, or an earlier one, found a bug.
+const REGRESSIONS: [u64; 0] = [];
+
+fn number(variable: &str, usual: u64) -> u64 {
+    env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
+}
+
+#[test]
+fn nothing_promised_is_broken() {
+    let (from, count) = (number("REDLOCK_SIM_FROM", 0), number("REDLOCK_SIM_SEEDS", 10_000));
+    let bag = hunt(None, from, count, 3, &|_, _| {});
+    for (seed, what) in &bag.broken {
+        println!("seed {seed}: {what}\n  {}", replay(*seed));
+    }
+    println!("{} seeds from {from}, {} events: {} broke something", bag.seeds, bag.events, bag.broken.len());
+    assert!(bag.broken.is_empty());
+    // What never happens is not tested.
+    for what in
+        ["acquired", "released", "lost", "nested", "attached", "gave up", "wrote", "bump", "crash", "kill client"]
+    {
+        assert!(
+            bag.counts.get(what).is_some_and(|times| *times >= count / 100),
+            "{what} hardly happens: {:?}",
+            bag.counts
+        );
+    }
+}
+
+#[test]
+fn bugs_that_were_mended_stay_mended() {
+    for seed in REGRESSIONS {
+        let report = run_mutant(None, seed, false);
+        assert!(report.violations.is_empty(), "seed {seed}: {:?}\n{}", report.violations, replay(seed));
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in (0..2_000).step_by(100) {
+        let (one, other) = (run(Plan::new(seed), false), run(Plan::new(seed), true));
+        assert_eq!((one.events, one.digest), (other.events, other.digest), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_known_fault_is_found() {
+    let most = number("REDLOCK_SIM_MUTANT_SEEDS", 10_000);
+    let mut missed = Vec::new();
+    for mutant in Mutant::ALL {
+        let bag = hunt(Some(mutant), 0, most, 1, &|_, _| {});
+        match bag.broken.first_key_value() {
+            Some((seed, what)) => println!("{mutant:?}: found with seed {seed}, {} seeds tried: {what}", bag.seeds),
+            None => missed.push(mutant),
+        }
+    }
+    assert!(missed.is_empty(), "not found within {most} seeds: {missed:?}");
+}
