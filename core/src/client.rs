@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    answer::{self, Attached},
     clock::{self, Deadline},
     config::{Config, LockOptions},
     error::{LockError, LostReason},
@@ -114,7 +115,7 @@ impl Client {
 
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let begun = Detached::parse(text, self.config())
+        let begun = Detached::parse(text, &self.shared.settings)
             .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
         async move {
             let (keys, detached, home) = begun?;
@@ -141,21 +142,22 @@ async fn attach(home: Arc<Home>, keys: Arc<Keys>, detached: Detached, owner: Own
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    let (ttl, fixed) = match detached.kind {
-        Kind::Fixed(millis) => (Duration::from_millis(millis), true),
-        Kind::Watchdog(millis) | Kind::Adaptive(millis) => (Duration::from_millis(millis), false),
-    };
+    let (ttl, renewed) = detached.kind.lease();
+    let fixed = !renewed;
     let field = home.tenures.draw(&key);
     let quorum = home.quorum.clone();
     let since = clock::now();
     let wanted = if fixed { Duration::ZERO } else { ttl };
-    let replies = quorum.gather(Lane::Background, &quorum.attach_call(&keys, &detached.field, &field, wanted)).await?;
+    let call = quorum.attach_call(&keys, &detached.field, &field, wanted);
+    let replies = quorum.gather(Lane::Background, &call, answer::attached).await?;
     let mut places = vec![Place::Maybe(None); quorum.nodes.len()];
     let mut attached = 0;
     for (node, reply) in replies {
-        let left = reply.int().and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
-        places[node] = left.map_or(Place::No, |left| Place::Yes(Deadline::new(since, home.settings.validity(left))));
-        attached += usize::from(left.is_some());
+        places[node] = match reply {
+            Attached::There(left) => Place::Yes(Deadline::new(since, home.settings.validity(left))),
+            Attached::No => Place::No,
+        };
+        attached += usize::from(reply != Attached::No);
     }
     if attached < quorum.needed() {
         let call = quorum.release_call(&keys, &field, true);

@@ -57,7 +57,7 @@ impl FromStr for TokenKey {
 }
 
 /// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// One URL for each node: `redis://`, `rediss://`, `unix://` or `memory://`.
@@ -105,6 +105,29 @@ pub struct Tls {
     pub cert: Option<String>,
     /// This client's private key.
     pub key: Option<String>,
+}
+
+impl fmt::Debug for Config {
+    /// Without credentials, and without what a URL may hide them in.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<_> =
+            self.nodes.iter().map(|url| Url::parse(url).map_or_else(|_| "?".into(), |url| shown(&url))).collect();
+        f.debug_struct("Config")
+            .field("nodes", &nodes)
+            .field("quorum", &self.quorum)
+            .field("watchdog", &self.watchdog)
+            .field("prefix", &self.prefix)
+            .field("wire", &self.wire)
+            .field("drift", &self.drift)
+            .field("token_key", &self.token_key)
+            .field("max_ttl", &self.max_ttl)
+            .field("patience", &self.patience)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("reply_timeout", &self.reply_timeout)
+            .field("strict", &self.strict)
+            .field("quarantine", &self.quarantine)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Config {
@@ -186,13 +209,14 @@ impl Config {
     }
 }
 
-const MIN_TTL: Duration = Duration::from_millis(50);
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 const MIN_WATCHDOG: Duration = Duration::from_millis(300);
-const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The longest lease, and the longest of all times a caller gives.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
-fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
+pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
     if value < least || value > MAX_TTL {
         return Err(LockError::invalid(argument, format!("must be from {least:?} to 10 years, not {value:?}")));
     }
@@ -345,7 +369,7 @@ pub(crate) enum Transport {
 impl Endpoint {
     fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
         let url = Url::parse(text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
-        let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", redacted(&url)));
+        let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", shown(&url)));
         let decode = |part: &str| {
             percent_decode(part).ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
         };
@@ -372,7 +396,7 @@ impl Endpoint {
         let (transport, db) = match url.scheme() {
             "redis" | "valkey" => (Transport::Tcp { host: host()?, port }, path_db()?),
             "rediss" | "valkeys" => (Transport::Tls { host: host()?, port }, path_db()?),
-            "unix" | "redis+unix" if url.path().len() > 1 => {
+            "unix" | "redis+unix" if url.path().len() > 1 && !url.cannot_be_a_base() => {
                 (Transport::Unix { path: decode(url.path())? }, query_db()?)
             }
             "unix" | "redis+unix" => return Err(bad("the socket's path is missing")),
@@ -407,13 +431,15 @@ fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn redacted(url: &Url) -> String {
-    let mut shown = url.clone();
-    if shown.password().is_some() {
-        // Fails only for URLs that cannot have a password.
-        let _ = shown.set_password(Some("***"));
+/// A URL without credentials. Nothing else of it either, but for where it leads to: a password with a character that
+/// should have been encoded ends up in the path or the query.
+fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    match url.host_str() {
+        Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
+        // Not ours, and read by rules of its own.
+        _ => format!("{}:", url.scheme()),
     }
-    shown.to_string()
 }
 
 impl fmt::Display for Transport {

@@ -10,18 +10,19 @@
 
 use std::{
     any::Any,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::watch;
 
 use crate::{
+    answer::{self, Renewed, Vote},
     clock::{self, Deadline, Stamp},
     error::LostReason,
     event::{Event, EventSink},
@@ -333,11 +334,13 @@ impl Hold {
     async fn welcome(self: Arc<Self>, mut late: Answers, sent: Vec<Sent>, since: Stamp) {
         while let Some((node, answer)) = late.next().await {
             let place = match answer {
-                Ok(reply) if reply.list().and_then(|list| list.first()?.int()) == Some(1) => {
+                Ok(reply) if matches!(answer::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)))
                 }
                 // Renewals and the release include it.
                 Err(error) if error.may_have_run() => Place::Maybe(sent[node].get().cloned()),
+                // What it did is unknown.
+                Ok(reply) if answer::vote(&reply).is_none() => Place::Maybe(sent[node].get().cloned()),
                 Ok(reply) => {
                     self.quorum.late_unmarked(node, &reply).await;
                     Place::No
@@ -442,7 +445,7 @@ impl Hold {
     }
 
     /// A node answered a renewal.
-    pub(crate) fn renewed(&self, node: usize, code: i64, ttl: Duration, sent: Stamp) {
+    pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
         let now = clock::now();
         let mut state = self.state.lock();
         state.renewal.in_flight[node] = false;
@@ -454,7 +457,7 @@ impl Hold {
             // Lost is final, even when the node says otherwise.
             return self.expire(state);
         }
-        if code == 1 {
+        if found == Renewed::Extended {
             // A check moves nothing, and a deadline never moves back.
             if !ttl.is_zero() {
                 let deadline = Deadline::new(sent, self.validity(ttl));
@@ -473,10 +476,10 @@ impl Hold {
             state.places[node] = Place::No;
             let there = state.places.iter().filter(|place| matches!(place, Place::Yes(_))).count();
             if there < self.quorum.needed() {
-                let reason = match code {
-                    0 => LostReason::Deleted,
-                    -2 => LostReason::Released,
-                    _ => LostReason::Taken,
+                let reason = match found {
+                    Renewed::Gone => LostReason::Deleted,
+                    Renewed::Ended => LostReason::Released,
+                    Renewed::Taken | Renewed::Extended => LostReason::Taken,
                 };
                 return self.lose_with(state, reason);
             }
@@ -535,12 +538,14 @@ impl Hold {
             .collect();
         let (mut extended, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = answers.next().await {
-            match answer.map(|reply| reply.list().and_then(|list| list.first()?.int())) {
-                Ok(Some(code)) => {
-                    self.renewed(node, code, ttl, sent);
-                    extended += usize::from(code == 1);
+            match answer.map(|reply| answer::renewals(&reply, 1)) {
+                Ok(Some(found)) => {
+                    for found in found {
+                        self.renewed(node, found, ttl, sent);
+                        extended += usize::from(found == Renewed::Extended);
+                    }
                 }
-                Ok(None) => failures.push((node, NodeError::new(NodeErrorKind::Refused, "no answer"))),
+                Ok(None) => failures.push((node, answer::no_answer())),
                 Err(error) => failures.push((node, error)),
             }
             if extended >= self.quorum.needed() || !self.is_held() {
@@ -554,10 +559,16 @@ impl Hold {
         }
     }
 
-    /// Ends a claim. `None`: others remain, or another call ends the tenure; the fate tells.
-    pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Option<Fate> {
+    /// Ends a claim, once.
+    pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
         let mut state = self.state.lock();
-        claim.released.store(true, Relaxed);
+        // Decided under the lock: of two threads that release one lease, one ends the tenure.
+        let again = claim.released.swap(true, Relaxed);
+        #[cfg(all(test, feature = "shuttle"))]
+        let again = again && !crate::interleavings::broken("a claim that ends twice");
+        if again {
+            return Unclaimed::Before;
+        }
         state.claims.retain(|known| !Arc::ptr_eq(known, claim));
         if !state.claims.is_empty() {
             let left = state.fate == Fate::Held && !self.left_in(&state, clock::now()).is_zero();
@@ -565,19 +576,19 @@ impl Hold {
             drop(state);
             // Whoever waits for the end of this lease looks again.
             self.fate.send_modify(|_| {});
-            return None;
+            return Unclaimed::Others;
         }
         if state.fate == Fate::Held {
             if self.left_in(&state, clock::now()).is_zero() {
                 self.expire(state);
-                return Some(self.state.lock().fate);
+                return Unclaimed::Ended(self.state.lock().fate);
             }
             state.fate = Fate::Released;
             drop(state);
             self.fate.send_replace(Fate::Released);
-            return Some(Fate::Released);
+            return Unclaimed::Ended(Fate::Released);
         }
-        Some(state.fate)
+        Unclaimed::Ended(state.fate)
     }
 
     /// Its newest unreleased claim.
@@ -662,9 +673,9 @@ impl Hold {
         let (mut released, mut possible) = (0, places.len());
         let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
         while let Some((node, answer)) = ending.answers.next().await {
-            let Ok(Reply::Int(code)) = answer else { continue };
+            let Some(done) = answer.ok().and_then(|reply| answer::done(&reply)) else { continue };
             ending.unconfirmed.retain(|(other, _)| *other != node);
-            if code == 1 {
+            if done {
                 released += 1;
             } else {
                 possible -= 1;
@@ -701,6 +712,16 @@ fn insist(node: Arc<dyn Node>, lane: Lane, call: Call, limit: Duration) -> BoxFu
             pause(&mut changes, over.left().min(Duration::from_millis(100))).await;
         }
     })
+}
+
+/// What the end of a claim led to.
+pub(crate) enum Unclaimed {
+    /// It had ended before, or ends in another call.
+    Before,
+    /// Others remain, or another call ends the tenure.
+    Others,
+    /// It was the last; `Released` is for the caller to see through.
+    Ended(Fate),
 }
 
 /// Why an extension failed.

@@ -15,6 +15,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
 use crate::{
+    answer,
     config::{Settings, Transport, Ttl},
     error::{LockError, LostReason},
     event::EventSink,
@@ -25,7 +26,6 @@ use crate::{
     quorum::{Keys, Quorum},
     redis_node::RedisNode,
     runtime::{self, Tied},
-    script::Reply,
     table::Table,
     watchdog::Watchdog,
 };
@@ -179,10 +179,11 @@ impl Home {
 
     /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
     pub(crate) async fn learn(&self, keys: &Keys, sample: Option<Duration>) -> Option<Duration> {
-        let replies = self.quorum.gather(Lane::Background, &self.quorum.learn_call(keys, sample)).await.ok()?;
-        let mut averages: Vec<i64> = replies.iter().filter_map(|(_, reply)| Reply::int(reply)).collect();
+        let call = self.quorum.learn_call(keys, sample);
+        let replies = self.quorum.gather(Lane::Background, &call, answer::average).await.ok()?;
+        let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
-        let average = Duration::from_micros(u64::try_from(*averages.get(averages.len() / 2)?).ok()?);
+        let average = *averages.get(averages.len() / 2)?;
         self.averages.lock().insert(keys.lock.clone(), average);
         Some(average)
     }

@@ -14,9 +14,10 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
-    config::{Config, Wire},
+    answer::TOKENS,
+    config::{LockOptions, MIN_TTL, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
-    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome},
+    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed},
     home::Home,
     node::{Lane, NodeErrorKind},
     owner::shown,
@@ -65,18 +66,49 @@ pub(crate) enum Kind {
     Fixed(u64),
 }
 
+impl Kind {
+    /// The length of its lease, and whether it is renewed.
+    pub(crate) fn lease(self) -> (Duration, bool) {
+        match self {
+            Self::Fixed(millis) => (Duration::from_millis(millis), false),
+            Self::Watchdog(millis) | Self::Adaptive(millis) => (Duration::from_millis(millis), true),
+        }
+    }
+}
+
 const DETACHED: &str = "redlock1:";
 
 impl Detached {
-    pub(crate) fn parse(text: &str, config: &Config) -> Result<Self, LockError> {
+    /// Reads a text, which anybody may have made. What passes could have come from `detach()`.
+    pub(crate) fn parse(text: &str, settings: &Settings) -> Result<Self, LockError> {
         let bad = |detail: &str| LockError::invalid("text", detail);
         let body = text.strip_prefix(DETACHED).ok_or_else(|| bad("does not come from detach()"))?;
         let json = URL_SAFE_NO_PAD.decode(body).map_err(|_| bad("is damaged"))?;
         let parsed: Self = serde_json::from_slice(&json).map_err(|_| bad("is damaged"))?;
-        if parsed.wire != config.wire || parsed.prefix != config.prefix {
+        if parsed.wire != settings.config.wire || parsed.prefix != settings.config.prefix {
             return Err(bad("comes from a client with another wire or prefix"));
         }
+        let named = settings.check_lock(&parsed.name, &LockOptions::default()).is_ok();
+        let counted = i64::try_from(parsed.token).is_ok_and(|token| TOKENS.contains(&token));
+        if !named || !counted || !parsed.is_field() {
+            return Err(bad("is damaged"));
+        }
+        match parsed.kind.lease() {
+            (ttl, true) => settings.check_ttl("text", ttl)?,
+            // Nobody asks for this ttl again, so that the quorum's bound is no matter.
+            (ttl, false) => check_duration("text", ttl, MIN_TTL)?,
+        }
         Ok(parsed)
+    }
+
+    /// Whether its field is one that this crate draws: `uuid:number` or `=owner:number`.
+    fn is_field(&self) -> bool {
+        let Some((of, number)) = self.field.rsplit_once(':') else { return false };
+        let owned = match of.strip_prefix('=') {
+            Some(owner) => check_owner(owner).is_ok(),
+            None => uuid::Uuid::try_parse(of).is_ok(),
+        };
+        owned && !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
     }
 
     fn text(&self) -> String {
@@ -246,6 +278,21 @@ impl Lease {
         self.begin_release()?.finish_blocking(check)
     }
 
+    /// `release` in the caller's own task.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
+        match self.begin_release()? {
+            Begun::Ours(hold) => Ok(hold.release(Lane::Background).await),
+            begun => Ok(begun.finish().await),
+        }
+    }
+
+    /// The tenure behind it.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn hold(&self) -> Arc<Hold> {
+        self.hold.get().expect("no fork happens here").clone()
+    }
+
     fn begin_release(&self) -> Result<Begun, LockError> {
         let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
             return Ok(Begun::Done(ReleaseOutcome::Lost));
@@ -321,19 +368,22 @@ pub(crate) enum Begun {
 }
 
 pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
-    if claim.released.load(Relaxed) {
-        return match hold.current_fate() {
-            // A nested lease ended before the tenure did.
-            _ if claim.left.load(Relaxed) => Ok(Begun::Done(ReleaseOutcome::Released)),
-            Fate::Detached => Err(Fate::Detached),
-            Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
-            Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
-            Fate::Released => Ok(Begun::Elsewhere(hold.clone())),
-        };
-    }
-    let Some(fate) = hold.unclaim(claim) else {
-        let left = claim.left.load(Relaxed);
-        return Ok(Begun::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+    let fate = match hold.unclaim(claim) {
+        Unclaimed::Before => {
+            return match hold.current_fate() {
+                // A nested lease ended before the tenure did.
+                _ if claim.left.load(Relaxed) => Ok(Begun::Done(ReleaseOutcome::Released)),
+                Fate::Detached => Err(Fate::Detached),
+                Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
+                Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
+                Fate::Released => Ok(Begun::Elsewhere(hold.clone())),
+            };
+        }
+        Unclaimed::Others => {
+            let left = claim.left.load(Relaxed);
+            return Ok(Begun::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+        }
+        Unclaimed::Ended(fate) => fate,
     };
     home.forget(hold);
     match fate {

@@ -17,6 +17,7 @@
 #[macro_use]
 mod mutant;
 
+mod answer;
 #[doc(hidden)]
 pub mod bridge;
 mod client;
@@ -24,10 +25,14 @@ pub mod clock;
 mod config;
 mod error;
 mod event;
+#[cfg(test)]
+mod fuzz;
 mod hold;
 mod home;
 #[doc(hidden)]
 pub mod host;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod lease;
 mod lock;
 #[doc(hidden)]
@@ -41,6 +46,8 @@ mod redis_node;
 pub mod runtime;
 #[doc(hidden)]
 pub mod script;
+#[cfg(test)]
+mod scripted;
 mod sync;
 mod table;
 mod waiter;

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    answer::{self, End},
     clock::{self, Stamp},
     config::{LockOptions, Ttl, check_owner},
     error::{LockError, LostReason, NodeCause},
@@ -25,13 +26,16 @@ use crate::{
     owner::{self, Owner, OwnerKey},
     quorum::{Attempt, Chore, Keys, Verdict},
     runtime::{self, Interrupted},
-    script::Reply,
     table::{Local, Place},
     waiter::{self, Listener},
 };
 
 /// How long a caller that gives up drives its own request on, before the background cleans up behind it.
 const GRACE: Duration = Duration::from_millis(50);
+
+/// How often an acquire tries at once again because new nodes have just got their markers. Another client may have
+/// been at it, but nodes that lose their markers at once must not be asked for ever.
+const MOST_READIED: u32 = 3;
 
 /// A lock by name. Cheap to clone; clones are the same lock object.
 #[derive(Clone)]
@@ -169,6 +173,30 @@ impl Lock {
         }
     }
 
+    /// Wakes the waiters of the client, as a message does.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn announce(shared: &std::sync::Weak<Shared>) {
+        if let Some(home) = shared.upgrade().and_then(|shared| shared.home().ok()) {
+            home.table.wake_all();
+        }
+    }
+
+    /// What `announce` needs.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn listeners(&self) -> std::sync::Weak<Shared> {
+        Arc::downgrade(&self.shared)
+    }
+
+    /// `acquire_as` in the caller's own task.
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
+        let acquisition = self.begin(self.request(owner)).map(|mut acquisition| {
+            acquisition.seen = Some(acquisition.look());
+            acquisition
+        });
+        async move { acquisition?.run().await }
+    }
+
     fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
@@ -185,6 +213,7 @@ impl Lock {
             started: clock::now(),
             place: None,
             splits: 0,
+            readied: 0,
             answered: false,
             heard: None,
             seen: None,
@@ -316,43 +345,34 @@ enum Ending<F> {
 
 /// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
 pub(crate) async fn end(home: &Home, keys: &Keys, owner: Option<&str>) -> Result<bool, LockError> {
-    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner)).await?;
-    let counts: Vec<i64> = replies.iter().filter_map(|(_, reply)| reply.int()).collect();
-    if counts.iter().filter(|count| **count < 0).count() > home.quorum.spare() {
+    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner), answer::end).await?;
+    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > home.quorum.spare() {
         return Err(LockError::Conflict { key: keys.lock.clone() });
     }
-    Ok(counts.iter().any(|count| *count > 0))
+    Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
 }
 
 async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError> {
     let quorum = &home.quorum;
-    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys)).await?;
+    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys), answer::holders).await?;
     // The nodes that did not answer may hold what is just short of a quorum.
     let unasked = quorum.nodes.len() - replies.len();
-    let mut seen: Vec<(&str, usize, i64)> = Vec::new();
+    let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();
     let mut token = 0;
-    for (_, reply) in &replies {
-        let [Reply::Int(ttl), Reply::Int(counter), fields @ ..] = reply.list().unwrap_or_default() else {
-            continue;
-        };
-        token = token.max(*counter);
-        for field in fields {
-            let Reply::Text(field) = field else { continue };
+    for (_, holders) in &replies {
+        token = token.max(holders.counter);
+        for field in &holders.fields {
             match seen.iter_mut().find(|(known, ..)| known == field) {
                 Some((_, count, longest)) => {
                     *count += 1;
-                    *longest = *ttl.max(longest);
+                    *longest = holders.ttl.max(*longest);
                 }
-                None => seen.push((field, 1, *ttl)),
+                None => seen.push((field, 1, holders.ttl)),
             }
         }
     }
     let holder = seen.into_iter().max_by_key(|(_, count, _)| *count).filter(|(_, n, _)| n + unasked >= quorum.needed());
-    Ok(holder.map(|(field, _, ttl)| LockInfo {
-        owner: owner::shown(field),
-        ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
-        token: token as u64,
-    }))
+    Ok(holder.map(|(field, _, ttl)| LockInfo { owner: owner::shown(field), ttl, token }))
 }
 
 /// Sees an acquire through in the background.
@@ -398,6 +418,8 @@ struct Acquisition {
     started: Stamp,
     place: Option<Arc<Place>>,
     splits: u32,
+    /// How often nodes of a new deployment got their markers in this acquire.
+    readied: u32,
     /// Whether a quorum answered the last time.
     answered: bool,
     /// How many release messages had come before the last attempt; `None` if some may have been missed.
@@ -672,7 +694,14 @@ impl Acquisition {
                 Conclusion::Lease(lease)
             }
             Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
-            Verdict::Ready => Conclusion::Pause(Pause::None),
+            Verdict::Ready { causes } => {
+                self.readied += 1;
+                if self.readied > MOST_READIED {
+                    // Written and gone each time.
+                    return self.conclude(Verdict::Unavailable { causes, permanent: false }, attempt);
+                }
+                Conclusion::Pause(Pause::None)
+            }
             Verdict::Busy { free_in, split } => {
                 self.home.table.end_outage(key);
                 self.answered = true;

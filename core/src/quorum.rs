@@ -22,6 +22,7 @@ use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
+    answer::{self, Vote},
     clock::{self, Deadline, Stamp},
     config::{Settings, TokenKey},
     error::{LockError, NodeCause},
@@ -110,8 +111,10 @@ pub(crate) enum Verdict {
         split: bool,
     },
     Conflict,
-    /// Nobody could vote yet: the nodes of a new deployment have their markers now.
-    Ready,
+    /// Nobody could vote yet: the nodes of a new deployment have their markers now. `causes`: if they still lack them.
+    Ready {
+        causes: Vec<NodeCause>,
+    },
     Unavailable {
         causes: Vec<NodeCause>,
         permanent: bool,
@@ -199,10 +202,14 @@ impl Quorum {
     /// Does such a thing in the background.
     pub(crate) fn spawn_chore(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let chore = self.chore();
-        runtime::background().spawn(async move {
+        let work = async move {
             work.await;
             drop(chore);
-        });
+        };
+        #[cfg(not(all(test, feature = "shuttle")))]
+        runtime::background().spawn(work);
+        #[cfg(all(test, feature = "shuttle"))]
+        shuttle::future::spawn(work);
     }
 
     /// Resolves once nothing of the kind is under way.
@@ -259,13 +266,18 @@ impl Quorum {
         LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
     }
 
-    /// Asks all nodes and returns once `needed` of them ran the script, or too few can.
-    pub(crate) async fn gather(&self, lane: Lane, call: &Call) -> Result<Vec<(usize, Reply)>, LockError> {
+    /// Asks all nodes and returns once `needed` of them ran the script, or too few can. `read`: what a reply means.
+    pub(crate) async fn gather<T>(
+        &self,
+        lane: Lane,
+        call: &Call,
+        read: impl Fn(&Reply) -> Option<T>,
+    ) -> Result<Vec<(usize, T)>, LockError> {
         let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         while let Some((node, answer)) = answers.next().await {
-            match answer {
-                Ok(reply) => replies.push((node, reply)),
+            match answer.and_then(|reply| read(&reply).ok_or_else(answer::no_answer)) {
+                Ok(meaning) => replies.push((node, meaning)),
                 Err(error) => {
                     wrong += usize::from(error.kind == NodeErrorKind::WrongType);
                     causes.push(self.cause(node, error));
@@ -356,7 +368,7 @@ impl Quorum {
             self.ask(Lane::Background, &self.provision_call("init", 0), self.settings.config.reply_timeout);
         let mut causes = Vec::new();
         while let Some((node, answer)) = answers.next().await {
-            if let Err(error) = answer {
+            if let Some(error) = unwritten(answer) {
                 causes.push(self.cause(node, error));
             }
         }
@@ -365,8 +377,8 @@ impl Quorum {
 
     /// A node without a marker answered after others, which have one, had granted.
     pub(crate) async fn late_unmarked(&self, node: usize, reply: &Reply) {
-        if let [Reply::Int(4), _, Reply::Int(time)] = reply.list().unwrap_or_default() {
-            self.provision(&[(node, *time)], false).await;
+        if let Some((Vote::Unmarked, time)) = answer::vote(reply) {
+            self.provision(&[(node, time)], false).await;
         }
     }
 
@@ -378,8 +390,17 @@ impl Quorum {
             let call = self.provision_call(how, *seen);
             self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
         });
-        let failed = |(node, answer): Answer| answer.err().map(|error| (node, error));
+        let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));
         join_all(written).await.into_iter().filter_map(failed).collect()
+    }
+}
+
+/// Why a marker is not there.
+fn unwritten(answer: Result<Reply, NodeError>) -> Option<NodeError> {
+    match answer {
+        Ok(reply) if answer::done(&reply).is_some() => None,
+        Ok(_) => Some(answer::no_answer()),
+        Err(error) => Some(error),
     }
 }
 
@@ -552,20 +573,19 @@ impl Attempt {
                 return;
             }
         };
-        let numbers: Vec<i64> = reply.list().unwrap_or_default().iter().filter_map(Reply::int).collect();
-        let [code, value, time] = numbers[..] else {
-            tally.causes.push(quorum.cause(node, "answered something that is no answer to an acquire"));
+        let Some((vote, time)) = answer::vote(&reply) else {
+            // What it did is unknown.
+            tally.causes.push(quorum.cause(node, answer::no_answer()));
             return;
         };
         quorum.learn_time(node, time);
-        self.granted[node] = Some(code == 1);
-        tally.marked += usize::from(code != 4);
-        match code {
-            1 => tally.grants.push((node, value)),
-            0 => tally.denied.push(u64::try_from(value).ok().map(Duration::from_millis)),
-            2 => tally.conflicts += 1,
-            3 => {
-                let left = Duration::from_micros(value.max(0) as u64);
+        self.granted[node] = Some(matches!(vote, Vote::Granted { .. }));
+        tally.marked += usize::from(vote != Vote::Unmarked);
+        match vote {
+            Vote::Granted { token } => tally.grants.push((node, token)),
+            Vote::Denied(left) => tally.denied.push(left),
+            Vote::Conflict => tally.conflicts += 1,
+            Vote::Quarantine(left) => {
                 let ago = quorum.settings.quarantine().saturating_sub(left);
                 let cause = format!(
                     "restarted or lost its keys {}, votes again in {}",
@@ -574,7 +594,7 @@ impl Attempt {
                 );
                 tally.causes.push(quorum.cause(node, cause));
             }
-            _ => {
+            Vote::Unmarked => {
                 tally.missing.push((node, time));
                 tally.causes.push(quorum.cause(node, "has no marker of this deployment yet"));
             }
@@ -606,7 +626,7 @@ impl Attempt {
                 }
             }
             if everywhere {
-                return Verdict::Ready;
+                return Verdict::Ready { causes: tally.causes };
             }
             if tally.marked > 0 || waited_enough {
                 let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
@@ -651,7 +671,7 @@ impl Attempt {
             })
             .collect();
         while let Some((_, answer)) = bumps.next().await {
-            agreed += usize::from(answer == Ok(Reply::Int(1)));
+            agreed += usize::from(answer.is_ok_and(|reply| answer::done(&reply) == Some(true)));
             if agreed >= quorum.needed() {
                 return Some(token);
             }

@@ -48,6 +48,8 @@ use crate::{
     script::{Call, Reply},
 };
 
+#[cfg(test)]
+mod fuzz;
 mod pubsub;
 mod replies;
 mod setup;

@@ -1,9 +1,17 @@
 //! A mutex without poisoning, on the standard library's. Not `parking_lot`'s, whose table of parked threads is shared
 //! by the whole process: a fork may copy it in a locked state, and the child would wait for ever.
+//!
+//! Tests of interleavings (`interleavings.rs`) put shuttle's in its place, with its atomics: those let a scheduler
+//! decide which thread goes on at each of their operations.
 
-use std::sync::{self, PoisonError};
+#[cfg(not(all(test, feature = "shuttle")))]
+use std::sync;
+use std::sync::PoisonError;
 
-pub(crate) use sync::MutexGuard;
+#[cfg(all(test, feature = "shuttle"))]
+use shuttle::sync;
+
+pub(crate) use self::sync::{MutexGuard, atomic};
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);

@@ -28,7 +28,9 @@ impl Listener {
         let (count, acknowledged) = watch::channel(0);
         let (heard, news) = watch::channel(0);
         let mut tasks = JoinSet::new();
-        for node in 0..quorum.nodes.len() {
+        // Interleavings are tested without messages from servers: the tests wake waiters themselves.
+        let listened = if cfg!(all(test, feature = "shuttle")) { 0 } else { quorum.nodes.len() };
+        for node in 0..listened {
             let (quorum, channel) = (quorum.clone(), channel.to_owned());
             let (count, heard) = (count.clone(), heard.clone());
             tasks.spawn_on(listen(quorum, node, channel, count, heard), &runtime::background());

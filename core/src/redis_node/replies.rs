@@ -44,18 +44,15 @@ pub(super) fn ping() -> Cmd {
     command
 }
 
+/// A script's reply. No script sends what RESP3 added: a boolean is no number, a set no list.
 pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
     Ok(match value {
         Value::Int(number) => Reply::Int(number),
-        Value::Boolean(truth) => Reply::Int(i64::from(truth)),
         Value::BulkString(bytes) => Reply::Text(into_text(bytes)),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Reply::Text(text),
         Value::Okay => Reply::Text("OK".to_owned()),
         Value::Nil => Reply::List(Vec::new()),
-        Value::Array(values) | Value::Set(values) => {
-            Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?)
-        }
-        Value::Attribute { data, .. } => reply(*data)?,
+        Value::Array(values) => Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?),
         Value::ServerError(error) => return Err(refusal(&error)),
         _ => return Err(NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")),
     })
@@ -106,7 +103,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
         // A server that was a replica of another may lack that one's last writes, whenever it was started.
         let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
         if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
-            facts.lost_at = now - uptime * 1_000_000;
+            facts.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
             facts.durable = number("aof_enabled") == Some(1) && always(&sync);
         }
     }
@@ -132,7 +129,7 @@ pub(super) fn micros(value: Value) -> Option<i64> {
         Reply::Int(number) => Some(*number),
         Reply::List(_) => None,
     };
-    Some(part(0)? * 1_000_000 + part(1)?)
+    part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
 }
 
 pub(super) fn not_run(detail: impl Into<String>) -> NodeError {
