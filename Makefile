@@ -77,6 +77,7 @@ rust-lint: rust-tools
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --package redlock-core --features shuttle --tests --quiet -- -D warnings
 
 python-lint: python
 	$(call say,ruff and mypy and stubtest)
@@ -98,6 +99,8 @@ lint: rust-lint python-lint node-lint kotlin-lint
 rust-test: rust-tools
 	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
 	cargo test --package redlock-core --package redlock-tests --quiet
+	$(call say,Rust: interleavings of threads; chosen by a scheduler)
+	cargo test --package redlock-core --features shuttle --lib --quiet interleavings
 
 python-test: python
 	$(call say,Python tests: sync; asyncio; fork; signals; exit)
