@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import random
 import sys
@@ -17,6 +18,8 @@ import redlock
 import redlock.asyncio as aredlock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from servers import Server
 
 
@@ -205,6 +208,19 @@ def test_loss(server: Server) -> None:
             await asyncio.sleep(0)
             abandoned.cancel()
         assert await waiting is False
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("block", [time.sleep, lambda seconds: ctypes.PyDLL(None).usleep(int(seconds * 1e6))])
+def test_a_blocked_loop_keeps_its_lock(server: Server, block: Callable[[float], object]) -> None:
+    """For three times the lease, also by C code that keeps the GIL: renewal needs neither."""
+
+    async def main() -> None:
+        async with aredlock.Redlock(server.url, watchdog=0.3) as client, client.lock("x") as lease:
+            block(0.9)
+            assert lease.held
+            assert server.cli("EXISTS", "x") == "1"
 
     asyncio.run(main())
 
