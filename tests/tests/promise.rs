@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
+use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
 use redlock_tests::server::Server;
 
 fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
@@ -327,6 +327,60 @@ async fn a_flushed_node_is_in_quarantine() {
     let refused = other.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap_err();
     assert_eq!(refused.code(), "unavailable");
     drop(first);
+}
+
+#[tokio::test]
+async fn strict_refuses_new_nodes_until_somebody_vouches_for_them() {
+    let nodes = servers(3);
+    let client = client(&nodes, |c| {
+        c.strict = true;
+        c.patience = Duration::from_millis(500);
+    });
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    assert_eq!(lock.acquire().await.unwrap_err().code(), "unavailable");
+    assert_eq!(nodes.iter().flat_map(keys).collect::<Vec<_>>(), Vec::<String>::new());
+    client.init_nodes().await.unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restarted_node_that_writes_before_it_answers_keeps_its_locks_and_votes_at_once() {
+    let durable = || Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
+    let mut nodes: Vec<Server> = (0..3).map(|_| durable()).collect();
+    let client = client(&nodes, |_| {});
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    for node in &mut nodes[..2] {
+        node.stop();
+        node.restart();
+    }
+    let other = self::client(&nodes, |_| {});
+    assert!(other.lock("x", LockOptions::default()).unwrap().try_acquire().await.unwrap().is_none(), "it is held");
+    let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(lease.held());
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn the_counter_of_tokens_lives_a_day_and_redissons_for_ever() {
+    let server = servers(1);
+    let ours = client(&server, |_| {});
+    let lease = ours.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let left: i64 = server[0].command(&["PTTL", "redlock_token:{x}"]);
+    assert!((86_000_000..=86_400_000).contains(&left), "{left}");
+    lease.release().await.unwrap();
+
+    let shared = client(&server, |c| c.token_key = TokenKey::Redisson);
+    let lock = shared.lock("x", LockOptions::default()).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    assert_eq!(server[0].command::<i64>(&["PTTL", "redisson_lock_token:{x}"]), -1);
+    lease.release().await.unwrap();
+    // What Redisson does when it takes the lock. Its token follows ours, and our next one follows it.
+    let theirs: u64 = server[0].command(&["INCR", "redisson_lock_token:{x}"]);
+    assert_eq!(theirs, lease.token() + 1);
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > theirs);
+    next.release().await.unwrap();
 }
 
 #[tokio::test]
