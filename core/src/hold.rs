@@ -384,6 +384,15 @@ impl Hold {
         self.handles.load(Relaxed) > 0 || self.terms.identity.strong_count() > 0
     }
 
+    /// How long until two thirds of the lease are over without a renewal; for ever if nobody is to be told of that.
+    fn safe_for(&self, state: &State, left: Duration) -> Duration {
+        let ttl = Self::renewed_ttl(state);
+        if ttl.is_zero() || state.renewal.orphaned || state.renewal.warned {
+            return Duration::MAX;
+        }
+        left.saturating_sub(self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0)))
+    }
+
     /// Decides what the watchdog does now. `recheck`: nodes that just came back.
     pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Task {
         let mut state = self.state.lock();
@@ -412,15 +421,12 @@ impl Hold {
             (self.events)(&Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
         }
         let renewable = !ttl.is_zero() && !state.renewal.orphaned;
-        if renewable {
-            let late = self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0));
-            if left < late && !state.renewal.warned {
-                state.renewal.warned = true;
-                (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
-            } else if !state.renewal.warned {
-                wake = wake.min(left.saturating_sub(late).max(Duration::from_millis(1)));
-            }
+        let safe = self.safe_for(&state, left);
+        if safe.is_zero() {
+            state.renewal.warned = true;
+            (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
         }
+        wake = wake.min(safe);
         let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
         let nodes: Vec<usize> = (0..state.places.len())
             .filter(wanted)
@@ -648,7 +654,8 @@ impl Hold {
     pub(crate) fn patience(&self) -> Duration {
         let now = clock::now();
         let state = self.state.lock();
-        state.renewal.next.left_at(now).min(self.left_in(&state, now))
+        let left = self.left_in(&state, now);
+        state.renewal.next.left_at(now).min(left).min(self.safe_for(&state, left))
     }
 
     /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.

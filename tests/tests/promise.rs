@@ -4,10 +4,11 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
+use redlock::{Client, Config, Event, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
 use redlock_tests::server::Server;
 
 fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
@@ -381,6 +382,26 @@ async fn the_counter_of_tokens_lives_a_day_and_redissons_for_ever() {
     let next = lock.acquire().await.unwrap();
     assert!(next.token() > theirs);
     next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_at_risk_is_reported_once_and_before_it_is_lost() {
+    let mut server = servers(1);
+    let (sender, events) = mpsc::channel();
+    let sink = Arc::new(move |event: &Event| {
+        if matches!(event.kind(), "at_risk" | "lost") {
+            // Nobody listens any more when the test is over.
+            let _ = sender.send(event.kind());
+        }
+    });
+    let mut config = Config::new([server[0].url()]);
+    config.watchdog = Duration::from_millis(900);
+    let client = Client::with_events(config, sink).unwrap();
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    server[0].freeze();
+    assert_eq!(lease.lost().await, Some(LostReason::Unreachable));
+    let seen: Vec<_> = std::iter::from_fn(|| events.recv_timeout(Duration::from_secs(20)).ok()).take(2).collect();
+    assert_eq!(seen, ["at_risk", "lost"]);
 }
 
 #[tokio::test]
