@@ -217,8 +217,8 @@ def test_a_blocked_loop_keeps_its_lock(server: Server, block: Callable[[float], 
     """For three times the lease, also by C code that keeps the GIL: renewal needs neither."""
 
     async def main() -> None:
-        async with aredlock.Redlock(server.url, watchdog=0.3) as client, client.lock("x") as lease:
-            block(0.9)
+        async with aredlock.Redlock(server.url, watchdog=1.0) as client, client.lock("x") as lease:
+            block(3.0)
             assert lease.held
             assert server.cli("EXISTS", "x") == "1"
 

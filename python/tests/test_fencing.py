@@ -530,4 +530,4 @@ def test_guide_quotes_the_examples() -> None:
     assert {Path(file).suffix for file, _ in blocks} == {".py", ".mjs", ".kt", ".rs"}
     for file, block in blocks:
         text = (ROOT / file).read_text()
-        assert all(excerpt in text for excerpt in block.split("\n\n...\n\n")), f"{file}:\n{block}"
+        assert all(excerpt in text for excerpt in re.split(r"\n\n\.\.\.\n\n+", block)), f"{file}:\n{block}"
