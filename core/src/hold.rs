@@ -129,6 +129,8 @@ struct Renewal {
     next: Deadline,
     sent: Stamp,
     in_flight: Vec<bool>,
+    /// Nodes that lack the tenure and are asked to take it in again.
+    repairing: Vec<bool>,
     successes: usize,
     failures: u32,
     warned: bool,
@@ -140,8 +142,8 @@ struct Renewal {
 pub(crate) enum Task {
     /// Nothing for so long.
     Wait(Duration),
-    /// Send a renewal to these nodes; a ttl of zero only checks.
-    Renew { nodes: Vec<usize>, ttl: Duration, sent: Stamp },
+    /// Send a renewal to `nodes`, and a repair to `repairs`; a ttl of zero only checks.
+    Renew { nodes: Vec<usize>, repairs: Vec<usize>, ttl: Duration, sent: Stamp },
     /// It ended: forget it.
     Forget,
 }
@@ -160,6 +162,7 @@ impl Hold {
             next: Deadline::new(grant.since, Duration::ZERO),
             sent: grant.since,
             in_flight: vec![false; nodes],
+            repairing: vec![false; nodes],
             successes: 0,
             failures: 0,
             warned: false,
@@ -427,12 +430,18 @@ impl Hold {
             (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
         }
         wake = wake.min(safe);
-        let wanted = |node: &usize| (renewable && due) || recheck.contains(node);
-        let nodes: Vec<usize> = (0..state.places.len())
-            .filter(wanted)
-            .filter(|node| !matches!(state.places[*node], Place::No) && !state.renewal.in_flight[*node])
-            .collect();
-        if nodes.is_empty() {
+        let round = renewable && due;
+        let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
+        for (node, place) in state.places.iter().enumerate() {
+            let renewal = &state.renewal;
+            match place {
+                Place::No | Place::Maybe(Some(_)) if round && !renewal.repairing[node] => repairs.push(node),
+                Place::No => {}
+                _ if (round || recheck.contains(&node)) && !renewal.in_flight[node] => nodes.push(node),
+                _ => {}
+            }
+        }
+        if nodes.is_empty() && repairs.is_empty() {
             if renewable && !due {
                 wake = wake.min(next);
             }
@@ -441,13 +450,16 @@ impl Hold {
         for node in &nodes {
             state.renewal.in_flight[*node] = true;
         }
-        if renewable && due {
+        for node in &repairs {
+            state.renewal.repairing[*node] = true;
+        }
+        if round {
             state.renewal.sent = now;
             state.renewal.successes = 0;
             // Until the answers say otherwise.
             state.renewal.next = Deadline::new(now, Duration::MAX);
         }
-        Task::Renew { nodes, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
+        Task::Renew { nodes, repairs, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
     }
 
     /// A node answered a renewal.
@@ -491,6 +503,63 @@ impl Hold {
             }
         }
         self.settle(&mut state, now);
+    }
+
+    /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
+    /// after the end is released.
+    pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
+        let target = self.quorum.nodes[node].clone();
+        let limit = self.quorum.settings.reply_timeout(ttl);
+        let terms = &self.terms;
+        let known = self.state.lock().places[node].clone();
+        let old = match known {
+            Place::Maybe(Some(link)) => {
+                // First of all the acquire that was never answered has run, or never will.
+                let call = self.quorum.renew_call([(&*terms.keys, &*terms.field, ttl)].into_iter());
+                Some(target.eval_after(link, call, limit).await)
+            }
+            _ => None,
+        };
+        let found = match old {
+            Some(Ok(reply)) => answer::renewals(&reply, 1).map(|found| found[0]),
+            Some(Err(_)) => None,
+            None => Some(Renewed::Gone),
+        };
+        let place = match found {
+            Some(Renewed::Gone) if self.is_held() => {
+                let sent = Sent::default();
+                let call = self.quorum.repair_call(&terms.keys, &terms.owner, &terms.field, self.token, ttl);
+                match target.eval(Lane::Background, call, limit, sent.clone()).await {
+                    Ok(reply) => match answer::renewals(&reply, 1).map(|found| found[0]) {
+                        Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
+                        Some(_) => Some(Place::No),
+                        None => Some(Place::Maybe(sent.get().cloned())),
+                    },
+                    Err(error) if error.may_have_run() => Some(Place::Maybe(sent.get().cloned())),
+                    Err(_) => Some(Place::No),
+                }
+            }
+            Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
+            Some(_) => Some(Place::No),
+            // Silence: nothing is known that was not known before.
+            None => None,
+        };
+        let there = matches!(place, Some(Place::Yes(_)));
+        if there {
+            self.renewed(node, Renewed::Extended, ttl, since);
+        }
+        let mut state = self.state.lock();
+        state.renewal.repairing[node] = false;
+        let Some(place) = place else { return };
+        match state.fate {
+            // A renewal may know better by now.
+            Fate::Held if !there && !matches!(state.places[node], Place::Yes(_)) => state.places[node] = place,
+            Fate::Lost(_) | Fate::Released if !matches!(place, Place::No) => {
+                drop(state);
+                self.release_later(vec![(node, place)]);
+            }
+            _ => {}
+        }
     }
 
     /// A node did not answer a renewal.

@@ -224,9 +224,7 @@ impl Home {
         // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };
         let _ = timeout(FAREWELL, all).await;
-        for node in &self.quorum.nodes {
-            node.close();
-        }
+        self.quorum.close();
     }
 }
 

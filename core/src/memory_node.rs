@@ -503,6 +503,7 @@ impl State {
             "acquire" => lock.acquire(&keys, &args),
             "bump" => lock.bump(&keys, &args),
             "renew" => lock.renew(&keys, &args),
+            "repair" => lock.repair(&keys, &args),
             "release" => lock.release(&keys, &args),
             "end" => lock.end(&keys, &args),
             "inspect" => lock.inspect(&keys),
@@ -760,23 +761,10 @@ impl Wired<'_> {
         };
         let (mut ttl, now) = (number(ttl)?, self.redis.time());
 
-        if let [marker, ..] = marker {
-            let [quarantine, run, lost, durable, ..] = node else { return Err(missing()) };
-            let Some(mark) = self.redis.get(marker)? else { return Ok(ints([4, 0, now])) };
-            let parsed = parse_mark(mark);
-            let mut since = parsed.map(|(_, since)| since.to_owned());
-            if parsed.map(|(run, _)| run) != Some(run) {
-                if durable != "1" {
-                    since = Some(if lost == "0" { now.to_string() } else { lost.clone() });
-                }
-                let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
-                self.redis.set(marker, format!("{run} {since}"));
-            }
-            let since = number(&since.ok_or_else(|| not_a_number(marker))?)?;
-            let left = since + number(quarantine)? - now;
-            if left > 0 {
-                return Ok(ints([3, left, now]));
-            }
+        if let [marker, ..] = marker
+            && let Some((code, left)) = self.refuses(marker, node)?
+        {
+            return Ok(ints([code, left, now]));
         }
 
         if self.holds(key, field)? {
@@ -819,6 +807,56 @@ impl Wired<'_> {
         }
         self.set_counter(counter, agreed.clone(), counter_ttl)?;
         Ok(Reply::Int(1))
+    }
+
+    /// `refuses` of `scripts/wire.lua`
+    fn refuses(&mut self, marker: &str, node: &[String]) -> Result<Option<(i64, i64)>, Fault> {
+        let [quarantine, run, lost, durable, ..] = node else { return Err(missing()) };
+        let now = self.redis.time();
+        let Some(mark) = self.redis.get(marker)? else { return Ok(Some((4, 0))) };
+        let parsed = parse_mark(mark);
+        let mut since = parsed.map(|(_, since)| since.to_owned());
+        if parsed.map(|(run, _)| run) != Some(run) {
+            if durable != "1" {
+                since = Some(if lost == "0" { now.to_string() } else { lost.clone() });
+            }
+            let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
+            self.redis.set(marker, format!("{run} {since}"));
+        }
+        let since = number(&since.ok_or_else(|| not_a_number(marker))?)?;
+        let left = since + number(quarantine)? - now;
+        Ok((left > 0).then_some((3, left)))
+    }
+
+    /// `scripts/repair.lua`
+    fn repair(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let [key, counter, note, marker @ ..] = keys else { return Err(missing()) };
+        let [field, owner, ttl, token, counter_ttl, node @ ..] = args else { return Err(missing()) };
+        let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
+        if let [marker, ..] = marker
+            && self.refuses(marker, node)?.is_some()
+        {
+            return code(0);
+        }
+        if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
+            return code(-2);
+        }
+        let (ttl, pttl) = (number(ttl)?, self.redis.pttl(key));
+        if self.holds(key, field)? {
+            if pttl < ttl {
+                self.redis.pexpire(key, ttl);
+            }
+            return code(1);
+        }
+        if pttl != -2 && (pttl == -1 || owner.is_empty() || !self.joins(key, owner)?) {
+            return code(-1);
+        }
+        let known = self.redis.get_number(counter)?.ok_or_else(missing)?;
+        if known < token.parse().map_err(|_| missing())? {
+            self.set_counter(counter, token.clone(), counter_ttl)?;
+        }
+        self.put(key, field, ttl.max(pttl))?;
+        code(1)
     }
 
     /// `scripts/renew.lua`

@@ -89,6 +89,8 @@ pub(crate) struct Quorum {
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that turned out to be one server.
     twins: OnceLock<(usize, usize)>,
+    /// Whether the client is closed: nothing is tried any more.
+    closed: watch::Sender<bool>,
     /// How much is under way that would leave something behind if the process ended now.
     chores: watch::Sender<usize>,
 }
@@ -155,6 +157,7 @@ impl Quorum {
             unmarked: Mutex::new(None),
             runs: Mutex::new((vec![None; nodes.len()], false)),
             twins: OnceLock::new(),
+            closed: watch::Sender::new(false),
             chores: watch::Sender::new(0),
             nodes,
             settings,
@@ -199,17 +202,29 @@ impl Quorum {
         Chore(self.clone())
     }
 
-    /// Does such a thing in the background.
+    /// Does such a thing in the background, until the client is closed.
     pub(crate) fn spawn_chore(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let chore = self.chore();
+        let (chore, mut closed) = (self.chore(), self.closed.subscribe());
         let work = async move {
-            work.await;
+            tokio::select! {
+                biased;
+                () = work => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
             drop(chore);
         };
         #[cfg(not(all(test, feature = "shuttle")))]
         runtime::background().spawn(work);
         #[cfg(all(test, feature = "shuttle"))]
         shuttle::future::spawn(work);
+    }
+
+    /// Disconnects, and gives up whatever is under way.
+    pub(crate) fn close(&self) {
+        for node in &self.nodes {
+            node.close();
+        }
+        self.closed.send_replace(true);
     }
 
     /// Resolves once nothing of the kind is under way.
@@ -336,6 +351,30 @@ impl Quorum {
         Call::new(&self.scripts.renew, keys, args)
     }
 
+    /// Has a node look at its marker first, where several vote; says whether it does.
+    fn guard(&self, keys: &mut Vec<String>, args: &mut Vec<String>) -> bool {
+        let guarded = self.settings.guarded();
+        if guarded {
+            keys.push(MARKER.to_owned());
+            args.push(self.settings.quarantine().as_micros().to_string());
+        }
+        guarded
+    }
+
+    /// Writes a tenure again where it is missing.
+    pub(crate) fn repair_call(&self, keys: &Keys, owner: &OwnerKey, field: &str, token: u64, ttl: Duration) -> Call {
+        let mut names = vec![keys.lock.clone(), keys.counter.clone(), keys.ended.clone()];
+        let mut args = vec![
+            field.to_owned(),
+            explicit_owner(owner),
+            ttl.as_millis().to_string(),
+            token.to_string(),
+            self.counter_ttl().to_string(),
+        ];
+        let identify = self.guard(&mut names, &mut args);
+        Call { identify, ..Call::new(&self.scripts.repair, names, args) }
+    }
+
     pub(crate) fn end_call(&self, keys: &Keys, owner: Option<&str>) -> Call {
         let args = vec![owner.map(wire_owner).unwrap_or_default(), keys.channel.clone()];
         Call::new(&self.scripts.end, vec![keys.lock.clone(), keys.ended.clone()], args)
@@ -404,6 +443,14 @@ fn unwritten(answer: Result<Reply, NodeError>) -> Option<NodeError> {
     }
 }
 
+/// An owner as the scripts know it; empty for one that nobody joins.
+fn explicit_owner(owner: &OwnerKey) -> String {
+    match owner {
+        OwnerKey::Explicit(name) => wire_owner(name),
+        OwnerKey::Ambient(_) => String::new(),
+    }
+}
+
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Attempt {
     quorum: Arc<Quorum>,
@@ -462,20 +509,13 @@ impl Attempt {
         let mut keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
         let mut args = vec![
             self.field.clone(),
-            match owner {
-                OwnerKey::Explicit(name) => wire_owner(name),
-                OwnerKey::Ambient(_) => String::new(),
-            },
+            explicit_owner(owner),
             self.ttl.as_millis().to_string(),
             quorum.proposal().to_string(),
             PROPOSAL_SLACK.as_micros().to_string(),
             quorum.counter_ttl().to_string(),
         ];
-        let identify = quorum.settings.guarded();
-        if identify {
-            keys.push(MARKER.to_owned());
-            args.push(quorum.settings.quarantine().as_micros().to_string());
-        }
+        let identify = quorum.guard(&mut keys, &mut args);
         Call { identify, ..Call::new(&quorum.scripts.acquire, keys, args) }
     }
 

@@ -11,6 +11,7 @@ use crate::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
+use futures_util::{StreamExt, stream};
 use slab::Slab;
 use tokio::{
     sync::{Notify, watch},
@@ -30,6 +31,8 @@ use crate::{
 
 /// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
 const BATCH: usize = 100;
+/// Repairs under way on one node; far below what a connection takes.
+const REPAIRS_AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
 /// How long the task sleeps while there is nothing to look after.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -127,11 +130,15 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         }
         let mut wake = if holds.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
         let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
+        let mut repairs: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
         for (slot, hold) in &holds {
             match hold.look(now, &returned) {
                 Task::Forget => list.forget(*slot, hold),
                 Task::Wait(time) => wake = wake.min(time),
-                Task::Renew { nodes, ttl, sent } => {
+                Task::Renew { nodes, repairs: missing, ttl, sent } => {
+                    for node in missing {
+                        repairs[node].push(Renewal { hold: hold.clone(), ttl, sent });
+                    }
                     for node in nodes {
                         batches[node].push(Renewal { hold: hold.clone(), ttl, sent });
                     }
@@ -142,6 +149,11 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         for (node, batch) in batches.into_iter().enumerate() {
             if !batch.is_empty() {
                 tokio::spawn(renew(quorum.clone(), node, batch));
+            }
+        }
+        for (node, batch) in repairs.into_iter().enumerate() {
+            if !batch.is_empty() {
+                quorum.spawn_chore(repair(node, batch));
             }
         }
         let spacing = SPACING_PER_HOLD * holds.len() as u32;
@@ -188,6 +200,12 @@ async fn renew(quorum: Arc<Quorum>, node: usize, batch: Vec<Renewal>) {
             renewal.hold.renewed(node, found, renewal.ttl, renewal.sent);
         }
     }
+}
+
+/// Has a node take in again what it lacks: a few at a time, since a node that lost its keys lacks everything.
+async fn repair(node: usize, batch: Vec<Renewal>) {
+    let repairs = batch.into_iter().map(|repair| repair.hold.repair(node, repair.ttl, repair.sent));
+    stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
 }
 
 /// An answer that comes after the deadline is of no use; one that comes before it counts, however late.

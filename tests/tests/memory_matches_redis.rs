@@ -491,7 +491,8 @@ impl Diff {
                 let args = vec![same(&field), granted, agreed, self.counter_ttl()];
                 Step::Call { script: &all.bump, keys, args }
             }
-            50..62 => {
+            50..56 => self.repair(wire, lock, &field),
+            56..65 => {
                 let (mut keys, mut args) = (Vec::new(), Vec::new());
                 for i in 0..self.random.usize(..5) {
                     let lock = if i == 0 { lock } else { self.pick(&LOCKS) };
@@ -501,7 +502,7 @@ impl Diff {
                 }
                 Step::Call { script: &all.renew, keys, args }
             }
-            62..74 => {
+            65..74 => {
                 let args = vec![same(&field), same(&channel(lock))];
                 Step::Call { script: &all.release, keys: vec![key], args }
             }
@@ -539,6 +540,20 @@ impl Diff {
                 Step::Call { script: &all.provision, keys: vec![marker], args }
             }
         }
+    }
+
+    fn repair(&mut self, wire: Wire, lock: &str, field: &str) -> Step {
+        // Told by its second key which counter is meant.
+        let mut keys = vec![lock.to_owned(), self.other_key(counter(lock)), self.other_key(note(lock))];
+        let token = Arg::Counter(self.pick(&["-1000", "0", "1000"]).parse().expect("a number"));
+        let mut args = vec![same(field), same(self.pick(&OWNERS)), same(&self.ttl()), token, self.counter_ttl()];
+        if self.chance(35) {
+            let marker = self.pick(&MARKERS).to_owned();
+            keys.push(self.other_key(marker));
+            args.push(same(self.pick(&["0", "36000000000"])));
+            args.extend([same(self.pick(&["run1", "run2"])), same("0"), same(self.pick(&["0", "1"]))]);
+        }
+        Step::Call { script: &scripts(wire).repair, keys, args }
     }
 
     fn acquire(&mut self, wire: Wire, lock: &str, held: &[String]) -> Step {
@@ -668,6 +683,16 @@ const EXPECTED: &[&str] = &[
     "renew Token 0",
     "renew Token 1",
     "renew Token wrong type",
+    "repair Redisson -2",
+    "repair Redisson -1",
+    "repair Redisson 0",
+    "repair Redisson 1",
+    "repair Redisson wrong type",
+    "repair Token -2",
+    "repair Token -1",
+    "repair Token 0",
+    "repair Token 1",
+    "repair Token wrong type",
     "release Redisson 0",
     "release Redisson 1",
     "release Token 0",

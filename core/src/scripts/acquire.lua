@@ -15,15 +15,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 if marker then
-  local mark = redis.call('GET', marker)
-  if not mark then return { 4, 0, now } end
-  local run, since = mark:match('^(%S+) (%d+)$')
-  if run ~= ARGV[8] then
-    if ARGV[10] ~= '1' then since = ARGV[9] ~= '0' and ARGV[9] or string.format('%.0f', now) end
-    redis.call('SET', marker, ARGV[8] .. ' ' .. since)
-  end
-  local left = tonumber(since) + tonumber(ARGV[7]) - now
-  if left > 0 then return { 3, left, now } end
+  local code, left = refuses(marker, now, ARGV[7], ARGV[8], ARGV[9], ARGV[10])
+  if code then return { code, left, now } end
 end
 
 if holds(key, field) then

@@ -7,3 +7,16 @@ local function is_mine(key, field)
   if not text:find('WRONGTYPE', 1, true) then error(result) end
   return false
 end
+-- Why a quorum node may not vote: 4 without a marker, 3 and the µs left in quarantine; nothing when it may. Notes a new
+-- run of the server. `since`: when keys may have been lost, µs; "0" for unknown. `durable`: "1" when none can be.
+local function refuses(marker, now, quarantine, run, since, durable)
+  local mark = redis.call('GET', marker)
+  if not mark then return 4, 0 end
+  local known, lost = mark:match('^(%S+) (%d+)$')
+  if known ~= run then
+    if durable ~= '1' then lost = since ~= '0' and since or string.format('%.0f', now) end
+    redis.call('SET', marker, run .. ' ' .. lost)
+  end
+  local left = tonumber(lost) + tonumber(quarantine) - now
+  if left > 0 then return 3, left end
+end

@@ -35,6 +35,8 @@ pub struct Checks {
     pub waiting: BTreeMap<u64, (usize, String, Time)>,
     /// Since when no server has the key of a lock.
     pub free: BTreeMap<String, Time>,
+    /// Since when a server has a tenure that nobody holds.
+    orphans: BTreeMap<(usize, String), Time>,
     /// Until when something is or was wrong.
     pub trouble: Time,
     tokens_promised: bool,
@@ -178,6 +180,26 @@ impl Checks {
         *value = read + 1;
         if lost && self.tokens_promised {
             self.violated(now, format!("I4 the register of {lock} lost an update"));
+        }
+    }
+
+    /// Whether a tenure may be on a server though nobody holds it: its acquire arrived a second time, it was detached, or
+    /// its owner has more of them.
+    pub fn is_excused(&self, field: &str) -> bool {
+        self.again.contains(field) || self.detached.contains(field) || field.starts_with('=')
+    }
+
+    /// I5: a tenure that nobody holds is gone from a server soon, unless it is excused.
+    pub fn look_at_orphans(&mut self, now: Time, there: BTreeSet<(usize, String)>, limit: Time) {
+        self.orphans.retain(|known, _| there.contains(known));
+        for known in there {
+            self.orphans.entry(known).or_insert(now);
+        }
+        let late = self.orphans.iter().find(|(_, since)| now > self.trouble.max(**since) + limit);
+        if let Some(((server, field), since)) = late.map(|(known, since)| (known.clone(), *since)) {
+            let since = since as f64 / 1e9;
+            self.violated(now, format!("I5 server {server} has {field}, which nobody holds, since {since:.3}"));
+            self.orphans.clear();
         }
     }
 

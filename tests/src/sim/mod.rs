@@ -312,7 +312,7 @@ impl Simulation {
     fn sample(&mut self) {
         let Some(now) = world::with(|world| world.now) else { return };
         let mut held: BTreeMap<String, Vec<(usize, String, u64)>> = BTreeMap::new();
-        let mut findings = Vec::new();
+        let (mut findings, mut believed) = (Vec::new(), BTreeSet::new());
         let mut leases = LEASES.take();
         for tracked in &mut leases {
             let host = &self.hosts[tracked.host];
@@ -325,6 +325,9 @@ impl Simulation {
                 findings.push(format!("I3 {} with token {} is held again", tracked.lock, lease.token()));
             }
             tracked.ended |= !is_held;
+            if is_held {
+                believed.insert(lease.owner().to_owned());
+            }
             if is_held && !tracked.void {
                 let holders = held.entry(tracked.lock.clone()).or_default();
                 holders.push((tracked.host, lease.owner().to_owned(), lease.token()));
@@ -365,6 +368,25 @@ impl Simulation {
                 world.checks.trouble = now;
             }
             world.checks.look_at_waiters(now, |host| running[host]);
+            let mut orphans = BTreeSet::new();
+            for lock in 0..self.plan.locks {
+                let name = lock_name(lock);
+                for server in 0..world.servers.len() {
+                    for field in world.servers[server].look(now).tenures(&name) {
+                        let holder = world.checks.fields.get(&field);
+                        let excused = believed.contains(&field)
+                            || world.checks.is_excused(&field)
+                            || holder.is_none_or(|host| !running[*host]);
+                        if !excused {
+                            orphans.insert((server, field));
+                        }
+                    }
+                }
+            }
+            if self.plan.allows_kill {
+                let limit = 2 * SECOND + 3 * self.plan.reply_timeout.as_nanos() as Time;
+                world.checks.look_at_orphans(now, orphans, limit);
+            }
             if world.next().is_some() && world.trace.events > 0 {
                 let pending = now / SAMPLE * SAMPLE + SAMPLE;
                 if now % SAMPLE == 0 {
@@ -432,8 +454,7 @@ impl Simulation {
             for lock in 0..self.plan.locks {
                 for number in 0..world.servers.len() {
                     for field in world.servers[number].look(now).tenures(&lock_name(lock)) {
-                        let excused = world.checks.again.contains(&field)
-                            || world.checks.detached.contains(&field)
+                        let excused = world.checks.is_excused(&field)
                             || world.checks.fields.get(&field).is_some_and(|host| dead.contains(host));
                         if !excused {
                             world.checks.violated(now, format!("I5 {field} is left on server {number}"));

@@ -161,7 +161,8 @@ impl Shared {
         };
         let closing = Closing(conn);
         let error = match timeout(self.connect_timeout, reply).await {
-            Ok(Ok(Answer::Facts { run })) => {
+            // It may be gone by the time that a process which was stopped hears of it.
+            Ok(Ok(Answer::Facts { run })) if world::with(|world| world.is_open(conn)) == Some(true) => {
                 let mut state = locked(&self.state);
                 if state.closed {
                     return true;

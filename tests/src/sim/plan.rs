@@ -176,7 +176,9 @@ impl Plan {
             lost_messages: if rng.u32(0..3) == 0 { rng.f64() * 0.5 } else { 0.0 },
         };
         let watchdog = Duration::from_millis(rng.u64(300..3_000));
-        let max_ttl = watchdog.max(Duration::from_millis(rng.u64(500..4_000)));
+        // What is left behind shows only if it does not die by itself.
+        let longest = if class == Class::Faithful && rng.u32(0..3) == 0 { 20_000 } else { 4_000 };
+        let max_ttl = watchdog.max(Duration::from_millis(rng.u64(500..longest)));
         let calm = rng.u64(8 * SECOND..25 * SECOND);
         let mut plan = Self {
             seed,

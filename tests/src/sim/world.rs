@@ -380,6 +380,11 @@ impl World {
         self.at(time + other, Event::Ends { conn });
     }
 
+    /// Whether the client still has a connection.
+    pub fn is_open(&self, conn: u64) -> bool {
+        self.conns.get(&conn).is_some_and(|conn| conn.client)
+    }
+
     /// The client closes a connection; what it sent still arrives.
     pub fn close(&mut self, conn: u64) {
         let now = host::here().max(self.now);
