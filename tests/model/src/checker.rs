@@ -1,0 +1,267 @@
+//! The search: all states that a model can reach, breadth first, so that the first violation found has a shortest
+//! trace. It owns how states are stored and how a trace is told.
+//!
+//! An own search rather than `stateright`: that reduces by symmetry only in its depth-first search, whose traces are not
+//! the shortest, and keeps fingerprints; here symmetric states are one state, states are exact (a few machine words), and
+//! the larger configurations need both.
+
+use hashbrown::HashTable;
+
+/// A state: a header and a column for each node.
+pub type State<const K: usize> = [u64; K];
+
+/// Something to be searched.
+pub trait Model<const K: usize>: Sync {
+    /// One atomic event.
+    type Step: Copy;
+
+    fn initial(&self) -> Vec<State<K>>;
+
+    /// Calls `next` for each event that is possible in `state`, with what it leads to.
+    fn steps(&self, state: &State<K>, next: &mut impl FnMut(Self::Step, State<K>));
+
+    /// The one that stands for all states that differ only by the names of nodes and clients, or by messages that can
+    /// change nothing any more.
+    fn canonical(&self, state: State<K>) -> State<K>;
+
+    /// What is wrong with `state`.
+    fn violation(&self, state: &State<K>) -> Option<&'static str>;
+
+    /// What happened, a bit for each kind of event: the proof that a search met all that its configuration is about.
+    fn marks(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> u32;
+
+    /// The marks that an exhausted search must have seen.
+    fn expected(&self) -> u32;
+
+    /// One line about an event.
+    fn tell(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> String;
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub enum Verdict {
+    /// All states were seen, none is wrong.
+    Holds,
+    /// The first wrong state, and a shortest way to it.
+    Broken { violation: &'static str, trace: Vec<String> },
+    /// No wrong state among as many as allowed; not exhausted.
+    Unfinished,
+}
+
+#[derive(Debug)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// How many canonical states were seen.
+    pub states: usize,
+    /// The length of the longest of the shortest ways to them.
+    pub depth: usize,
+    /// Kinds of events that should have happened and did not.
+    pub missing: u32,
+}
+
+struct Search<'a, const K: usize, M> {
+    model: &'a M,
+    states: Vec<State<K>>,
+    /// Which state each was first reached from; itself for an initial one.
+    parents: Vec<u32>,
+    known: HashTable<u32>,
+}
+
+fn hash<const K: usize>(state: &State<K>) -> u64 {
+    state.iter().fold(0x243f_6a88_85a3_08d3, |hash, word| {
+        let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
+        (product as u64) ^ ((product >> 64) as u64)
+    })
+}
+
+impl<const K: usize, M: Model<K>> Search<'_, K, M> {
+    /// Whether the state was new.
+    fn insert(&mut self, state: State<K>, parent: Option<u32>) -> bool {
+        let states = &self.states;
+        let entry =
+            self.known.entry(hash(&state), |at| states[*at as usize] == state, |at| hash(&states[*at as usize]));
+        let hashbrown::hash_table::Entry::Vacant(vacant) = entry else { return false };
+        let at = states.len() as u32;
+        vacant.insert(at);
+        self.states.push(state);
+        self.parents.push(parent.unwrap_or(at));
+        true
+    }
+
+    /// The way to a state, told with the same names of nodes and clients throughout.
+    fn trace(&self, end: usize) -> Vec<String> {
+        let mut way = vec![end];
+        while let Some(&at) = way.last() {
+            let parent = self.parents[at] as usize;
+            if parent == at {
+                break;
+            }
+            way.push(parent);
+        }
+        way.reverse();
+        let mut now = self.states[way[0]];
+        let mut told = Vec::new();
+        for at in &way[1..] {
+            let wanted = self.states[*at];
+            let mut found = None;
+            self.model.steps(&now, &mut |step, next| {
+                if found.is_none() && self.model.canonical(next) == wanted {
+                    found = Some((step, next));
+                }
+            });
+            // Symmetric states have symmetric successors.
+            let Some((step, next)) = found else { unreachable!("a state's successor exists from each of its images") };
+            told.push(self.model.tell(&now, step, &next));
+            now = next;
+        }
+        told
+    }
+}
+
+/// Searches until a violation, the end, or `limit` states.
+pub fn search<const K: usize, M: Model<K>>(model: &M, limit: usize) -> Outcome {
+    explore(model, limit).0
+}
+
+/// All states that a model without violations can reach.
+pub fn reachable<const K: usize, M: Model<K>>(model: &M) -> Vec<State<K>> {
+    explore(model, usize::MAX).1
+}
+
+fn explore<const K: usize, M: Model<K>>(model: &M, limit: usize) -> (Outcome, Vec<State<K>>) {
+    let mut search = Search { model, states: Vec::new(), parents: Vec::new(), known: HashTable::new() };
+    for state in model.initial() {
+        search.insert(model.canonical(state), None);
+    }
+    let (mut seen, mut depth, mut level_end, mut at) = (0, 0, search.states.len(), 0);
+    let mut found = Vec::new();
+    let mut verdict = Verdict::Holds;
+    while at < search.states.len() {
+        if at == level_end {
+            depth += 1;
+            level_end = search.states.len();
+        }
+        let state = search.states[at];
+        if let Some(violation) = model.violation(&state) {
+            verdict = Verdict::Broken { violation, trace: search.trace(at) };
+            break;
+        }
+        if search.states.len() >= limit {
+            verdict = Verdict::Unfinished;
+            break;
+        }
+        found.clear();
+        model.steps(&state, &mut |step, next| {
+            seen |= model.marks(&state, step, &next);
+            found.push(model.canonical(next));
+        });
+        for next in found.drain(..) {
+            search.insert(next, Some(at as u32));
+        }
+        at += 1;
+    }
+    let missing = model.expected() & !seen;
+    (Outcome { verdict, states: search.states.len(), depth, missing }, search.states)
+}
+
+/// A model without its reductions, to test them.
+#[derive(Debug)]
+pub struct Unreduced<'a, M>(pub &'a M);
+
+impl<const K: usize, M: Model<K>> Model<K> for Unreduced<'_, M> {
+    type Step = M::Step;
+
+    fn initial(&self) -> Vec<State<K>> {
+        self.0.initial()
+    }
+
+    fn steps(&self, state: &State<K>, next: &mut impl FnMut(Self::Step, State<K>)) {
+        self.0.steps(state, next);
+    }
+
+    fn canonical(&self, state: State<K>) -> State<K> {
+        state
+    }
+
+    fn violation(&self, state: &State<K>) -> Option<&'static str> {
+        self.0.violation(state)
+    }
+
+    fn marks(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> u32 {
+        self.0.marks(before, step, after)
+    }
+
+    fn expected(&self) -> u32 {
+        self.0.expected()
+    }
+
+    fn tell(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> String {
+        self.0.tell(before, step, after)
+    }
+}
+
+/// A part of a word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bits {
+    shift: u32,
+    width: u32,
+}
+
+impl Bits {
+    #[inline]
+    pub(crate) fn get(self, word: u64) -> u64 {
+        (word >> self.shift) & ((1 << self.width) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn set(self, word: &mut u64, value: u64) {
+        debug_assert!(value < 1 << self.width, "{value} needs more than {} bits", self.width);
+        *word = *word & !(((1 << self.width) - 1) << self.shift) | value << self.shift;
+    }
+
+    /// The same part of a later block.
+    #[inline]
+    pub(crate) fn at(self, offset: u32) -> Self {
+        Self { shift: self.shift + offset, width: self.width }
+    }
+}
+
+/// Lays parts out in a word, one after another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Layout {
+    used: u32,
+}
+
+impl Layout {
+    pub(crate) fn take(&mut self, width: u32) -> Bits {
+        let bits = Bits { shift: self.used, width };
+        self.used += width;
+        assert!(self.used <= 64, "a state's word has 64 bits");
+        bits
+    }
+
+    pub(crate) fn used(self) -> u32 {
+        self.used
+    }
+}
+
+/// Calls `each` with every order of `0..count` that sorts `keys`; several only where keys are equal.
+pub(crate) fn sorting_orders(keys: &[u64], each: &mut impl FnMut(&[usize])) {
+    let mut order = [0, 1, 2, 3];
+    let order = &mut order[..keys.len()];
+    order.sort_unstable_by_key(|at| keys[*at]);
+    permute(keys, order, 0, each);
+}
+
+fn permute(keys: &[u64], order: &mut [usize], from: usize, each: &mut impl FnMut(&[usize])) {
+    if from == order.len() {
+        return each(order);
+    }
+    for other in from..order.len() {
+        if keys[order[other]] == keys[order[from]] {
+            order.swap(from, other);
+            permute(keys, order, from + 1, each);
+            order.swap(from, other);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The protocol as explicit models: what must hold holds in every reachable state of a bounded configuration, and what
+//! a rule is there for breaks without it. `docs/guarantees.md` tells what that proves; `tests/model.rs` runs it.
+
+// Used by its own test alone; the names of events and settings say what a comment would repeat.
+#![allow(missing_docs)]
+
+pub mod checker;
+pub mod configurations;
+pub mod exclusion;
+pub mod resource;
+pub mod tokens;
+
+use checker::{Outcome, search};
+use configurations::{Configuration, Subject};
+use exclusion::Exclusion;
+use resource::Schedules;
+use tokens::Tokens;
+
+/// What came out.
+#[derive(Debug)]
+pub enum Result {
+    Searched(Outcome),
+    Scheduled(Schedules),
+}
+
+/// Searches a configuration up to `limit` states.
+///
+/// # Panics
+/// If nobody wrote it for that number of nodes.
+#[must_use]
+pub fn run(configuration: &Configuration, limit: usize) -> Result {
+    Result::Searched(match (configuration.subject, configuration.nodes) {
+        (Subject::Exclusion(config), 1) => search(&Exclusion::<2>::new(config), limit),
+        (Subject::Exclusion(config), 3) => search(&Exclusion::<4>::new(config), limit),
+        (Subject::Exclusion(config), 4) => search(&Exclusion::<5>::new(config), limit),
+        (Subject::Exclusion(config), 5) => search(&Exclusion::<6>::new(config), limit),
+        (Subject::Tokens(config), 1) => search(&Tokens::<2>::new(config), limit),
+        (Subject::Tokens(config), 3) => search(&Tokens::<4>::new(config), limit),
+        (Subject::Tokens(config), 5) => search(&Tokens::<6>::new(config), limit),
+        (Subject::Resource(config), _) => return Result::Scheduled(resource::schedules(&config)),
+        (_, nodes) => unreachable!("no configuration has {nodes} nodes"),
+    })
+}

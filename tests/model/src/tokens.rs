@@ -1,0 +1,773 @@
+//! Fencing tokens without time: attempts draw tokens from the counters of N nodes and agree on one, while keys end at
+//! any moment (expiry, release, operators: all the same here), messages are delayed without bound and in any order, and
+//! a request may arrive twice. Counters start anywhere.
+//!
+//! ```text
+//! attempt  Asking ──q grants, all with the largest token──▶ Done
+//!          Asking ──q grants──▶ Raising ──all that granted less are raised──▶ Done
+//!          either ──can no longer succeed──▶ Failed
+//! ```
+//! Wrong is a token given twice (P1), or one that is not above all tokens that were reported before the attempt got its
+//! first grant (P2). Where counters are seeded by clocks, one tick of the clock is worth more tokens than are ever drawn.
+
+use crate::checker::{Bits, Layout, Model, State, sorting_orders};
+
+/// How the quorum's token gets to the nodes that granted a smaller one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Raise {
+    /// As it should be: if the key is still mine and the counter is as it was at my grant.
+    #[default]
+    CompareAndSet,
+    /// If the key is still mine.
+    WhileMine,
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// What a repair writes into the counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RepairedCounter {
+    /// The larger one of the counter and the token.
+    #[default]
+    Larger,
+    /// The token.
+    Token,
+}
+
+/// What is lost with a node's keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    #[default]
+    Lost,
+    /// An older counter is back.
+    Older,
+    /// Only keys are lost.
+    Kept,
+}
+
+/// Which property is judged; a broken one must be the one that is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    #[default]
+    Both,
+    P1,
+    P2,
+}
+
+/// One configuration. The defaults are the protocol as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    pub quorum: usize,
+    pub attempts: usize,
+    pub raise: Raise,
+    /// Counters start at any of 0 ..= this.
+    pub spread: u64,
+    /// How many acquires arrive a second time.
+    pub resent: u64,
+    /// How many times a node forgets, and what.
+    pub amnesias: u64,
+    pub memory: Memory,
+    /// Repairs of tenures, each on one node: the key is written where none is.
+    pub repairs: u64,
+    pub repaired: RepairedCounter,
+    /// Ticks of the clock that seeds counters; 0 for counters that only count.
+    pub ticks: u64,
+    /// How many ticks one node's reading of the clock may be ahead of another's.
+    pub skew: u64,
+    /// How many ticks a node that forgot does not vote.
+    pub quarantine: u64,
+    /// Answers arrive at once or never. That finds the same violations in far fewer states: what an attempt does upon
+    /// an answer is to send write-backs, which take their time themselves, and to report, which early only raises what
+    /// others must exceed.
+    pub prompt: bool,
+    pub watch: Watch,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Acquire(usize, usize, Acquire),
+    /// The answer to the acquire or to its copy.
+    Granted(usize, usize, bool),
+    Raise(usize, usize),
+    Raised(usize, usize),
+    SendRepair(usize, usize),
+    Repair(usize, usize),
+    Free(usize),
+    /// Node, the counter it has from now on.
+    Forget(usize, u64),
+    Tick,
+}
+
+/// How an acquire arrives at a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquire {
+    /// It is the copy.
+    copy: bool,
+    /// A copy of it stays under way.
+    again: bool,
+    /// What the node's clock says.
+    reading: u64,
+    /// Its answer never arrives.
+    lost: bool,
+}
+
+const ASKING: u64 = 0;
+const RAISING: u64 = 1;
+const DONE: u64 = 2;
+const FAILED: u64 = 3;
+
+const NONE: u64 = 0;
+const REQUEST: u64 = 1;
+const ANSWER: u64 = 2;
+/// The answer has arrived and is remembered.
+const KNOWN: u64 = 3;
+
+/// How many tokens a tick of the clock is worth: more than are drawn in one configuration.
+const PER_TICK: u64 = 8;
+
+mod mark {
+    pub(super) const DONE: u32 = 1;
+    pub(super) const LATER: u32 = 1 << 1;
+    pub(super) const RAISED: u32 = 1 << 2;
+    pub(super) const NOT_RAISED: u32 = 1 << 3;
+    pub(super) const RESENT: u32 = 1 << 4;
+    pub(super) const GRANTED_AGAIN: u32 = 1 << 5;
+    pub(super) const FORGOT: u32 = 1 << 6;
+    pub(super) const REPAIRED: u32 = 1 << 7;
+    pub(super) const REFUSED: u32 = 1 << 8;
+    pub(super) const COUNTER_REPAIRED: u32 = 1 << 9;
+}
+
+/// Parts of the header that each attempt has.
+#[derive(Clone, Copy, Debug)]
+struct AttemptBits {
+    phase: Bits,
+    /// The quorum's, once known.
+    token: Bits,
+    /// Whether a node granted, and the largest token that had been reported then.
+    granted: Bits,
+    floor: Bits,
+}
+
+/// Parts of a node's column that each attempt has.
+#[derive(Clone, Copy, Debug)]
+struct MessageBits {
+    acquire: Bits,
+    grant: Bits,
+    copy: Bits,
+    copy_grant: Bits,
+    raise: Bits,
+    repair: Bits,
+}
+
+/// The model of a configuration on N nodes; K = N + 1.
+#[derive(Debug)]
+pub struct Tokens<const K: usize> {
+    config: Config,
+    attempt: AttemptBits,
+    attempt_block: u32,
+    resent: Bits,
+    amnesias: Bits,
+    repairs: Bits,
+    now: Bits,
+    wrong: Bits,
+    message: MessageBits,
+    message_block: u32,
+    key: Bits,
+    counter: Bits,
+    quarantine: Bits,
+}
+
+impl<const K: usize> Tokens<K> {
+    pub fn new(config: Config) -> Self {
+        // Each attempt draws one token a node, and one more for each copy; the sum of all bounds every counter.
+        let draws = config.attempts as u64 + config.resent;
+        assert!(draws < PER_TICK, "a tick is worth more than all tokens drawn");
+        let largest = (config.ticks + config.skew) * PER_TICK + config.spread + (K as u64) * draws;
+        let width = if config.ticks > 0 {
+            64 - ((config.ticks + config.skew + 2) * PER_TICK).leading_zeros()
+        } else {
+            64 - largest.leading_zeros()
+        };
+        let time = 64 - config.ticks.max(config.quarantine).leading_zeros();
+        let mut header = Layout::default();
+        let attempt = AttemptBits {
+            phase: header.take(2),
+            token: header.take(width),
+            granted: header.take(1),
+            floor: header.take(width),
+        };
+        let attempt_block = header.used();
+        for _ in 1..config.attempts {
+            header.take(attempt_block);
+        }
+        let (resent, amnesias, repairs) = (header.take(2), header.take(2), header.take(2));
+        let (now, wrong) = (header.take(time), header.take(2));
+        let mut column = Layout::default();
+        let copies = if config.resent > 0 { (2, width) } else { (0, 0) };
+        let message = MessageBits {
+            acquire: column.take(2),
+            grant: column.take(width),
+            copy: column.take(copies.0),
+            copy_grant: column.take(copies.1),
+            raise: column.take(2),
+            repair: column.take(u32::from(config.repairs > 0)),
+        };
+        let message_block = column.used();
+        for _ in 1..config.attempts {
+            column.take(message_block);
+        }
+        let (key, counter, quarantine) = (column.take(2), column.take(width), column.take(time));
+        Self {
+            config,
+            attempt,
+            attempt_block,
+            resent,
+            amnesias,
+            repairs,
+            now,
+            wrong,
+            message,
+            message_block,
+            key,
+            counter,
+            quarantine,
+        }
+    }
+
+    // ---- parts of a state ----
+
+    fn of(&self, bits: Bits, attempt: usize) -> Bits {
+        bits.at(self.attempt_block * attempt as u32)
+    }
+
+    fn at(&self, bits: Bits, attempt: usize) -> Bits {
+        bits.at(self.message_block * attempt as u32)
+    }
+
+    fn phase(&self, state: &State<K>, attempt: usize) -> u64 {
+        self.of(self.attempt.phase, attempt).get(state[0])
+    }
+
+    fn token(&self, state: &State<K>, attempt: usize) -> u64 {
+        self.of(self.attempt.token, attempt).get(state[0])
+    }
+
+    fn is_open(&self, state: &State<K>, attempt: usize) -> bool {
+        matches!(self.phase(state, attempt), ASKING | RAISING)
+    }
+
+    fn mine(attempt: usize) -> u64 {
+        attempt as u64 + 1
+    }
+
+    /// The largest token reported so far.
+    fn reported(&self, state: &State<K>) -> u64 {
+        let done = (0..self.config.attempts).filter(|attempt| self.phase(state, *attempt) == DONE);
+        done.map(|attempt| self.token(state, attempt)).max().unwrap_or_default()
+    }
+
+    fn grants(&self, state: &State<K>, attempt: usize) -> impl Iterator<Item = (usize, u64)> + Clone + use<K> {
+        let (acquire, grant) = (self.at(self.message.acquire, attempt), self.at(self.message.grant, attempt));
+        let state = *state;
+        (1..K).filter(move |node| acquire.get(state[*node]) == KNOWN).map(move |node| (node, grant.get(state[node])))
+    }
+
+    // ---- what nodes do ----
+
+    /// Grants, or not. Returns the token drawn.
+    fn draw(&self, state: &mut State<K>, node: usize, attempt: usize, reading: u64) -> Option<u64> {
+        let (key, counter) = (self.key.get(state[node]), self.counter.get(state[node]));
+        if self.quarantine.get(state[node]) > 0 {
+            return None;
+        }
+        if key == Self::mine(attempt) {
+            return Some(counter);
+        }
+        if key != 0 {
+            return None;
+        }
+        let token = (counter + 1).max(reading * PER_TICK);
+        self.key.set(&mut state[node], Self::mine(attempt));
+        self.counter.set(&mut state[node], token);
+        let granted = self.of(self.attempt.granted, attempt);
+        if granted.get(state[0]) == 0 && self.is_open(state, attempt) {
+            let floor = self.reported(state);
+            granted.set(&mut state[0], 1);
+            self.of(self.attempt.floor, attempt).set(&mut state[0], floor);
+        }
+        Some(token)
+    }
+
+    fn run_acquire(&self, state: &mut State<K>, node: usize, attempt: usize, how: Acquire) {
+        let (message, grant) = if how.copy {
+            (self.message.copy, self.message.copy_grant)
+        } else {
+            (self.message.acquire, self.message.grant)
+        };
+        let drawn = self.draw(state, node, attempt, how.reading);
+        let answered = drawn.is_some() && !how.lost;
+        self.at(message, attempt).set(&mut state[node], if answered { ANSWER } else { NONE });
+        self.at(grant, attempt).set(&mut state[node], if answered { drawn.unwrap_or_default() } else { 0 });
+        if how.again {
+            let left = self.resent.get(state[0]);
+            self.resent.set(&mut state[0], left - 1);
+            self.at(self.message.copy, attempt).set(&mut state[node], REQUEST);
+        }
+        if answered && self.config.prompt && self.phase(state, attempt) == ASKING {
+            self.hear_grant(state, node, attempt, how.copy);
+        }
+    }
+
+    fn raise_applies(&self, column: u64, attempt: usize) -> bool {
+        let mine = self.key.get(column) == Self::mine(attempt);
+        match self.config.raise {
+            Raise::CompareAndSet => {
+                mine && self.counter.get(column) == self.at(self.message.grant, attempt).get(column)
+            }
+            Raise::WhileMine => mine,
+            Raise::Always => true,
+            Raise::Never => false,
+        }
+    }
+
+    fn run_raise(&self, state: &mut State<K>, node: usize, attempt: usize) {
+        let (done, token) = (self.raise_applies(state[node], attempt), self.token(state, attempt));
+        let answer = if done && self.phase(state, attempt) == RAISING { ANSWER } else { NONE };
+        let counter = self.counter.get(state[node]);
+        if done {
+            self.counter.set(&mut state[node], counter.max(token));
+        }
+        self.at(self.message.raise, attempt).set(&mut state[node], answer);
+        if answer == ANSWER && self.config.prompt {
+            self.hear_raised(state, node, attempt);
+        }
+    }
+
+    fn run_repair(&self, state: &mut State<K>, node: usize, attempt: usize) {
+        self.at(self.message.repair, attempt).set(&mut state[node], NONE);
+        if self.key.get(state[node]) != 0 || self.quarantine.get(state[node]) > 0 {
+            return;
+        }
+        let (token, counter) = (self.token(state, attempt), self.counter.get(state[node]));
+        self.key.set(&mut state[node], Self::mine(attempt));
+        let counter = match self.config.repaired {
+            RepairedCounter::Larger => counter.max(token),
+            RepairedCounter::Token => token,
+        };
+        self.counter.set(&mut state[node], counter);
+    }
+
+    // ---- what attempts do ----
+
+    fn hear_grant(&self, state: &mut State<K>, node: usize, attempt: usize, copy: bool) {
+        if copy {
+            let (status, grant) = (self.at(self.message.copy, attempt), self.at(self.message.copy_grant, attempt));
+            let token = grant.get(state[node]);
+            status.set(&mut state[node], NONE);
+            grant.set(&mut state[node], 0);
+            if self.at(self.message.acquire, attempt).get(state[node]) == KNOWN {
+                return;
+            }
+            self.at(self.message.grant, attempt).set(&mut state[node], token);
+        }
+        // The quorum is the first q grants; later ones only join the hold.
+        let asking = self.phase(state, attempt) == ASKING;
+        self.at(self.message.acquire, attempt).set(&mut state[node], if asking { KNOWN } else { NONE });
+        if !asking {
+            return;
+        }
+        if self.grants(state, attempt).count() < self.config.quorum {
+            return;
+        }
+        let token = self.grants(state, attempt).map(|(_, token)| token).max().unwrap_or_default();
+        self.of(self.attempt.token, attempt).set(&mut state[0], token);
+        let lower = self.grants(state, attempt).filter(|(_, granted)| *granted < token);
+        if self.config.raise == Raise::Never || lower.clone().next().is_none() {
+            return self.finish(state, attempt);
+        }
+        self.of(self.attempt.phase, attempt).set(&mut state[0], RAISING);
+        for (node, _) in lower {
+            self.at(self.message.raise, attempt).set(&mut state[node], REQUEST);
+        }
+    }
+
+    fn hear_raised(&self, state: &mut State<K>, node: usize, attempt: usize) {
+        self.at(self.message.raise, attempt).set(&mut state[node], KNOWN);
+        if self.raised(state, attempt, |status| status == KNOWN) {
+            self.finish(state, attempt);
+        }
+    }
+
+    /// Whether all nodes whose counter must be raised are in such a state.
+    fn raised(&self, state: &State<K>, attempt: usize, wanted: impl Fn(u64) -> bool) -> bool {
+        let (token, raise) = (self.token(state, attempt), self.at(self.message.raise, attempt));
+        self.grants(state, attempt).all(|(node, granted)| granted == token || wanted(raise.get(state[node])))
+    }
+
+    fn finish(&self, state: &mut State<K>, attempt: usize) {
+        let token = self.token(state, attempt);
+        let mut others = (0..self.config.attempts).filter(|other| *other != attempt);
+        let twice = others.any(|other| self.phase(state, other) == DONE && self.token(state, other) == token);
+        let disorder = token <= self.of(self.attempt.floor, attempt).get(state[0]);
+        if twice && self.config.watch != Watch::P2 {
+            self.wrong.set(&mut state[0], 1);
+        } else if disorder && self.config.watch != Watch::P1 {
+            self.wrong.set(&mut state[0], 2);
+        }
+        self.of(self.attempt.phase, attempt).set(&mut state[0], DONE);
+    }
+
+    // ---- one state for all that are alike ----
+
+    /// Drops what can change nothing any more.
+    fn tidy(&self, state: &mut State<K>) {
+        // A free node's counter is read by the next grant only; below what the clock will say then, it is as good as none.
+        let settled = self.config.raise == Raise::CompareAndSet && self.config.repairs == 0 && self.config.ticks > 0;
+        let now = self.now.get(state[0]);
+        for column in state[1..].iter_mut().filter(|column| settled && self.key.get(**column) == 0) {
+            if self.counter.get(*column) < (now + self.quarantine.get(*column) + 1) * PER_TICK {
+                self.counter.set(column, 0);
+            }
+        }
+        for attempt in 0..self.config.attempts {
+            let possible = |state: &State<K>| {
+                let bits = [self.message.acquire, self.message.copy].map(|bits| self.at(bits, attempt));
+                let left = state[1..].iter().filter(|column| bits.iter().any(|bits| bits.get(**column) != NONE));
+                left.count() >= self.config.quorum
+            };
+            for column in &mut state[1..] {
+                let gone = self.key.get(*column) != Self::mine(attempt)
+                    && [self.message.acquire, self.message.copy]
+                        .iter()
+                        .all(|bits| self.at(*bits, attempt).get(*column) != REQUEST);
+                let raise = self.at(self.message.raise, attempt);
+                if gone && raise.get(*column) == REQUEST && self.config.raise != Raise::Always {
+                    raise.set(column, NONE);
+                }
+            }
+            let doomed = match self.phase(state, attempt) {
+                ASKING => !possible(state),
+                RAISING => !self.raised(state, attempt, |status| status != NONE),
+                _ => false,
+            };
+            if doomed {
+                self.of(self.attempt.phase, attempt).set(&mut state[0], FAILED);
+            }
+            let phase = self.phase(state, attempt);
+            if phase != ASKING {
+                self.forget_answers(state, attempt, phase);
+            }
+        }
+    }
+
+    /// Answers that nobody waits for, and what is remembered for nothing.
+    fn forget_answers(&self, state: &mut State<K>, attempt: usize, phase: u64) {
+        let mut raising = false;
+        for column in &mut state[1..] {
+            let [acquire, grant, copy, copy_grant, raise] = [
+                self.message.acquire,
+                self.message.grant,
+                self.message.copy,
+                self.message.copy_grant,
+                self.message.raise,
+            ]
+            .map(|bits| self.at(bits, attempt));
+            if phase != RAISING && raise.get(*column) > REQUEST {
+                raise.set(column, NONE);
+            }
+            let keep = phase == RAISING || raise.get(*column) == REQUEST;
+            raising |= raise.get(*column) == REQUEST;
+            if acquire.get(*column) == ANSWER || (acquire.get(*column) == KNOWN && !keep) {
+                acquire.set(column, NONE);
+            }
+            if acquire.get(*column) != KNOWN {
+                grant.set(column, 0);
+            }
+            if self.config.resent > 0 && copy.get(*column) == ANSWER {
+                copy.set(column, NONE);
+                copy_grant.set(column, 0);
+            }
+        }
+        if phase == DONE || phase == FAILED {
+            self.of(self.attempt.granted, attempt).set(&mut state[0], 0);
+            self.of(self.attempt.floor, attempt).set(&mut state[0], 0);
+        }
+        if phase == FAILED && !raising {
+            self.of(self.attempt.token, attempt).set(&mut state[0], 0);
+        }
+    }
+
+    /// The same state with the attempts in another order.
+    fn reordered(&self, state: &State<K>, order: &[usize]) -> State<K> {
+        let mut new = *state;
+        let mut copy = |word: usize, width: u32, to: usize, from: usize| {
+            let mask = ((1 << width) - 1) << (width * to as u32);
+            let block = (state[word] >> (width * from as u32)) << (width * to as u32) & mask;
+            new[word] = new[word] & !mask | block;
+        };
+        for (to, from) in order.iter().enumerate() {
+            copy(0, self.attempt_block, to, *from);
+            (1..K).for_each(|word| copy(word, self.message_block, to, *from));
+        }
+        for column in &mut new[1..] {
+            let key = self.key.get(*column) as usize;
+            if key != 0 {
+                let place = order.iter().position(|from| *from == key - 1).unwrap_or_default();
+                self.key.set(column, Self::mine(place));
+            }
+        }
+        new
+    }
+}
+
+impl<const K: usize> Model<K> for Tokens<K> {
+    type Step = Step;
+
+    fn initial(&self) -> Vec<State<K>> {
+        let mut state = [0; K];
+        self.resent.set(&mut state[0], self.config.resent);
+        self.amnesias.set(&mut state[0], self.config.amnesias);
+        self.repairs.set(&mut state[0], self.config.repairs);
+        for column in &mut state[1..] {
+            (0..self.config.attempts).for_each(|attempt| self.at(self.message.acquire, attempt).set(column, REQUEST));
+        }
+        let mut all = vec![state];
+        for node in 1..K {
+            all = all
+                .into_iter()
+                .flat_map(|state| {
+                    (0..=self.config.spread).map(move |counter| {
+                        let mut new = state;
+                        self.counter.set(&mut new[node], counter);
+                        new
+                    })
+                })
+                .collect();
+        }
+        all
+    }
+
+    fn steps(&self, state: &State<K>, next: &mut impl FnMut(Step, State<K>)) {
+        let config = &self.config;
+        // When no attempt can succeed any more nothing can go wrong.
+        let mut tidied = *state;
+        self.tidy(&mut tidied);
+        if !(0..config.attempts).any(|attempt| self.is_open(&tidied, attempt)) {
+            return;
+        }
+        let mut with = |step: Step, change: &dyn Fn(&mut State<K>)| {
+            let mut new = *state;
+            change(&mut new);
+            next(step, new);
+        };
+        let (now, resent, amnesias, repairs) =
+            [self.now, self.resent, self.amnesias, self.repairs].map(|bits| bits.get(state[0])).into();
+        let readings = if config.ticks > 0 { now + 1..=now + 1 + config.skew } else { 0..=0 };
+        for node in 1..K {
+            let column = state[node];
+            // Nodes that are alike differ by name only.
+            if state[1..node].contains(&column) {
+                continue;
+            }
+            for attempt in 0..config.attempts {
+                let status = |bits: Bits| self.at(bits, attempt).get(column);
+                for copy in [false, true] {
+                    match status(if copy { self.message.copy } else { self.message.acquire }) {
+                        REQUEST => {
+                            let losses = if config.prompt && self.phase(state, attempt) == ASKING { 2 } else { 1 };
+                            let copies = if !copy && resent > 0 { 2 } else { 1 };
+                            for reading in readings.clone() {
+                                for (lost, again) in
+                                    (0..losses).flat_map(|loss| (0..copies).map(move |more| (loss, more)))
+                                {
+                                    let how = Acquire { copy, again: again == 1, reading, lost: lost == 1 };
+                                    with(Step::Acquire(node, attempt, how), &|new| {
+                                        self.run_acquire(new, node, attempt, how);
+                                    });
+                                }
+                            }
+                        }
+                        ANSWER => {
+                            with(Step::Granted(node, attempt, copy), &|new| self.hear_grant(new, node, attempt, copy));
+                        }
+                        _ => {}
+                    }
+                }
+                match status(self.message.raise) {
+                    REQUEST => with(Step::Raise(node, attempt), &|new| self.run_raise(new, node, attempt)),
+                    ANSWER => with(Step::Raised(node, attempt), &|new| self.hear_raised(new, node, attempt)),
+                    _ => {}
+                }
+                let repair = status(self.message.repair);
+                if repairs > 0 && repair == NONE && self.phase(state, attempt) == DONE {
+                    with(Step::SendRepair(node, attempt), &|new| {
+                        self.repairs.set(&mut new[0], repairs - 1);
+                        self.at(self.message.repair, attempt).set(&mut new[node], REQUEST);
+                    });
+                }
+                if repair == REQUEST {
+                    with(Step::Repair(node, attempt), &|new| self.run_repair(new, node, attempt));
+                }
+            }
+            if self.key.get(column) != 0 {
+                with(Step::Free(node), &|new| self.key.set(&mut new[node], 0));
+            }
+            if amnesias > 0 {
+                let counter = self.counter.get(column);
+                let left = match config.memory {
+                    Memory::Lost => 0..=0,
+                    Memory::Older => 0..=counter.saturating_sub(1),
+                    Memory::Kept => counter..=counter,
+                };
+                for counter in left {
+                    with(Step::Forget(node, counter), &|new| {
+                        self.amnesias.set(&mut new[0], amnesias - 1);
+                        self.key.set(&mut new[node], 0);
+                        self.counter.set(&mut new[node], counter);
+                        self.quarantine.set(&mut new[node], config.quarantine);
+                    });
+                }
+            }
+        }
+        if now < config.ticks {
+            with(Step::Tick, &|new| {
+                self.now.set(&mut new[0], now + 1);
+                for column in &mut new[1..] {
+                    let left = self.quarantine.get(*column);
+                    self.quarantine.set(column, left.saturating_sub(1));
+                }
+            });
+        }
+    }
+
+    fn canonical(&self, mut state: State<K>) -> State<K> {
+        self.tidy(&mut state);
+        let mut blocks = [0; 4];
+        let blocks = &mut blocks[..self.config.attempts];
+        for (attempt, block) in blocks.iter_mut().enumerate() {
+            *block = (state[0] >> (self.attempt_block * attempt as u32)) & ((1 << self.attempt_block) - 1);
+        }
+        let mut least: Option<State<K>> = None;
+        sorting_orders(blocks, &mut |order| {
+            let mut new = self.reordered(&state, order);
+            new[1..].sort_unstable();
+            if least.is_none_or(|least| new < least) {
+                least = Some(new);
+            }
+        });
+        least.unwrap_or(state)
+    }
+
+    fn violation(&self, state: &State<K>) -> Option<&'static str> {
+        match self.wrong.get(state[0]) {
+            1 => Some("P1: one token is given twice"),
+            2 => Some("P2: a token is not above one that was reported before"),
+            _ => None,
+        }
+    }
+
+    fn marks(&self, before: &State<K>, step: Step, after: &State<K>) -> u32 {
+        let done = |state: &State<K>| (0..self.config.attempts).filter(|at| self.phase(state, *at) == DONE).count();
+        let kind = match step {
+            Step::Raise(node, attempt) if !self.raise_applies(before[node], attempt) => mark::NOT_RAISED,
+            Step::Raise(..) => mark::RAISED,
+            Step::Acquire(node, ..) if self.quarantine.get(before[node]) > 0 => mark::REFUSED,
+            Step::Acquire(node, attempt, how) if how.copy => {
+                if self.key.get(before[node]) == Self::mine(attempt) {
+                    mark::RESENT
+                } else if self.key.get(before[node]) == 0 {
+                    mark::GRANTED_AGAIN
+                } else {
+                    0
+                }
+            }
+            Step::Forget(..) => mark::FORGOT,
+            Step::Repair(node, _) if self.counter.get(before[node]) != self.counter.get(after[node]) => {
+                mark::REPAIRED | mark::COUNTER_REPAIRED
+            }
+            Step::Repair(..) => mark::REPAIRED,
+            _ => 0,
+        };
+        let (before, after) = (done(before), done(after));
+        kind | if after == before {
+            0
+        } else if before > 0 {
+            mark::LATER
+        } else {
+            mark::DONE
+        }
+    }
+
+    fn expected(&self) -> u32 {
+        let config = &self.config;
+        let some = |wanted: bool, mark: u32| if wanted { mark } else { 0 };
+        let quorum = K > 2;
+        mark::DONE
+            | mark::LATER
+            | some(quorum && config.raise != Raise::Never, mark::RAISED)
+            | some(quorum && config.resent > 0, mark::RESENT | mark::GRANTED_AGAIN)
+            | some(quorum && config.raise == Raise::CompareAndSet && config.resent > 0, mark::NOT_RAISED)
+            | some(config.amnesias > 0, mark::FORGOT)
+            | some(config.quarantine > 0, mark::REFUSED)
+            | some(config.repairs > 0, mark::REPAIRED | mark::COUNTER_REPAIRED)
+    }
+
+    fn tell(&self, before: &State<K>, step: Step, after: &State<K>) -> String {
+        let name = |attempt: usize| ["A", "B", "C", "D"][attempt];
+        let key = |state: &State<K>, node: usize| self.key.get(state[node]);
+        let counter = |state: &State<K>, node: usize| self.counter.get(state[node]);
+        let mut line = match step {
+            Step::Acquire(node, attempt, how) => {
+                let what = if how.copy { "the copy of the acquire" } else { "the acquire" };
+                let quarantined = self.quarantine.get(before[node]) > 0;
+                let free = key(before, node) == 0 || key(before, node) == Self::mine(attempt);
+                let mut line = format!("n{node} refuses {what} of {}", name(attempt));
+                if free && !quarantined {
+                    let (old, new) = (counter(before, node), counter(after, node));
+                    line = format!("n{node} (counter {old}) grants {what} of {}: {new}", name(attempt));
+                }
+                if how.lost {
+                    line += "; the answer is lost";
+                }
+                if how.again { line + "; a copy is still under way" } else { line }
+            }
+            Step::Granted(node, attempt, _) => format!("{} hears the grant of n{node}", name(attempt)),
+            Step::Raise(node, attempt) => {
+                let (old, new) = (counter(before, node), counter(after, node));
+                let done = if old == new { "nothing done".to_owned() } else { format!("counter {old} becomes {new}") };
+                format!("write-back of {} by {} arrives at n{node}: {done}", self.token(before, attempt), name(attempt))
+            }
+            Step::Raised(node, attempt) => format!("{} hears that n{node} was raised", name(attempt)),
+            Step::SendRepair(node, attempt) => format!("{} sends a repair to n{node}", name(attempt)),
+            Step::Repair(node, attempt) if key(before, node) != key(after, node) => {
+                let (old, new) = (counter(before, node), counter(after, node));
+                format!("repair by {} arrives at n{node}: key written, counter {old} becomes {new}", name(attempt))
+            }
+            Step::Repair(node, attempt) => format!("repair by {} arrives at n{node}: nothing done", name(attempt)),
+            Step::Free(node) => {
+                format!("the key of {} on n{node} ends", name((key(before, node) as usize).saturating_sub(1)))
+            }
+            Step::Forget(node, new) => {
+                let old = counter(before, node);
+                let votes = match self.config.quarantine {
+                    0 => String::new(),
+                    ticks => format!("; it votes again in {ticks} ticks"),
+                };
+                format!("n{node} restarts without its keys, counter {old} becomes {new}{votes}")
+            }
+            Step::Tick => format!("a tick passes: it is {}", self.now.get(after[0])),
+        };
+        for attempt in 0..self.config.attempts {
+            match (self.phase(before, attempt), self.phase(after, attempt)) {
+                (ASKING | RAISING, DONE) => {
+                    line = format!("{line}; {} HOLDS with token {}", name(attempt), self.token(after, attempt));
+                }
+                (ASKING, RAISING) => line = format!("{line}; its token is {}", self.token(after, attempt)),
+                _ => {}
+            }
+        }
+        line
+    }
+}
