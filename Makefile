@@ -14,11 +14,12 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
-	rust-lint python-lint node-lint kotlin-lint rust-test python-test node-test kotlin-test languages-test
+	rust-lint python-lint node-lint kotlin-lint rust-test model-test python-test node-test kotlin-test languages-test model
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
+	@echo "make model   every configuration of the protocol's models, through all their states (about 10 minutes)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
@@ -102,6 +103,15 @@ rust-test: rust-tools
 	$(call say,Rust: interleavings of threads; chosen by a scheduler)
 	cargo test --package redlock-core --features shuttle --lib --quiet interleavings
 
+# The configurations that take seconds; each that must break prints a shortest trace.
+model-test: rust-tools
+	$(call say,Model check: the small configurations)
+	cargo test --package redlock-model --test model --quiet
+
+model: rust-tools
+	$(call say,Model check: every configuration)
+	cargo test --package redlock-model --test model --quiet -- --all
+
 python-test: python
 	$(call say,Python tests: sync; asyncio; fork; signals; exit)
 	$(BIN)/pytest python/tests
@@ -142,7 +152,7 @@ languages-test: python node kotlin
 	$(call say,The demo)
 	$(BIN)/pytest demo
 
-test: lint rust-test python-test node-test kotlin-test languages-test
+test: lint rust-test model-test python-test node-test kotlin-test languages-test
 	$(call say,All checks passed)
 
 demo: python node kotlin
