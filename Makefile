@@ -19,7 +19,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
-	@echo "make model   every configuration of the protocol's models, through all their states (about 10 minutes)"
+	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
