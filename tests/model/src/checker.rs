@@ -1,9 +1,9 @@
 //! The search: all states that a model can reach, breadth first, so that the first violation found has a shortest
 //! trace. It owns how states are stored and how a trace is told.
 //!
-//! An own search rather than `stateright`: that reduces by symmetry only in its depth-first search, whose traces are not
-//! the shortest, and keeps fingerprints; here symmetric states are one state, states are exact (a few machine words), and
-//! the larger configurations need both.
+//! An own search rather than `stateright`: that reduces by symmetry only in its depth-first search, whose traces are
+//! not the shortest, and keeps fingerprints; here symmetric states are one state, states are exact (a few machine
+//! words), and the larger configurations need both.
 
 use hashbrown::HashTable;
 

@@ -1,5 +1,6 @@
 //! Every configuration that is checked: its name, what it is about, and what must come out. The names up to M7 and T12
-//! are those of the analysis that the algorithm comes from; M8, T13 and what follows cover what the core does beyond it.
+//! are those of the analysis that the algorithm comes from; M8, T13 and what follows cover what the core does beyond
+//! it.
 //!
 //! A configuration that holds names the number of its canonical states, one that breaks the length of its shortest
 //! trace: a change that takes behaviour away from the model would hold just as well, but not with the same numbers.

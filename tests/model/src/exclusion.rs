@@ -1,7 +1,7 @@
 //! Mutual exclusion with time: clients take, renew, repair and release a lock on N nodes while messages are delayed
 //! without bound and in any order, so that a lost message is one that is never delivered. A key lives at least `lease`
-//! ticks after it was written and goes at any moment after that; a holder believes for `belief` ticks from its send. The
-//! drift of clocks is in these two numbers: what the client's margin has to make true is `belief <= lease`.
+//! ticks after it was written and goes at any moment after that; a holder believes for `belief` ticks from its send.
+//! The drift of clocks is in these two numbers: what the client's margin has to make true is `belief <= lease`.
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants still valid──▶ Holding ──released, or deadline──▶ Idle

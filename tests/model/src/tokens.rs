@@ -8,7 +8,8 @@
 //!          either ──can no longer succeed──▶ Failed
 //! ```
 //! Wrong is a token given twice (P1), or one that is not above all tokens that were reported before the attempt got its
-//! first grant (P2). Where counters are seeded by clocks, one tick of the clock is worth more tokens than are ever drawn.
+//! first grant (P2). Where counters are seeded by clocks, one tick of the clock is worth more tokens than are ever
+//! drawn.
 
 use crate::checker::{Bits, Layout, Model, State, sorting_orders};
 
@@ -423,7 +424,8 @@ impl<const K: usize> Tokens<K> {
 
     /// Drops what can change nothing any more.
     fn tidy(&self, state: &mut State<K>) {
-        // A free node's counter is read by the next grant only; below what the clock will say then, it is as good as none.
+        // A free node's counter is read by the next grant only; below what the clock will say then it is as good as
+        // none.
         let settled = self.config.raise == Raise::CompareAndSet && self.config.repairs == 0 && self.config.ticks > 0;
         let now = self.now.get(state[0]);
         for column in state[1..].iter_mut().filter(|column| settled && self.key.get(**column) == 0) {
