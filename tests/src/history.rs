@@ -1,9 +1,10 @@
-//! Checks what several processes did with one lock: their holds must not overlap and their tokens must rise in the
-//! order of the grants. It reads logs, so a process may be killed at any point and in any language.
+//! Checks what several processes did with one lock: their holds must not overlap, and tokens must be unique and rise
+//! in the order of the grants. It reads logs, so a process may be killed at any point and in any language.
 //!
 //! A log has one line an event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and every
-//! language reads: `grant <token> <ns>` right after an acquire returned, `release <token> <ns>` right before a release
-//! is sent. Whoever writes one keeps a line in no buffer beyond its turn.
+//! language reads: `grant <token> <ns> [<ns of the call>]` with the time right after an acquire returned, and
+//! `release <token> <ns>` with a time right before the release was sent at which the lock was still held. Whoever
+//! writes one keeps a line in no buffer beyond its turn. A grant that was found lost at once has no second line.
 
 use std::{collections::HashMap, fs, io, path::Path};
 
@@ -12,9 +13,11 @@ use std::{collections::HashMap, fs, io, path::Path};
 pub struct Hold {
     /// The fencing token.
     pub token: u64,
+    /// When the acquire was called; where that was not noted, when it returned.
+    pub called: u64,
     /// When the acquire returned.
     pub from: u64,
-    /// When the release was sent; `None` for a holder that died.
+    /// Until when its holder held it; `None` for one that died, or was never seen to hold it.
     pub until: Option<u64>,
 }
 
@@ -23,8 +26,16 @@ pub struct Hold {
 pub struct Findings {
     /// Tenures that began before an earlier one ended.
     pub overlaps: Vec<(Hold, Hold)>,
-    /// Tokens that are not above the one granted before.
+    /// Tokens that were granted twice, or are not above one that was granted before they were asked for.
     pub disorder: Vec<(Hold, Hold)>,
+}
+
+impl Findings {
+    /// Adds those of another lock.
+    pub fn extend(&mut self, other: Self) {
+        self.overlaps.extend(other.overlaps);
+        self.disorder.extend(other.disorder);
+    }
 }
 
 /// Reads the holds out of logs.
@@ -36,10 +47,11 @@ pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<
             let mut words = line.split_whitespace();
             let (Some(event), Some(token), Some(time)) = (words.next(), words.next(), words.next()) else { continue };
             let (Ok(token), Ok(time)) = (token.parse(), time.parse()) else { continue };
+            let called = words.next().and_then(|word| word.parse().ok()).unwrap_or(time);
             match event {
                 "grant" => {
                     open.insert(token, holds.len());
-                    holds.push(Hold { token, from: time, until: None });
+                    holds.push(Hold { token, called, from: time, until: None });
                 }
                 "release" => {
                     if let Some(index) = open.remove(&token) {
@@ -53,20 +65,36 @@ pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<
     Ok(holds)
 }
 
-/// Looks for overlaps and for tokens out of order. A holder that died holds nothing from its death on; since nobody
-/// noted when that was, its tenure counts as a moment.
+/// Looks for overlaps and for tokens out of order. Of a hold without an end nobody knows when it was held, so only its
+/// token counts.
 pub fn check(mut holds: Vec<Hold>) -> Findings {
     holds.sort_by_key(|hold| hold.from);
     let mut findings = Findings::default();
-    for pair in holds.windows(2) {
-        let (first, second) = (pair[0], pair[1]);
-        if first.until.is_some_and(|until| until > second.from) {
-            findings.overlaps.push((first, second));
+    let mut last: Option<(Hold, u64)> = None;
+    for hold in &holds {
+        let Some(until) = hold.until else { continue };
+        match last {
+            Some((earlier, end)) if end > hold.from => findings.overlaps.push((earlier, *hold)),
+            _ => {}
         }
-        if first.token >= second.token {
-            findings.disorder.push((first, second));
+        if last.is_none_or(|(_, end)| end < until) {
+            last = Some((*hold, until));
         }
     }
+    // Of the holds that began before a moment, the one with the largest token.
+    let mut largest: Vec<Hold> = Vec::with_capacity(holds.len());
+    for hold in &holds {
+        let before = largest.last().filter(|before| before.token >= hold.token);
+        largest.push(*before.unwrap_or(hold));
+    }
+    for hold in &holds {
+        let before = holds.partition_point(|other| other.from < hold.called);
+        if let Some(earlier) = largest[..before].last().filter(|earlier| earlier.token > hold.token) {
+            findings.disorder.push((*earlier, *hold));
+        }
+    }
+    holds.sort_by_key(|hold| hold.token);
+    findings.disorder.extend(holds.windows(2).filter(|two| two[0].token == two[1].token).map(|two| (two[0], two[1])));
     findings
 }
 
@@ -75,7 +103,7 @@ mod tests {
     use super::*;
 
     fn hold(token: u64, from: u64, until: u64) -> Hold {
-        Hold { token, from, until: Some(until) }
+        Hold { token, called: from, from, until: Some(until) }
     }
 
     #[test]
@@ -93,5 +121,33 @@ mod tests {
     fn a_token_that_does_not_rise_is_found() {
         let (a, b) = (hold(2, 10, 20), hold(2, 20, 30));
         assert_eq!(check(vec![a, b]).disorder, vec![(a, b)]);
+    }
+
+    #[test]
+    fn an_overlap_across_others_is_found() {
+        let (long, short, last) = (hold(1, 10, 50), hold(2, 20, 25), hold(3, 40, 60));
+        assert_eq!(check(vec![long, short, last]).overlaps, vec![(long, short), (long, last)]);
+    }
+
+    #[test]
+    fn tokens_are_in_order_of_calls_that_follow_grants() {
+        // The later one was called while the first was on its way back: either may be the older.
+        let (first, second) = (hold(2, 20, 30), Hold { called: 15, ..hold(1, 31, 40) });
+        assert_eq!(check(vec![first, second]), Findings::default());
+        let second = Hold { called: 21, ..second };
+        assert_eq!(check(vec![first, second]).disorder, vec![(first, second)]);
+        // Also when others were in between.
+        let between = hold(3, 41, 42);
+        let late = Hold { called: 45, ..hold(2, 50, 51) };
+        assert_eq!(check(vec![between, late]).disorder, vec![(between, late)]);
+    }
+
+    #[test]
+    fn of_a_hold_without_an_end_only_the_token_counts() {
+        let (lost, held) = (Hold { until: None, ..hold(1, 25, 0) }, hold(2, 20, 30));
+        let called = Hold { called: 1, ..lost };
+        assert_eq!(check(vec![called, held]), Findings::default());
+        let twice = Hold { token: 2, ..called };
+        assert_eq!(check(vec![twice, held]).disorder.len(), 1);
     }
 }

@@ -1,15 +1,22 @@
 //! Helpers shared by the tests of all layers: real servers that can be broken, a view of servers and in-memory nodes
-//! that makes the same faults on both, the shared scenarios and who follows them in which language, and a checker of
-//! histories.
+//! that makes the same faults on both, the shared scenarios and who follows them in which language, a checker of
+//! histories, and what chaos needs: a network and clocks that misbehave, faults drawn by lot, and processes under them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub mod campaign;
+pub mod clocks;
 pub mod driver;
 pub mod history;
+pub mod nemesis;
 pub mod nodes;
+pub mod process;
+pub mod proxy;
+pub mod register;
 pub mod scenario;
 pub mod server;
 pub mod sim;
+pub mod worker;
 
 /// What a mutex guards; a step that panicked has left it in order.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,9 +3,9 @@
 //! the test did to it. Nothing is persisted unless a test asks for it, so that a restart loses every key.
 
 use std::{
-    fs, io,
+    fs,
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio, id},
     sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
     thread::sleep,
@@ -13,6 +13,8 @@ use std::{
 };
 
 use redis::{Cmd, Connection, FromRedisValue, RedisResult};
+
+use crate::process::signal;
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(10);
@@ -25,6 +27,7 @@ pub struct Server {
     port: u16,
     directory: PathBuf,
     extra: Vec<String>,
+    environment: Vec<(String, PathBuf)>,
     child: Option<Child>,
     frozen: bool,
 }
@@ -37,11 +40,17 @@ impl Server {
 
     /// Starts a server with these options, as on the command line of `redis-server`.
     pub fn with_args(args: &[&str]) -> Self {
+        Self::launch(args, &[])
+    }
+
+    /// Starts a server with these options and environment variables.
+    pub fn launch(args: &[&str], environment: &[(&str, &Path)]) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = std::env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
         fs::create_dir_all(&directory).expect("a directory for the server");
         let extra = args.iter().map(|&arg| arg.to_owned()).collect();
-        let mut server = Self { port: 0, directory, extra, child: None, frozen: false };
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), value.to_path_buf())).collect();
+        let mut server = Self { port: 0, directory, extra, environment, child: None, frozen: false };
         for _ in 0..20 {
             server.port = free_port();
             if server.run() {
@@ -118,6 +127,7 @@ impl Server {
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--loglevel", "warning", "--dir"])
             .arg(&self.directory)
             .args(&self.extra)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -143,12 +153,10 @@ impl Server {
         false
     }
 
-    #[allow(unsafe_code, reason = "the standard library sends no signal but SIGKILL")]
-    fn signal(&self, signal: libc::c_int) {
-        let Some(pid) = self.pid() else { return };
-        // SAFETY: a plain system call; the process is our child and not yet waited for, so the number is still its own.
-        let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
-        assert_eq!(sent, 0, "signal {signal} to {pid}: {}", io::Error::last_os_error());
+    fn signal(&self, number: libc::c_int) {
+        if let Some(child) = &self.child {
+            signal(child, number);
+        }
     }
 }
 

@@ -1,0 +1,467 @@
+//! A run of chaos: workers on several locks, a nemesis for the servers and one for the workers, and the judgement of what
+//! the workers noted. A failure keeps the histories and says where they are and which command repeats the run.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+
+use crate::{
+    history::{self, Findings},
+    locked,
+    nemesis::{Arena, Fault, Plan},
+    register::{Check, Register, Total},
+    server::Server,
+    worker::{self, Orders, Worker},
+};
+
+/// How long workers may take to return from all their calls, and servers to be rid of what they left.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When a campaign is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// After its time, and its grants.
+    #[default]
+    Time,
+    /// When the checker found an overlap: of a negative control, which must have one.
+    Overlap,
+    /// When the register lost an update: the same.
+    LostUpdate,
+}
+
+/// What is done to whom, and for how long.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "settings that have nothing to do with each other")]
+pub struct Campaign {
+    /// The name of its test.
+    pub name: &'static str,
+    /// The `worker` binary.
+    pub program: PathBuf,
+    /// Where histories go.
+    pub folder: PathBuf,
+    /// How many servers.
+    pub nodes: usize,
+    /// The quorum; a majority if not given.
+    pub quorum: Option<usize>,
+    /// Whether restarted nodes may not vote for a while.
+    pub quarantine: bool,
+    /// Whether servers keep their keys through a restart.
+    pub durable: bool,
+    /// Servers have wall clocks of their own, faster by so many parts per million.
+    pub clocks: Option<i64>,
+    /// Whether the nemesis stays within what exclusion assumes.
+    pub careful: bool,
+    /// What happens to servers.
+    pub faults: &'static [Fault],
+    /// Whether workers are suspended beyond their lease.
+    pub pauses: bool,
+    /// Whether workers are killed and replaced.
+    pub kills: bool,
+    /// How many processes.
+    pub workers: usize,
+    /// How many tenures each may have at once.
+    pub tasks: usize,
+    /// How many locks.
+    pub names: usize,
+    /// The lease.
+    pub ttl: Duration,
+    /// The longest work under a lock, and the share of tenures that work.
+    pub work: (Duration, f64),
+    /// The share of tenures that end by themselves.
+    pub stays: f64,
+    /// Workers that believe for so many ttl, whatever they are told.
+    pub belief: Option<f64>,
+    /// How strict the register is.
+    pub check: Check,
+    /// How long, at least; longer if not all faults happened by then.
+    pub time: Duration,
+    /// How many grants, at least; for at most twenty times as long.
+    pub grants: u64,
+    /// What it is for.
+    pub goal: Goal,
+}
+
+impl Campaign {
+    /// A campaign without faults on one server.
+    pub fn new(name: &'static str, program: &str, folder: &str) -> Self {
+        Self {
+            name,
+            program: program.into(),
+            folder: folder.into(),
+            nodes: 1,
+            quorum: None,
+            quarantine: true,
+            durable: false,
+            clocks: None,
+            careful: true,
+            faults: &[],
+            pauses: false,
+            kills: false,
+            workers: 3,
+            tasks: 16,
+            names: 64,
+            ttl: Duration::from_millis(600),
+            work: (Duration::from_millis(20), 0.1),
+            stays: 0.002,
+            belief: None,
+            check: Check::Always,
+            time: Duration::from_secs(6),
+            grants: 0,
+            goal: Goal::Time,
+        }
+    }
+
+    /// Runs it with the seed in `REDLOCK_CHAOS_SEED`, or any. `REDLOCK_CHAOS_SECONDS` replaces its time.
+    pub fn run(mut self) -> Outcome {
+        let seed = number("REDLOCK_CHAOS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+        if self.goal == Goal::Time
+            && let Some(seconds) = number("REDLOCK_CHAOS_SECONDS")
+        {
+            self.time = Duration::from_secs(seconds);
+        }
+        println!("{}: REDLOCK_CHAOS_SEED={seed}", self.name);
+        let folder = self.folder.join(format!("chaos-{}-{seed}", self.name));
+        // Of an earlier run with this seed.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder for histories");
+        let mut dice = Rng::with_seed(seed);
+        let mut arena = Arena::start(Plan {
+            nodes: self.nodes,
+            needed: self.quorum.unwrap_or(self.nodes / 2 + 1),
+            durable: self.durable,
+            clocks: self.clocks,
+            lease: self.ttl,
+            quarantine: self.quarantine,
+            careful: self.careful,
+        });
+        let register = Register::start();
+        let sides = [arena.urls(0), arena.urls(1)];
+        let hire = |number: usize| {
+            let orders = self.orders(&register, &sides, seed, number, &folder);
+            Worker::start(&self.program, &orders).expect("the worker's binary")
+        };
+        let crew = Mutex::new(Crew { working: (0..self.workers).map(hire).collect(), dead: Vec::new() });
+        let faults = Mutex::new(Faults::new(&folder));
+        let over = AtomicBool::new(false);
+        // Whether each fault happened once.
+        let struck = AtomicBool::new(self.faults.is_empty());
+        let (mut server_dice, mut worker_dice) = (dice.fork(), dice.fork());
+        let started = Instant::now();
+        // Ends the others, too, when one of them fails.
+        let guard = || EndOnDrop(&over);
+        thread::scope(|scope| {
+            if !self.faults.is_empty() {
+                scope.spawn(|| {
+                    let _guard = guard();
+                    // Each of them before one of them again.
+                    let mut deck = Vec::new();
+                    while !over.load(SeqCst) {
+                        if deck.is_empty() {
+                            deck = self.faults.to_vec();
+                            server_dice.shuffle(&mut deck);
+                        }
+                        let Some(fault) = deck.pop() else { break };
+                        arena.strike(fault, &mut server_dice, &mut |line| {
+                            locked(&faults).note(&format!("{fault:?}"), &line);
+                        });
+                        if deck.is_empty() {
+                            struck.store(true, SeqCst);
+                        }
+                        sleep(Duration::from_millis(server_dice.u64(20..300)));
+                    }
+                });
+            }
+            if self.pauses || self.kills {
+                scope.spawn(|| {
+                    let _guard = guard();
+                    while !over.load(SeqCst) {
+                        self.trouble(&crew, &faults, &hire, &mut worker_dice);
+                        sleep(Duration::from_millis(worker_dice.u64(50..500)));
+                    }
+                });
+            }
+            let _guard = guard();
+            while !over.load(SeqCst) && !self.is_over(started.elapsed(), struck.load(SeqCst), &crew, &register) {
+                sleep(Duration::from_millis(50));
+            }
+        });
+        let took = started.elapsed();
+        let mut crew = crew.into_inner().expect("nobody panicked");
+        self.dismiss(&mut crew.working, seed, &folder);
+        self.tidy(arena.servers(), seed, &folder);
+        let (grants, findings) = crew.judge(self.names);
+        let names: Vec<String> = (0..self.names).map(worker::name).collect();
+        let outcome = Outcome {
+            repeat: self.repeat(seed, &folder),
+            grants,
+            took,
+            findings,
+            register: register.total(names.iter().map(String::as_str)),
+            failures: worker::failures(crew.logs().iter().map(PathBuf::as_path)).expect("failures"),
+            faults: faults.into_inner().expect("nobody panicked").counts,
+            folder,
+        };
+        println!("{}: {}", self.name, outcome.line());
+        outcome
+    }
+
+    fn orders(
+        &self,
+        register: &Register,
+        sides: &[Vec<String>; 2],
+        seed: u64,
+        number: usize,
+        folder: &std::path::Path,
+    ) -> Orders {
+        Orders {
+            urls: sides[number % 2].clone(),
+            quorum: self.quorum,
+            quarantine: self.quarantine,
+            names: self.names,
+            tasks: self.tasks,
+            ttl_ms: self.ttl.as_millis() as u64,
+            wait_ms: 1000,
+            work_us: self.work.0.as_micros() as u64,
+            works: self.work.1,
+            stays: self.stays,
+            belief: self.belief,
+            register: register.url(),
+            check: self.check,
+            seed: seed.wrapping_add(number as u64),
+            logs: folder.join(format!("worker-{number}")),
+        }
+    }
+
+    /// Suspends or replaces a worker.
+    fn trouble(&self, crew: &Mutex<Crew>, faults: &Mutex<Faults>, hire: &dyn Fn(usize) -> Worker, dice: &mut Rng) {
+        let number = dice.usize(0..self.workers);
+        if self.pauses && (!self.kills || dice.f64() < 0.8) {
+            let lasting = self.ttl.mul_f64(dice.f64() * 2.0);
+            locked(faults).note("SIGSTOP a worker", &format!("SIGSTOP worker {number} for {lasting:?}"));
+            locked(crew).working[number].freeze();
+            sleep(lasting);
+            locked(crew).working[number].thaw();
+        } else {
+            locked(faults).note("kill a worker", &format!("kill -9 worker {number}"));
+            let mut crew = locked(crew);
+            let next = crew.dead.len() + self.workers;
+            // The same side as the one it replaces.
+            let next = hire(next * 2 + number % 2);
+            let killed = std::mem::replace(&mut crew.working[number], next);
+            crew.dead.push((killed.logs().to_path_buf(), killed.grants()));
+        }
+    }
+
+    fn is_over(&self, elapsed: Duration, struck: bool, crew: &Mutex<Crew>, register: &Register) -> bool {
+        let mut crew = locked(crew);
+        for worker in &mut crew.working {
+            let ended = worker.ended().expect("a child");
+            assert_eq!(ended, None, "a worker gave up; its logs are in {}", worker.logs().display());
+        }
+        match self.goal {
+            Goal::Time => {
+                let late = elapsed > self.time * 20;
+                elapsed >= self.time && struck && (crew.grants() >= self.grants || late)
+            }
+            Goal::Overlap => elapsed > PATIENCE || !crew.judge(self.names).1.overlaps.is_empty(),
+            Goal::LostUpdate => {
+                let names: Vec<String> = (0..self.names).map(worker::name).collect();
+                elapsed > PATIENCE || register.total(names.iter().map(String::as_str)).lost() > 0
+            }
+        }
+    }
+
+    /// Ends the workers, which they do once every call of theirs returned.
+    fn dismiss(&self, working: &mut [Worker], seed: u64, folder: &std::path::Path) {
+        working.iter_mut().for_each(Worker::finish);
+        let start = Instant::now();
+        for worker in working {
+            let status = loop {
+                if let Some(status) = worker.ended().expect("a child") {
+                    break status;
+                }
+                assert!(start.elapsed() < PATIENCE, "a worker's calls do not return; {}", self.repeat(seed, folder));
+                sleep(Duration::from_millis(5));
+            };
+            assert!(status.success(), "a worker ended with {status}; {}", self.repeat(seed, folder));
+        }
+    }
+
+    /// Waits until servers hold no lock, no subscription and no connection of a worker.
+    fn tidy(&self, servers: &[Server], seed: u64, folder: &std::path::Path) {
+        let start = Instant::now();
+        for (node, server) in servers.iter().enumerate() {
+            // What was written while its clock was ahead lives on for as long as that.
+            let jumped = self.clocks.is_some() && node == 0;
+            loop {
+                let keys: Vec<String> = server.command(&["KEYS", "lock-*"]);
+                let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS"]);
+                let clients: String = server.command(&["CLIENT", "LIST", "TYPE", "normal"]);
+                let clients = clients.lines().count() - 1;
+                if (keys.is_empty() || jumped) && channels.is_empty() && clients == 0 {
+                    break;
+                }
+                let left = format!("{keys:?} {channels:?} {clients} connections");
+                assert!(start.elapsed() < PATIENCE, "left on node {node}: {left}; {}", self.repeat(seed, folder));
+                sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn repeat(&self, seed: u64, folder: &std::path::Path) -> String {
+        format!(
+            "histories in {}; repeat with REDLOCK_CHAOS_SEED={seed} REDLOCK_CHAOS_SECONDS={} cargo test -p redlock-tests \
+             --test chaos {} -- --nocapture",
+            folder.display(),
+            self.time.as_secs(),
+            self.name,
+        )
+    }
+}
+
+/// A number from the environment.
+pub fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}
+
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The workers, and where those that were killed left their logs.
+struct Crew {
+    working: Vec<Worker>,
+    dead: Vec<(PathBuf, u64)>,
+}
+
+impl Crew {
+    fn grants(&self) -> u64 {
+        self.working.iter().map(Worker::grants).chain(self.dead.iter().map(|(_, grants)| *grants)).sum()
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let working = self.working.iter().map(|worker| worker.logs().to_path_buf());
+        working.chain(self.dead.iter().map(|(logs, _)| logs.clone())).collect()
+    }
+
+    /// How many grants there were, and what is wrong with them.
+    fn judge(&self, names: usize) -> (usize, Findings) {
+        let logs = self.logs();
+        let (mut grants, mut findings) = (0, Findings::default());
+        for name in (0..names).map(worker::name) {
+            let holds = worker::history(logs.iter().map(PathBuf::as_path), &name).expect("histories");
+            grants += holds.len();
+            findings.extend(history::check(holds));
+        }
+        (grants, findings)
+    }
+}
+
+/// What was done so far.
+struct Faults {
+    started: Instant,
+    log: File,
+    counts: BTreeMap<String, u64>,
+}
+
+impl Faults {
+    fn new(folder: &std::path::Path) -> Self {
+        let log = File::create(folder.join("faults")).expect("a log of faults");
+        Self { started: Instant::now(), log, counts: BTreeMap::new() }
+    }
+
+    fn note(&mut self, kind: &str, line: &str) {
+        *self.counts.entry(kind.to_owned()).or_default() += 1;
+        writeln!(self.log, "{:9.3} s  {line}", self.started.elapsed().as_secs_f64()).expect("a log of faults");
+    }
+}
+
+/// What came of a campaign.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Locks that were taken.
+    pub grants: usize,
+    /// In which time.
+    pub took: Duration,
+    /// What the checker of histories found.
+    pub findings: Findings,
+    /// What the register has.
+    pub register: Total,
+    /// Acquires that failed, by code.
+    pub failures: BTreeMap<String, u64>,
+    /// How often each thing was done.
+    pub faults: BTreeMap<String, u64>,
+    repeat: String,
+    folder: PathBuf,
+}
+
+impl Outcome {
+    fn line(&self) -> String {
+        let mut line = format!(
+            "{} grants in {:.1} s, {} overlaps, {} tokens out of order, {} of {} updates lost; failed acquires {:?};",
+            self.grants,
+            self.took.as_secs_f64(),
+            self.findings.overlaps.len(),
+            self.findings.disorder.len(),
+            self.register.lost(),
+            self.register.accepted,
+            self.failures,
+        );
+        for (fault, count) in &self.faults {
+            // Writing to a string cannot fail.
+            let _ = write!(line, " {count} {fault},");
+        }
+        line
+    }
+
+    /// Whatever happened, tokens were in order and the register lost nothing.
+    pub fn expect_order(&self) {
+        let repeat = &self.repeat;
+        assert!(self.grants > 0 && self.register.accepted > 0, "nothing happened; {repeat}");
+        assert!(self.findings.disorder.is_empty(), "tokens: {:?}; {repeat}", self.findings.disorder);
+        assert_eq!(self.register.lost(), 0, "updates were lost; {repeat}");
+    }
+
+    /// And nobody held a lock that another held.
+    pub fn expect_exclusion(&self) {
+        let repeat = &self.repeat;
+        assert!(self.findings.overlaps.is_empty(), "overlaps: {:?}; {repeat}", self.findings.overlaps);
+        self.expect_order();
+    }
+
+    /// A negative control: the checker must have found overlaps.
+    pub fn expect_overlaps(&self) {
+        assert!(!self.findings.overlaps.is_empty(), "the checker found no overlap; {}", self.repeat);
+    }
+
+    /// A negative control: the register must have lost updates.
+    pub fn expect_lost_updates(&self) {
+        assert!(self.register.lost() > 0, "the register lost no update; {}", self.repeat);
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            // Only in the way from here on.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

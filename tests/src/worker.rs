@@ -1,0 +1,344 @@
+//! A process that takes locks, acts and releases them, over and over, and notes what it did: the body of the binary
+//! `worker`, and the handle on such a process.
+//!
+//! In each tenure it acts as a careful program does: reads the register with its token, checks that it still holds the
+//! lock, works, and writes. Between the check and the write anything may happen, which is what the register's own check
+//! is for. Some tenures are kept until they end by themselves.
+
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    fmt::Write as _,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    rc::Rc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use redlock::{Client, Config, Lease, LockError, LockOptions, Ttl};
+use serde::{Deserialize, Serialize};
+use tokio::{task::LocalSet, time::sleep};
+
+use crate::{
+    history::{self, Hold},
+    locked,
+    process::{monotonic, signal},
+    register::{Access, Check},
+};
+
+/// How many grants one byte of the process's output stands for.
+const STEP: u64 = 10;
+/// The shortest lease that a watchdog may keep.
+const SHORTEST_WATCHDOG: u64 = 300;
+
+/// What a worker is told to do, as its one argument in JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// The nodes.
+    pub urls: Vec<String>,
+    /// How many of them must agree.
+    pub quorum: Option<usize>,
+    /// Whether restarted nodes may not vote for a while.
+    pub quarantine: bool,
+    /// How many locks there are.
+    pub names: usize,
+    /// How many tenures it may have at once.
+    pub tasks: usize,
+    /// The lease; also the longest on these nodes.
+    pub ttl_ms: u64,
+    /// How long an acquire waits.
+    pub wait_ms: u64,
+    /// The longest work between check and write.
+    pub work_us: u64,
+    /// The share of tenures that work at all.
+    pub works: f64,
+    /// The share of tenures that are kept until they end by themselves.
+    pub stays: f64,
+    /// A negative control: it does not ask whether it holds the lock, but believes so for this many ttl.
+    pub belief: Option<f64>,
+    /// Where the register is.
+    pub register: String,
+    /// How strictly that one checks.
+    pub check: Check,
+    /// What its dice start with.
+    pub seed: u64,
+    /// Where it writes a log for each lock.
+    pub logs: PathBuf,
+}
+
+/// The name of a lock.
+pub fn name(number: usize) -> String {
+    format!("lock-{number}")
+}
+
+/// A worker's process; killed when it is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    grants: Arc<AtomicU64>,
+    logs: PathBuf,
+}
+
+impl Worker {
+    /// Starts the binary at `program`.
+    pub fn start(program: &Path, orders: &Orders) -> io::Result<Self> {
+        fs::create_dir_all(&orders.logs)?;
+        let orders_text = serde_json::to_string(orders)?;
+        let mut command = Command::new(program);
+        let mut child = command.arg(orders_text).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let grants = Arc::new(AtomicU64::new(0));
+        if let Some(mut output) = child.stdout.take() {
+            let grants = grants.clone();
+            thread::spawn(move || {
+                let mut bytes = [0; 256];
+                while let Ok(count @ 1..) = output.read(&mut bytes) {
+                    grants.fetch_add(count as u64 * STEP, SeqCst);
+                }
+            });
+        }
+        Ok(Self { child, grants, logs: orders.logs.clone() })
+    }
+
+    /// About how many locks it got.
+    pub fn grants(&self) -> u64 {
+        self.grants.load(SeqCst)
+    }
+
+    /// Suspends it.
+    pub fn freeze(&self) {
+        signal(&self.child, libc::SIGSTOP);
+    }
+
+    /// Resumes it.
+    pub fn thaw(&self) {
+        signal(&self.child, libc::SIGCONT);
+    }
+
+    /// Tells it to finish what it does and end; its exit comes as soon as all its calls returned.
+    pub fn finish(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Where its logs are.
+    pub fn logs(&self) -> &Path {
+        &self.logs
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Fails only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What workers noted of one lock.
+pub fn history<'a>(logs: impl IntoIterator<Item = &'a Path>, name: &str) -> io::Result<Vec<Hold>> {
+    let logs = logs.into_iter().map(|logs| logs.join(name));
+    history::read(logs.filter(|log| log.exists()))
+}
+
+/// How often acquires failed, by code.
+pub fn failures<'a>(logs: impl IntoIterator<Item = &'a Path>) -> io::Result<BTreeMap<String, u64>> {
+    let mut sum = BTreeMap::new();
+    for log in logs.into_iter().map(|logs| logs.join("failures")).filter(|log| log.exists()) {
+        let failures: BTreeMap<String, u64> = serde_json::from_str(&fs::read_to_string(log)?)?;
+        for (code, count) in failures {
+            *sum.entry(code).or_default() += count;
+        }
+    }
+    Ok(sum)
+}
+
+/// What the tasks of a worker share.
+struct Work {
+    orders: Orders,
+    /// For each name, with a fixed and with a renewed lease.
+    locks: Vec<[redlock::Lock; 2]>,
+    logs: Mutex<HashMap<usize, File>>,
+    failures: Mutex<BTreeMap<&'static str, u64>>,
+    grants: AtomicU64,
+    over: AtomicBool,
+}
+
+/// Does as it is told until its standard input ends.
+pub fn run(orders: Orders) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let watchdog = Duration::from_millis(orders.ttl_ms.max(SHORTEST_WATCHDOG));
+    let mut config = Config::new(orders.urls.clone());
+    config.quorum = orders.quorum;
+    config.quarantine = orders.quarantine;
+    config.watchdog = watchdog;
+    config.max_ttl = watchdog;
+    config.patience = Duration::from_millis(orders.wait_ms).max(Duration::from_millis(1));
+    let client = Client::new(config)?;
+    let lock = |number, ttl| {
+        let mut options = LockOptions::default();
+        options.ttl = ttl;
+        options.wait = Some(Duration::from_millis(orders.wait_ms));
+        client.lock(&name(number), options)
+    };
+    let fixed = Ttl::Fixed(Duration::from_millis(orders.ttl_ms));
+    let locks = (0..orders.names).map(|number| Ok([lock(number, fixed)?, lock(number, Ttl::Watchdog)?]));
+    let work = Rc::new(Work {
+        locks: locks.collect::<Result<_, LockError>>()?,
+        logs: Mutex::default(),
+        failures: Mutex::default(),
+        grants: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        orders,
+    });
+    let (ended, mut input) = tokio::sync::watch::channel(false);
+    thread::spawn(move || {
+        // Nothing is ever sent: the end is the message, also when the parent died.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ = ended.send(true);
+    });
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let access = Access::connect(&work.orders.register, work.orders.check).await?;
+        let mut dice = Rng::with_seed(work.orders.seed);
+        let mut running = Vec::new();
+        for _ in 0..work.orders.tasks {
+            running.push(tokio::task::spawn_local(work.clone().go_on(access.clone(), dice.fork())));
+        }
+        let told = work.clone();
+        tokio::task::spawn_local(async move {
+            // An error is an end as well.
+            let _ = input.wait_for(|ended| *ended).await;
+            told.over.store(true, SeqCst);
+        });
+        for task in running {
+            task.await??;
+        }
+        client.close().await;
+        fs::write(work.orders.logs.join("failures"), serde_json::to_string(&*locked(&work.failures))?)?;
+        Ok(())
+    })
+}
+
+/// Why a worker gave up.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl Work {
+    async fn go_on(self: Rc<Self>, mut access: Access, mut dice: Rng) -> Result<(), Failure> {
+        while !self.over.load(SeqCst) {
+            let number = dice.usize(0..self.locks.len());
+            let renewed = self.orders.belief.is_none() && dice.bool();
+            let called = monotonic();
+            let lease = match self.locks[number][usize::from(renewed)].acquire().await {
+                Ok(lease) => lease,
+                Err(error) => {
+                    let code = error.code();
+                    *locked(&self.failures).entry(code).or_default() += 1;
+                    if !matches!(code, "timeout" | "unavailable") {
+                        return Err(error.into());
+                    }
+                    // An outage is reported at once.
+                    sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+            };
+            let from = monotonic();
+            let tenure = Tenure { lease: &lease, name: &name(number), until: None };
+            let until = self.act(tenure, from, renewed, &mut access, &mut dice).await?;
+            self.note(number, Hold { token: lease.token(), called, from, until })?;
+            lease.release().await?;
+        }
+        Ok(())
+    }
+
+    /// One tenure; returns until when it was held.
+    async fn act(
+        &self,
+        mut tenure: Tenure<'_>,
+        from: u64,
+        renewed: bool,
+        access: &mut Access,
+        dice: &mut Rng,
+    ) -> Result<Option<u64>, Failure> {
+        let (ttl, token, name) = (self.orders.ttl_ms * 1_000_000, tenure.lease.token(), tenure.name);
+        let works = dice.f64() < self.orders.works;
+        let work = Duration::from_micros(if works { dice.u64(0..=self.orders.work_us) } else { 0 });
+        let stays = dice.f64() < self.orders.stays;
+        tenure.look();
+        if let Some(value) = access.read(name, token).await? {
+            let believed = self.orders.belief.is_some() || tenure.look();
+            if !work.is_zero() {
+                sleep(work).await;
+            }
+            if believed {
+                access.write(name, token, value + 1).await?;
+            }
+        }
+        if let Some(belief) = self.orders.belief {
+            let end = from + (ttl as f64 * belief) as u64;
+            if stays {
+                sleep(Duration::from_nanos(end.saturating_sub(monotonic()))).await;
+            }
+            return Ok(Some(monotonic().min(end)));
+        }
+        // A renewed tenure has no end of its own.
+        let enough = if renewed { from + ttl * 2 } else { u64::MAX };
+        while tenure.look() && stays && monotonic() < enough {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(tenure.until)
+    }
+
+    fn note(&self, number: usize, hold: Hold) -> io::Result<()> {
+        let Hold { token, called, from, until } = hold;
+        let mut lines = format!("grant {token} {from} {called}\n");
+        if let Some(until) = until {
+            // Writing to a string cannot fail.
+            let _ = writeln!(lines, "release {token} {until}");
+        }
+        let mut logs = locked(&self.logs);
+        let log = match logs.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let path = self.orders.logs.join(name(number));
+                new.insert(OpenOptions::new().create(true).append(true).open(path)?)
+            }
+        };
+        log.write_all(lines.as_bytes())?;
+        if self.grants.fetch_add(1, SeqCst) % STEP == STEP - 1 {
+            let mut output = io::stdout();
+            output.write_all(b".")?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+}
+
+struct Tenure<'a> {
+    lease: &'a Lease,
+    name: &'a str,
+    /// The last moment at which it was held for certain.
+    until: Option<u64>,
+}
+
+impl Tenure<'_> {
+    /// Whether it is held. If so, it was at the moment before.
+    fn look(&mut self) -> bool {
+        let now = monotonic();
+        let held = self.lease.held();
+        if held {
+            self.until = Some(now);
+        }
+        held
+    }
+}

@@ -1,0 +1,262 @@
+//! Chaos on real servers: processes that take locks while servers are frozen, killed, emptied and replaced, the network
+//! delays, loses and cuts, clocks jump, and the processes themselves are suspended and killed. Checked are: that no two
+//! hold a lock at once, that tokens are unique and rise, and that a register that checks them loses no update.
+//!
+//! Where faults void exclusion, the last two must hold all the same. Negative controls show that the checkers see: no
+//! margin, no fencing, no quarantine, a majority under a clock that jumps. See `docs/guarantees.md`.
+//!
+//! `REDLOCK_CHAOS_SEED` repeats a schedule, `REDLOCK_CHAOS_SECONDS` sets how long each campaign takes, and
+//! `REDLOCK_CHAOS_GRANTS` how many grants those that must exclude make together at least: `make chaos` is the long form.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use redlock_tests::{
+    campaign::{Campaign, Goal, number},
+    locked,
+    nemesis::Fault::{self, *},
+    register::Check,
+};
+
+/// What may happen to any node, and leaves its keys alone.
+const HARMLESS: [Fault; 10] = [Freeze, Pause, Sleep, ForgetScripts, Disconnect, Delay, Hold, Lose, CutBytes, HalfClose];
+const DURABLE: &[Fault] =
+    &[Freeze, Pause, Sleep, ForgetScripts, Disconnect, Delay, Hold, Lose, CutBytes, HalfClose, Restart, Restart];
+/// A node of several that forgets is kept from voting.
+const FORGETFUL: &[Fault] = &[
+    Freeze,
+    Pause,
+    Sleep,
+    ForgetScripts,
+    Disconnect,
+    Delay,
+    Hold,
+    Lose,
+    CutBytes,
+    HalfClose,
+    Restart,
+    Flush,
+    Failover,
+];
+const ALL: &[Fault] = &[
+    Freeze,
+    Pause,
+    Sleep,
+    ForgetScripts,
+    Disconnect,
+    Delay,
+    Hold,
+    Lose,
+    CutBytes,
+    HalfClose,
+    Restart,
+    Flush,
+    Failover,
+    Evict,
+    Clock,
+];
+
+/// One at a time: the machine is small, and each report is of one.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    locked(&TURN)
+}
+
+fn campaign(name: &'static str) -> Campaign {
+    Campaign::new(name, env!("CARGO_BIN_EXE_worker"), env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Its part of the grants that are asked for, in percent.
+fn share(percent: u64) -> u64 {
+    number("REDLOCK_CHAOS_GRANTS").unwrap_or_default() * percent / 100
+}
+
+#[test]
+fn one_server() {
+    let _turn = turn();
+    let campaign = Campaign {
+        durable: true,
+        faults: DURABLE,
+        pauses: true,
+        kills: true,
+        grants: share(50),
+        ..campaign("one_server")
+    };
+    campaign.run().expect_exclusion();
+}
+
+#[test]
+fn three_servers() {
+    let _turn = turn();
+    let campaign = Campaign {
+        nodes: 3,
+        faults: FORGETFUL,
+        pauses: true,
+        kills: true,
+        grants: share(25),
+        ..campaign("three_servers")
+    };
+    campaign.run().expect_exclusion();
+}
+
+#[test]
+fn five_servers() {
+    let _turn = turn();
+    let campaign = Campaign {
+        nodes: 5,
+        faults: FORGETFUL,
+        pauses: true,
+        kills: true,
+        grants: share(15),
+        ..campaign("five_servers")
+    };
+    campaign.run().expect_exclusion();
+}
+
+/// A quorum of four of five does without quarantine, and with a node whose clock jumps.
+#[test]
+fn four_of_five_servers() {
+    let _turn = turn();
+    let campaign = Campaign {
+        nodes: 5,
+        quorum: Some(4),
+        quarantine: false,
+        clocks: Some(0),
+        faults: ALL,
+        pauses: true,
+        kills: true,
+        grants: share(10),
+        ..campaign("four_of_five_servers")
+    };
+    campaign.run().expect_exclusion();
+}
+
+/// Everybody wants the same.
+#[test]
+fn one_name() {
+    let _turn = turn();
+    let campaign = Campaign {
+        nodes: 3,
+        names: 1,
+        tasks: 2,
+        faults: &HARMLESS,
+        pauses: true,
+        grants: share(5),
+        ..campaign("one_name")
+    };
+    campaign.run().expect_exclusion();
+}
+
+/// The margin covers a server whose clock is fast by eight percent, for tenures that are used to their end.
+#[test]
+fn a_fast_clock() {
+    let _turn = turn();
+    let campaign = Campaign { clocks: Some(80_000), stays: 0.5, names: 8, ..campaign("a_fast_clock") };
+    campaign.run().expect_exclusion();
+}
+
+/// Exclusion on one server ends where it forgets; the order of tokens does not.
+#[test]
+fn one_server_that_forgets() {
+    let _turn = turn();
+    let campaign = Campaign {
+        careful: false,
+        faults: &[Restart, Flush, Evict, Failover, Freeze, Hold],
+        pauses: true,
+        names: 8,
+        stays: 0.1,
+        ..campaign("one_server_that_forgets")
+    };
+    campaign.run().expect_order();
+}
+
+/// The same for one server whose clock jumps.
+#[test]
+fn one_server_whose_clock_jumps() {
+    let _turn = turn();
+    let campaign = Campaign {
+        careful: false,
+        clocks: Some(0),
+        faults: &[Clock],
+        pauses: true,
+        names: 64,
+        stays: 0.1,
+        ..campaign("one_server_whose_clock_jumps")
+    };
+    campaign.run().expect_order();
+}
+
+/// Holders that believe for longer than the server does.
+#[test]
+fn without_a_margin_there_are_overlaps() {
+    let _turn = turn();
+    let campaign = Campaign {
+        names: 4,
+        stays: 0.5,
+        belief: Some(1.3),
+        goal: Goal::Overlap,
+        ..campaign("without_a_margin_there_are_overlaps")
+    };
+    campaign.run().expect_overlaps();
+}
+
+/// Holders are suspended between check and write, beyond their lease: only a register that checks tokens survives it.
+#[test]
+fn without_fencing_updates_are_lost() {
+    let _turn = turn();
+    let unfenced = Campaign {
+        pauses: true,
+        names: 2,
+        ttl: Duration::from_millis(300),
+        work: (Duration::from_millis(50), 1.0),
+        stays: 0.0,
+        check: Check::Never,
+        goal: Goal::LostUpdate,
+        ..campaign("without_fencing_updates_are_lost")
+    };
+    let fenced = Campaign { check: Check::Always, goal: Goal::Time, ..unfenced.clone() };
+    unfenced.run().expect_lost_updates();
+    fenced.run().expect_exclusion();
+}
+
+/// Two of three nodes restart empty while some holders are cut off.
+#[test]
+fn without_quarantine_there_are_overlaps() {
+    let _turn = turn();
+    let without = Campaign {
+        nodes: 3,
+        quarantine: false,
+        careful: false,
+        faults: &[RestartBehindPartition],
+        names: 8,
+        stays: 0.5,
+        goal: Goal::Overlap,
+        ..campaign("without_quarantine_there_are_overlaps")
+    };
+    let with = Campaign { quarantine: true, careful: true, goal: Goal::Time, ..without.clone() };
+    without.run().expect_overlaps();
+    with.run().expect_exclusion();
+}
+
+/// One clock jumps ahead: a majority of five may break, four of five may not.
+#[test]
+fn a_larger_quorum_survives_a_clock_that_jumps() {
+    let _turn = turn();
+    let majority = Campaign {
+        nodes: 5,
+        quorum: Some(3),
+        careful: false,
+        clocks: Some(0),
+        faults: &[JumpBehindOutage],
+        names: 8,
+        stays: 0.5,
+        goal: Goal::Overlap,
+        ..campaign("a_larger_quorum_survives_a_clock_that_jumps")
+    };
+    let four = Campaign { quorum: Some(4), goal: Goal::Time, ..majority.clone() };
+    majority.run().expect_overlaps();
+    four.run().expect_exclusion();
+}
