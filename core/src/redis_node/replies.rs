@@ -232,6 +232,7 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
     }
     match error.kind() {
         ErrorKind::AuthenticationFailed => permanent("wrong user or password"),
+        ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_BY_SERVER),
         ErrorKind::Parse => permanent("does not speak Redis' protocol"),
         ErrorKind::InvalidClientConfig => permanent(error.to_string()),
         _ => {
@@ -251,10 +252,16 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
 pub(super) fn failure(error: &RedisError) -> NodeError {
     let detail = match source::<io::Error>(error) {
         Some(io) => io_text(io),
-        None if error.kind() == ErrorKind::Parse => "does not speak Redis' protocol".to_owned(),
+        None if error.kind() == ErrorKind::Parse && !is_cut_short(error) => "does not speak Redis' protocol".to_owned(),
         None => CLOSED_BY_SERVER.to_owned(),
     };
     NodeError::new(NodeErrorKind::Unknown, detail)
+}
+
+/// Whether a connection ended within a reply. `redis` reports that as a reply it cannot parse, and tells it from bytes
+/// of another protocol only in its text.
+fn is_cut_short(error: &RedisError) -> bool {
+    error.to_string().contains("end of input")
 }
 
 /// What `redis` wrapped.

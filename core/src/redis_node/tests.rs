@@ -328,6 +328,38 @@ async fn a_barrier_holds_against_a_request_under_way() {
     assert!(!server.exists("lock"));
 }
 
+/// A server that answers every connection with these bytes and closes it.
+async fn answering(bytes: &'static [u8]) -> (u16, Task) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let task = async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            // Unread bytes would turn the end into a reset.
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(bytes).await;
+        }
+    };
+    (port, Task(tokio::spawn(task)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_is_cut_short_is_not_another_protocol() {
+    for (bytes, kind) in [
+        (&b"%7\r\n$6\r\nserver\r\n$5\r\nre"[..], NodeErrorKind::NotRun),
+        (b"%", NodeErrorKind::NotRun),
+        (b"+O", NodeErrorKind::NotRun),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NodeErrorKind::Permanent),
+    ] {
+        let (port, _server) = answering(bytes).await;
+        let tested = Tested::new(&format!("redis://127.0.0.1:{port}"));
+        let error = tested.eval(set("x")).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{error} after {bytes:?}");
+        let error = tested.node.subscribe("a".to_owned()).await.map(drop).unwrap_err();
+        assert_eq!(error.kind, kind, "{error} after {bytes:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_connection_is_replaced() {
     let server = Server::start(&[]);
