@@ -574,8 +574,10 @@ impl Attempt {
             // A failure shows again in the next attempt.
             runtime::background().spawn(async move { quorum.provision(&missing, false).await });
         }
-        let Some(token) = self.agree(lane, &tally.grants).await else {
-            return Verdict::Busy { free_in: None, split: true };
+        let token = match self.agree(lane, &tally.grants).await {
+            Ok(token) => token,
+            Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
+            Err(causes) => return Verdict::Unavailable { causes, permanent: false },
         };
         // The very last step: a grant whose time went by while it was fetched is none.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
@@ -691,14 +693,16 @@ impl Attempt {
         Verdict::Busy { free_in, split: !tally.grants.is_empty() }
     }
 
-    /// Makes a quorum of nodes hold the largest granted token. Returns it, or nothing when too few could be raised.
-    async fn agree(&self, lane: Lane, grants: &[(usize, i64)]) -> Option<i64> {
+    /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
+    /// that would have been enough did not answer: nothing if they did, and have moved on.
+    async fn agree(&self, lane: Lane, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
         let quorum = &self.quorum;
-        let token = grants.iter().map(|(_, token)| *token).max()?;
+        let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
         let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
         if agreed >= quorum.needed() || mutant!(NaiveMax) {
-            return Some(token);
+            return Ok(token);
         }
+        let mut causes = Vec::new();
         let mut bumps: Answers = grants
             .iter()
             .filter(|(_, granted)| *granted < token)
@@ -710,13 +714,19 @@ impl Attempt {
                 quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
             })
             .collect();
-        while let Some((_, answer)) = bumps.next().await {
-            agreed += usize::from(answer.is_ok_and(|reply| answer::done(&reply) == Some(true)));
+        while let Some((node, answer)) = bumps.next().await {
+            match answer.and_then(|reply| answer::done(&reply).ok_or_else(answer::no_answer)) {
+                Ok(done) => agreed += usize::from(done),
+                Err(error) => causes.push(quorum.cause(node, error)),
+            }
             if agreed >= quorum.needed() {
-                return Some(token);
+                return Ok(token);
             }
         }
-        None
+        if agreed + causes.len() < quorum.needed() {
+            causes.clear();
+        }
+        Err(causes)
     }
 
     /// The nodes that may hold something of this attempt, with the connection that carried the request.
