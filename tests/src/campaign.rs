@@ -82,8 +82,8 @@ pub struct Campaign {
     pub work: (Duration, f64),
     /// The share of tenures that end by themselves.
     pub stays: f64,
-    /// Workers that believe for so many ttl, whatever they are told.
-    pub belief: Option<f64>,
+    /// How much faster a server's clock may run than the workers', as they are told.
+    pub drift: f64,
     /// How strict the register is.
     pub check: Check,
     /// How long, at least; longer if not all faults happened by then.
@@ -116,7 +116,7 @@ impl Campaign {
             ttl: Duration::from_millis(600),
             work: (Duration::from_millis(20), 0.1),
             stays: 0.002,
-            belief: None,
+            drift: 0.1,
             check: Check::Always,
             time: Duration::from_secs(6),
             grants: 0,
@@ -237,7 +237,7 @@ impl Campaign {
             work_us: self.work.0.as_micros() as u64,
             works: self.work.1,
             stays: self.stays,
-            belief: self.belief,
+            drift: self.drift,
             register: register.url(),
             check: self.check,
             seed: seed.wrapping_add(number as u64),

@@ -77,8 +77,10 @@ impl Register {
     pub fn total<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Total {
         names.into_iter().fold(Total::default(), |sum, name| {
             let [_, value, accepted] = keys(name);
-            let read = |key: &str| self.server.command::<Option<u64>>(&["GET", key]).unwrap_or_default();
-            Total { accepted: sum.accepted + read(&accepted), value: sum.value + read(&value) }
+            // Both as of one moment.
+            let (accepted, value): (Option<u64>, Option<u64>) = self.server.command(&["MGET", &accepted, &value]);
+            let total = |number: Option<u64>| number.unwrap_or_default();
+            Total { accepted: sum.accepted + total(accepted), value: sum.value + total(value) }
         })
     }
 }

@@ -61,8 +61,8 @@ pub struct Orders {
     pub works: f64,
     /// The share of tenures that are kept until they end by themselves.
     pub stays: f64,
-    /// A negative control: it does not ask whether it holds the lock, but believes so for this many ttl.
-    pub belief: Option<f64>,
+    /// How much faster a server's clock may run than the worker's.
+    pub drift: f64,
     /// Where the register is.
     pub register: String,
     /// How strictly that one checks.
@@ -181,6 +181,7 @@ pub fn run(orders: Orders) -> Result<(), Failure> {
     let mut config = Config::new(orders.urls.clone());
     config.quorum = orders.quorum;
     config.quarantine = orders.quarantine;
+    config.drift = orders.drift;
     config.watchdog = watchdog;
     config.max_ttl = watchdog;
     config.patience = Duration::from_millis(orders.wait_ms).max(Duration::from_millis(1));
@@ -237,7 +238,7 @@ impl Work {
     async fn go_on(self: Rc<Self>, mut access: Access, mut dice: Rng) -> Result<(), Failure> {
         while !self.over.load(SeqCst) {
             let number = dice.usize(0..self.locks.len());
-            let renewed = self.orders.belief.is_none() && dice.bool();
+            let renewed = dice.bool();
             let called = monotonic();
             let lease = match self.locks[number][usize::from(renewed)].acquire().await {
                 Ok(lease) => lease,
@@ -276,20 +277,13 @@ impl Work {
         let stays = dice.f64() < self.orders.stays;
         tenure.look();
         if let Some(value) = access.read(name, token).await? {
-            let believed = self.orders.belief.is_some() || tenure.look();
+            let held = tenure.look();
             if !work.is_zero() {
                 sleep(work).await;
             }
-            if believed {
+            if held {
                 access.write(name, token, value + 1).await?;
             }
-        }
-        if let Some(belief) = self.orders.belief {
-            let end = from + (ttl as f64 * belief) as u64;
-            if stays {
-                sleep(Duration::from_nanos(end.saturating_sub(monotonic()))).await;
-            }
-            return Ok(Some(monotonic().min(end)));
         }
         // A renewed tenure has no end of its own.
         let enough = if renewed { from + ttl * 2 } else { u64::MAX };

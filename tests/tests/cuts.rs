@@ -1,0 +1,296 @@
+//! A connection that is cut after every single byte of every request and every reply, for each thing a client sends: every
+//! call returns with an outcome it may have, and in the end there is no key, no subscription and no connection.
+//!
+//! Leases are so long that no key is gone by itself. `REDLOCK_CUT_STRIDE=1` also cuts after every byte of what a new
+//! connection exchanges, which is long; otherwise after every so many.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, stream};
+use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl};
+use redlock_tests::{
+    campaign::number,
+    proxy::{Cut, DIRECTIONS, Direction, Proxy},
+    server::Server,
+};
+use tokio::task::spawn_blocking;
+
+/// Far longer than anything here takes.
+const LEASE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many cases run at once: most of their time they wait for a new connection.
+const TOGETHER: usize = 24;
+
+/// What is under way when the connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// A try, the first thing this client ever sends.
+    First,
+    Try,
+    /// The same on the connection of blocking callers.
+    TryBlocking,
+    /// A renewal.
+    Extend,
+    Release,
+    ReleaseBlocking,
+    /// An acquire that finds the lock held, subscribes, and gets it on its release.
+    Wait,
+}
+
+/// Servers, a proxy before each, a client behind them.
+struct Case {
+    servers: Arc<Vec<Server>>,
+    proxies: Vec<Proxy>,
+    client: Client,
+    name: String,
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "what blocking calls take")]
+fn go_on() -> Result<(), LockError> {
+    Ok(())
+}
+
+/// No call may take longer, whatever happens to it.
+async fn returns<T>(what: &str, call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| panic!("{what} does not return"))
+}
+
+async fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Case {
+    fn new(servers: &Arc<Vec<Server>>) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let proxies: Vec<Proxy> = servers.iter().map(|server| Proxy::start(server.port())).collect();
+        let client = Client::new(Config::new(proxies.iter().map(Proxy::url))).unwrap();
+        let name = format!("lock-{}", NUMBER.fetch_add(1, Relaxed));
+        Self { servers: servers.clone(), proxies, client, name }
+    }
+
+    fn lock(&self) -> redlock::Lock {
+        lock(&self.client, &self.name)
+    }
+
+    async fn blocking(&self) -> Result<Lease, LockError> {
+        let lock = self.lock();
+        let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
+        spawn_blocking(move || lock.acquire_blocking(request, &mut go_on)).await.unwrap()
+    }
+
+    /// The call with what precedes it; `armed` is called right before it.
+    async fn run(&self, call: Call, armed: impl FnOnce()) -> &'static str {
+        let lock = self.lock();
+        let shown = format!("{call:?} of {}", self.name);
+        // Its connection, with all that a new one exchanges, is there before.
+        match call {
+            Call::First => {}
+            Call::TryBlocking | Call::ReleaseBlocking => {
+                let lease = self.blocking().await.unwrap();
+                spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap().unwrap();
+            }
+            _ => drop(lock.acquire().await.unwrap().release().await),
+        }
+        match call {
+            Call::First | Call::Try | Call::TryBlocking => {
+                armed();
+                let lease = match call {
+                    Call::TryBlocking => returns(&shown, self.blocking()).await.map(Some),
+                    _ => returns(&shown, lock.try_acquire()).await,
+                };
+                match lease {
+                    Ok(lease) => {
+                        let lease = lease.unwrap_or_else(|| panic!("{shown}: nobody else holds it"));
+                        assert!(lease.held(), "{shown}");
+                        let release = async {
+                            if call == Call::TryBlocking {
+                                spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap()
+                            } else {
+                                lease.release().await
+                            }
+                        };
+                        released(returns(&shown, release).await.unwrap())
+                    }
+                    Err(error) => error.code(),
+                }
+            }
+            Call::Extend => {
+                let lease = lock.acquire().await.unwrap();
+                armed();
+                let extended = returns(&shown, lease.extend(LEASE)).await;
+                assert!(lease.held(), "{shown}");
+                released(returns(&shown, lease.release()).await.unwrap());
+                extended.map_or_else(|error| error.code(), |()| "ok")
+            }
+            Call::Release => {
+                let lease = lock.acquire().await.unwrap();
+                armed();
+                released(returns(&shown, lease.release()).await.unwrap())
+            }
+            Call::ReleaseBlocking => {
+                let lease = self.blocking().await.unwrap();
+                armed();
+                let release = spawn_blocking(move || lease.release_blocking(&mut go_on));
+                released(returns(&shown, release).await.unwrap().unwrap())
+            }
+            Call::Wait => {
+                let other = Client::new(Config::new(self.servers.iter().map(Server::url))).unwrap();
+                let holder = self::lock(&other, &self.name).acquire().await.unwrap();
+                armed();
+                let waiting = tokio::spawn(lock.acquire());
+                // Subscribed, or cut before that.
+                until("the waiter waits", || {
+                    let cut = self.proxies.iter().all(|proxy| DIRECTIONS.iter().all(|way| !proxy.is_armed(*way)));
+                    cut || self.subscribers() == 1
+                })
+                .await;
+                holder.release().await.unwrap();
+                other.close().await;
+                let lease = returns(&shown, waiting).await.unwrap().unwrap();
+                released(returns(&shown, lease.release()).await.unwrap())
+            }
+        }
+    }
+
+    fn subscribers(&self) -> usize {
+        let channel = format!("redisson_lock__channel:{{{}}}", self.name);
+        self.servers.iter().map(|server| server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1).sum()
+    }
+
+    fn exists(&self) -> bool {
+        self.servers.iter().any(|server| server.command(&["EXISTS", &self.name]))
+    }
+}
+
+fn lock(client: &Client, name: &str) -> redlock::Lock {
+    let mut options = LockOptions::default();
+    options.ttl = Ttl::Fixed(LEASE);
+    client.lock(name, options).unwrap()
+}
+
+/// What a release may find where nobody else can have ended the tenure.
+fn released(outcome: ReleaseOutcome) -> &'static str {
+    assert_ne!(outcome, ReleaseOutcome::Lost);
+    if outcome == ReleaseOutcome::Released { "ok" } else { outcome.as_str() }
+}
+
+/// Cuts after every `stride`-th byte of one direction; counts the outcomes.
+async fn cut(servers: &Arc<Vec<Server>>, call: Call, way: Direction, stride: u64) {
+    // How much it is when nothing is cut, and the server knows the scripts.
+    let mut length = 0;
+    for _ in 0..2 {
+        let whole = Case::new(servers);
+        let passed = || whole.proxies.iter().map(|proxy| proxy.passed(way));
+        let mut before: Vec<u64> = Vec::new();
+        assert_eq!(whole.run(call, || before = passed().collect()).await, "ok", "{call:?}");
+        // A minority may still be under way.
+        length = passed().zip(before).map(|(after, before)| after - before).max().unwrap();
+        whole.client.close().await;
+    }
+
+    let outcomes = stream::iter((0..=length).step_by(stride as usize)).map(|after| async move {
+        let case = Case::new(servers);
+        let arm = || {
+            for proxy in &case.proxies {
+                proxy.cut_after(way, after, Cut::Whole);
+            }
+        };
+        let outcome = case.run(call, arm).await;
+        let expected: &[&str] = match call {
+            Call::Wait => &["ok", "unconfirmed"],
+            Call::Extend => &["ok", "unavailable"],
+            _ => &["ok", "unconfirmed", "unavailable"],
+        };
+        assert!(expected.contains(&outcome), "{call:?} cut after {after} of {length} {way:?}: {outcome}");
+        until(&format!("{call:?} cut after {after} of {length} {way:?} leaves nothing"), || {
+            !case.exists() && case.subscribers() == 0
+        })
+        .await;
+        returns("close", case.client.close()).await;
+        outcome
+    });
+    let outcomes: Vec<&str> = outcomes.buffer_unordered(TOGETHER).collect().await;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in &outcomes {
+        *counts.entry(outcome).or_default() += 1;
+    }
+    println!("{call:?} on {} node(s), {way:?}, {length} bytes: {} cuts, {counts:?}", servers.len(), outcomes.len());
+}
+
+async fn every_byte(nodes: usize, calls: &[Call], stride: u64) {
+    let servers: Arc<Vec<Server>> = Arc::new((0..nodes).map(|_| Server::start()).collect());
+    for call in calls {
+        for way in DIRECTIONS {
+            cut(&servers, *call, way, stride).await;
+        }
+    }
+    for server in servers.iter() {
+        until("no connection is left", || {
+            let clients = |kind| server.command::<String>(&["CLIENT", "LIST", "TYPE", kind]).lines().count();
+            // One of them asks.
+            clients("normal") == 1 && clients("pubsub") == 0
+        })
+        .await;
+        let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+        keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
+        assert_eq!(keys, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquires_leave_nothing() {
+    every_byte(1, &[Call::Try, Call::TryBlocking], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_and_releases_leave_nothing() {
+    every_byte(1, &[Call::Extend, Call::Release, Call::ReleaseBlocking], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_leave_nothing() {
+    every_byte(1, &[Call::Wait], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_connections_leave_nothing() {
+    every_byte(1, &[Call::First], number("REDLOCK_CUT_STRIDE").unwrap_or(13)).await;
+}
+
+/// All three connections at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_quorum_too() {
+    every_byte(3, &[Call::Try, Call::Release], 1).await;
+}
+
+/// A release whose message does not arrive is noticed by polling.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_message_costs_one_poll() {
+    let servers = Arc::new(vec![Server::start()]);
+    let case = Case::new(&servers);
+    let other = Client::new(Config::new([servers[0].url()])).unwrap();
+    let holder = lock(&other, &case.name).acquire().await.unwrap();
+    let waiting = tokio::spawn(case.lock().acquire());
+    until("the waiter is subscribed", || case.subscribers() == 1).await;
+    case.proxies[0].swallow(Direction::Replies, b"message");
+    let start = Instant::now();
+    holder.release().await.unwrap();
+    let lease = returns("the waiter", waiting).await.unwrap().unwrap();
+    assert!(!case.proxies[0].is_hungry(Direction::Replies), "the message was not there to be lost");
+    // A poll is at most 2.5 s away; the key would live for a minute.
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    lease.release().await.unwrap();
+}

@@ -1,0 +1,156 @@
+//! A holder learns of a loss at its deadline, by reading a clock: servers are suspended, and each of many leases is looked
+//! at right after the moment beyond which nobody may believe in it. That moment is computed here, from when the acquire
+//! returned or the servers stopped, not asked of the lease. Suspending a minority is no loss.
+//!
+//! `REDLOCK_LOSS_ROUNDS` repeats it; each round has a thousand leases.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use redlock::{Client, Config, Event, Lease, LockOptions, Ttl};
+use redlock_tests::{campaign::number, locked, process::monotonic, server::Server};
+
+const LEASE: Duration = Duration::from_millis(1500);
+/// What a lease of that length is worth: ten percent and two milliseconds less.
+const VALID: u64 = 1_348_000_000;
+const LEASES: usize = 500;
+
+fn client(servers: &[Server], events: redlock::EventSink) -> Client {
+    let mut config = Config::new(servers.iter().map(Server::url));
+    config.watchdog = LEASE;
+    config.max_ttl = LEASE;
+    Client::with_events(config, events).unwrap()
+}
+
+async fn leases(client: &Client, count: usize, fixed: bool) -> Vec<(Lease, u64)> {
+    let acquires = (0..count).map(|number| {
+        let mut options = LockOptions::default();
+        if fixed {
+            options.ttl = Ttl::Fixed(LEASE);
+        }
+        let acquire = client.lock(&format!("{fixed}-{number}"), options).unwrap().acquire();
+        async move {
+            let lease = acquire.await.unwrap();
+            (lease, monotonic())
+        }
+    });
+    join_all(acquires).await
+}
+
+/// How late, in ms: half, 99 % and all were within.
+fn quantiles(mut late: Vec<u64>) -> [f64; 3] {
+    late.sort_unstable();
+    let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize] as f64 / 1e6;
+    [at(0.5), at(0.99), at(1.0)]
+}
+
+/// Suspends so many of them. Returns how late each loss was reported.
+async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
+    let client = client(servers, Arc::new(|_| {}));
+    let mut held = leases(&client, LEASES / 2, false).await;
+    held.extend(leases(&client, LEASES / 2, true).await);
+    for server in &mut servers[..count] {
+        server.freeze();
+    }
+    let frozen = monotonic();
+    let fixed = |index: usize| index >= LEASES / 2;
+    // Whatever was sent before they stopped, a fixed lease counts from before its acquire returned.
+    let bounds: Vec<u64> = held
+        .iter()
+        .enumerate()
+        .map(|(index, (_, returned))| VALID + if fixed(index) { *returned } else { frozen })
+        .collect();
+    let reported = join_all(held.iter().map(|(lease, _)| {
+        let lost = lease.lost();
+        async move { lost.await.map(|reason| (reason, monotonic())) }
+    }));
+    let reported = tokio::spawn(reported);
+    let held = Arc::new(held);
+    let looked = held.clone();
+    // On a thread of its own, so that each look comes right after its moment.
+    let looking = thread::spawn(move || {
+        let mut order: Vec<usize> = (0..looked.len()).collect();
+        order.sort_unstable_by_key(|index| bounds[*index]);
+        let mut deadlines = vec![0; looked.len()];
+        let mut late = 0;
+        for index in order {
+            while monotonic() <= bounds[index] {
+                // What they say themselves, for the report of how late events come.
+                for (deadline, (lease, _)) in deadlines.iter_mut().zip(looked.iter()) {
+                    let left = lease.remaining().as_nanos() as u64;
+                    if left > 0 {
+                        *deadline = monotonic() + left;
+                    }
+                }
+            }
+            late += usize::from(looked[index].0.held());
+        }
+        (late, deadlines)
+    });
+    let (late, deadlines) = tokio::task::spawn_blocking(|| looking.join().unwrap()).await.unwrap();
+    assert_eq!(late, 0, "leases that believed beyond their deadline, of {LEASES}");
+    let reported = tokio::time::timeout(Duration::from_secs(60), reported).await.expect("all are reported").unwrap();
+    for server in &mut servers[..count] {
+        server.thaw();
+    }
+    assert!(held.iter().all(|(lease, _)| !lease.held()), "lost is final");
+    client.close().await;
+    reported.iter().zip(deadlines).map(|(event, deadline)| event.unwrap().1.saturating_sub(deadline)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_believes_beyond_the_deadline() {
+    let mut late = Vec::new();
+    for _ in 0..number("REDLOCK_LOSS_ROUNDS").unwrap_or(1) {
+        for (nodes, frozen) in [(1, 1), (3, 2)] {
+            let mut servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+            late.extend(suspend(&mut servers, frozen).await);
+        }
+    }
+    let count = late.len();
+    let [half, most, all] = quantiles(late);
+    println!(
+        "{count} losses: 0 believed after the deadline; reported after {half:.1} ms (p50), {most:.1} ms (p99), {all:.1} ms (max)"
+    );
+    // Timers of a busy machine; what counts is above.
+    assert!(most < 250.0, "losses were reported {most} ms after the deadline");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_minority_is_no_loss() {
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    let lost = Arc::new(Mutex::new(Vec::new()));
+    let sink = lost.clone();
+    let client = client(
+        &servers,
+        Arc::new(move |event| {
+            if matches!(event, Event::Lost { .. }) {
+                locked(&sink).push(event.to_string());
+            }
+        }),
+    );
+    let held = leases(&client, 200, false).await;
+    servers[0].freeze();
+    servers[1].freeze();
+    let (frozen, mut took) = (monotonic(), Vec::new());
+    let lock = client.lock("other", LockOptions::default()).unwrap();
+    while monotonic() < frozen + 10 * LEASE.as_nanos() as u64 {
+        let start = monotonic();
+        let lease = lock.acquire().await.unwrap();
+        took.push(monotonic() - start);
+        lease.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(*locked(&lost), Vec::<String>::new());
+    assert!(held.iter().all(|(lease, _)| lease.held()));
+    let count = took.len();
+    let [half, most, all] = quantiles(took);
+    println!(
+        "{count} acquires beside two of five suspended: {half:.1} ms (p50), {most:.1} ms (p99), {all:.1} ms (max)"
+    );
+}
