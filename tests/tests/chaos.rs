@@ -82,7 +82,7 @@ fn one_server() {
         faults: DURABLE,
         pauses: true,
         kills: true,
-        grants: share(50),
+        grants: share(40),
         ..campaign("one_server")
     };
     campaign.run().expect_exclusion();
@@ -110,7 +110,7 @@ fn five_servers() {
         faults: FORGETFUL,
         pauses: true,
         kills: true,
-        grants: share(15),
+        grants: share(20),
         ..campaign("five_servers")
     };
     campaign.run().expect_exclusion();
@@ -128,7 +128,7 @@ fn four_of_five_servers() {
         faults: ALL,
         pauses: true,
         kills: true,
-        grants: share(10),
+        grants: share(15),
         ..campaign("four_of_five_servers")
     };
     campaign.run().expect_exclusion();

@@ -2,7 +2,7 @@
 //! call returns with an outcome it may have, and in the end there is no key, no subscription and no connection.
 //!
 //! Leases are so long that no key is gone by itself. `REDLOCK_CUT_STRIDE=1` also cuts after every byte of what a new
-//! connection exchanges, which is long; otherwise after every so many.
+//! connection exchanges, which is long, and of all connections of a quorum at once; otherwise after every so many.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -28,7 +28,7 @@ use tokio::task::spawn_blocking;
 const LEASE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many cases run at once: most of their time they wait for a new connection.
-const TOGETHER: usize = 24;
+const TOGETHER: usize = 48;
 
 /// What is under way when the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,7 +273,7 @@ async fn new_connections_leave_nothing() {
 /// All three connections at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_quorum_too() {
-    every_byte(3, &[Call::Try, Call::Release], 1).await;
+    every_byte(3, &[Call::Try, Call::Release], number("REDLOCK_CUT_STRIDE").unwrap_or(5)).await;
 }
 
 /// A release whose message does not arrive is noticed by polling.
