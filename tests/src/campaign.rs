@@ -67,7 +67,7 @@ pub struct Campaign {
     /// Whether the nemesis stays within what exclusion assumes.
     pub careful: bool,
     /// What happens to servers.
-    pub faults: &'static [Fault],
+    pub faults: Vec<Fault>,
     /// Whether workers are suspended beyond their lease.
     pub pauses: bool,
     /// Whether workers are killed and replaced.
@@ -109,7 +109,7 @@ impl Campaign {
             durable: false,
             clocks: None,
             careful: true,
-            faults: &[],
+            faults: Vec::new(),
             pauses: false,
             kills: false,
             workers: 3,
@@ -148,6 +148,7 @@ impl Campaign {
             lease: self.ttl,
             quarantine: self.quarantine,
             careful: self.careful,
+            available: false,
         });
         let register = Register::start();
         let sides = [arena.urls(0), arena.urls(1)];
@@ -172,7 +173,7 @@ impl Campaign {
                     let mut deck = Vec::new();
                     while !over.load(SeqCst) {
                         if deck.is_empty() {
-                            deck = self.faults.to_vec();
+                            deck.clone_from(&self.faults);
                             server_dice.shuffle(&mut deck);
                         }
                         let Some(fault) = deck.pop() else { break };

@@ -66,6 +66,20 @@ const NOTICED: Duration = Duration::from_secs(30);
 /// The marker of a node that votes, or will.
 const MARKER: &str = "redlock_node";
 
+/// What may happen to any node whatever its clients rely on: nothing is forgotten, unless a restart does.
+pub const HARMLESS: &[Fault] = &[
+    Fault::Freeze,
+    Fault::Pause,
+    Fault::Sleep,
+    Fault::ForgetScripts,
+    Fault::Disconnect,
+    Fault::Delay,
+    Fault::Hold,
+    Fault::Lose,
+    Fault::CutBytes,
+    Fault::HalfClose,
+];
+
 /// Servers, and two sides from which clients reach them.
 pub struct Arena {
     servers: Vec<Server>,
@@ -76,10 +90,12 @@ pub struct Arena {
     lease: Duration,
     quarantine: bool,
     careful: bool,
+    available: bool,
 }
 
 /// What an arena is made of.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "settings that have nothing to do with each other")]
 pub struct Plan {
     /// How many servers.
     pub nodes: usize,
@@ -95,6 +111,8 @@ pub struct Plan {
     pub quarantine: bool,
     /// Whether exclusion must hold.
     pub careful: bool,
+    /// Whether a quorum must be able to answer at any time.
+    pub available: bool,
 }
 
 impl Arena {
@@ -122,6 +140,7 @@ impl Arena {
             lease: plan.lease,
             quarantine: plan.quarantine && plan.nodes > 1,
             careful: plan.careful,
+            available: plan.available,
         }
     }
 
@@ -206,7 +225,7 @@ impl Arena {
     /// Mostly what a quorum can do without, sometimes more.
     fn some(&self, dice: &mut Rng) -> Vec<usize> {
         let all = self.servers.len();
-        let most = if dice.f64() < 0.7 { (all - self.needed).max(1) } else { all };
+        let most = if dice.f64() < 0.7 || self.available { (all - self.needed).max(1) } else { all };
         let mut nodes = dice.choose_multiple(0..all, dice.clone().usize(1..=most));
         nodes.sort_unstable();
         nodes

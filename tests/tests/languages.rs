@@ -1,9 +1,11 @@
-//! Processes of all languages fight for one lock, on one node, on five, and on five with two in trouble: no two hold it
-//! at once, tokens rise in the order of the grants, every process gets what it asks for, and no key is left.
+//! Processes of all languages fight for one lock, on one node, on five, on five with two in trouble, and on five in
+//! chaos: no two hold it at once, tokens rise in the order of the grants, every process gets what it asks for, and no key
+//! is left.
 //!
 //! Alone, `cargo test` has Rust's processes fight; `REDLOCK_CONTENDERS` names those of other languages, as
 //! `name=command;…` run in the project's directory. Each is called with `URLS NAME TIMES LOG` and writes a log as
-//! `redlock_tests::history` reads it. `REDLOCK_GRANTS` sets how often each process takes the lock.
+//! `redlock_tests::history` reads it. `REDLOCK_GRANTS` sets how often each process takes the lock, `REDLOCK_CHAOS_SEED`
+//! repeats the schedule of faults.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -17,9 +19,11 @@ use std::{
 
 use redlock::{Client, Config, LockError, LockOptions, Owner};
 use redlock_tests::{
+    campaign::number,
     history::{self, Findings, Hold},
     locked,
-    nodes::{Backend, Node},
+    nemesis::{Arena, Fault, HARMLESS, Plan},
+    server::Server,
 };
 
 /// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
@@ -42,11 +46,14 @@ impl Drop for Contender {
 }
 
 impl Contender {
-    fn start(name: &str, command: &str, urls: &str, times: usize, folder: &Path) -> Self {
+    fn start(name: &str, command: &str, urls: &str, times: usize, hold_ms: u64, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
         let mut shell = Command::new("/bin/sh");
         // The shell becomes the contender, so that killing the one kills the other.
         shell.args(["-c", &format!("exec {command} \"$@\""), name, urls, LOCK, &times.to_string()]).arg(&log);
+        if hold_ms > 0 {
+            shell.arg(hold_ms.to_string());
+        }
         let child = shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).spawn().unwrap();
         Self { name: name.to_owned(), log, child }
     }
@@ -75,40 +82,71 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Lets all of them take the lock `times` times each. Of `faults`, each thing happens once another equal part of all
-/// grants is through.
-fn fight(count: usize, times: usize, faults: &[fn(&mut [Node])]) {
+/// What they fight on.
+trait Ring {
+    fn servers(&self) -> &[Server];
+    /// The nodes, as one contender or another reaches them.
+    fn urls(&self, contender: usize) -> String;
+}
+
+impl Ring for Vec<Server> {
+    fn servers(&self) -> &[Server] {
+        self
+    }
+
+    fn urls(&self, _contender: usize) -> String {
+        self.iter().map(Server::url).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Ring for Arena {
+    fn servers(&self) -> &[Server] {
+        self.servers()
+    }
+
+    fn urls(&self, contender: usize) -> String {
+        self.urls(contender).join(",")
+    }
+}
+
+/// Lets all of them take the lock `times` times each, and hold it for up to `hold_ms`. Until they are done, `disturb` is
+/// called over and over with how many grants there are, and how many there will be.
+fn contest<R: Ring>(
+    what: &str,
+    ring: &mut R,
+    times: usize,
+    hold_ms: u64,
+    mut disturb: impl FnMut(&mut R, &dyn Fn() -> usize, usize),
+) {
     // One fight at a time, so that each report is of that one.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = locked(&TURN);
-    let times = env::var("REDLOCK_GRANTS").ok().and_then(|text| text.parse().ok()).unwrap_or(times);
-    let mut nodes: Vec<Node> = (0..count).map(|_| Node::start(Backend::Redis)).collect();
-    let urls = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
-    let folder = env::temp_dir().join(format!("redlock-languages-{}-{count}-{}", id(), faults.len()));
+    let times = number("REDLOCK_GRANTS").map_or(times, |times| times as usize);
+    let folder = env::temp_dir().join(format!("redlock-languages-{}-{}", id(), what.replace(' ', "-")));
     fs::create_dir_all(&folder).unwrap();
 
     // Nobody gets it before all of them wait for it: some languages start slowly.
-    let client = Client::new(Config::from_list(&urls)).unwrap();
+    let direct = ring.servers().iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let client = Client::new(Config::from_list(&direct)).unwrap();
     let lock = client.lock(LOCK, LockOptions::default()).unwrap();
     let mut go_on = || Ok::<(), LockError>(());
     let barrier = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
-    let mut contenders: Vec<Contender> =
-        commands().iter().map(|(name, command)| Contender::start(name, command, &urls, times, &folder)).collect();
+    let start = |(number, (name, command)): (usize, &(String, String))| {
+        Contender::start(name, command, &ring.urls(number), times, hold_ms, &folder)
+    };
+    let mut contenders: Vec<Contender> = commands().iter().enumerate().map(start).collect();
     until("all of them wait", || {
         for Contender { name, child, .. } in &mut contenders {
             assert_eq!(child.try_wait().unwrap(), None, "{name} has ended");
         }
-        nodes.iter().all(|node| node.waiting(LOCK) == contenders.len())
+        ring.servers().iter().all(|server| waiting(server) == contenders.len())
     });
     let started = Instant::now();
     barrier.release_blocking(&mut go_on).unwrap();
 
     let total = times * contenders.len();
-    let grants = |contenders: &[Contender]| holds(contenders).iter().map(Vec::len).sum::<usize>();
-    for (number, fault) in faults.iter().enumerate() {
-        until("the next grants", || grants(&contenders) >= (number + 1) * total / (faults.len() + 1));
-        fault(&mut nodes);
-    }
+    let logs: Vec<PathBuf> = contenders.iter().map(|contender| contender.log.clone()).collect();
+    let grants = || logs.iter().map(|log| history::read([log]).map_or(0, |holds| holds.len())).sum();
     let (mut seen, mut moved) = (Vec::new(), Instant::now());
     loop {
         let running = contenders.iter_mut().filter_map(|one| match one.child.try_wait().unwrap() {
@@ -126,26 +164,48 @@ fn fight(count: usize, times: usize, faults: &[fn(&mut [Node])]) {
             (seen, moved) = (now, Instant::now());
         }
         assert!(moved.elapsed() < PATIENCE, "nobody gets the lock; logs in {}", folder.display());
+        disturb(ring, &grants, total);
         sleep(Duration::from_millis(10));
     }
     let took = started.elapsed();
 
     let all = holds(&contenders);
-    report(&contenders, &all, &format!("{count} nodes, {} faults", faults.len()), took);
+    report(&contenders, &all, what, took);
     for (contender, holds) in contenders.iter().zip(&all) {
         assert_eq!(holds.len(), times, "grants of {}", contender.name);
         assert!(holds.iter().all(|hold| hold.until.is_some()), "{} released all of them", contender.name);
     }
     assert_eq!(history::check(all.concat()), Findings::default(), "logs in {}", folder.display());
-    for node in nodes.iter().filter(|node| node.is_up()) {
-        until("the lock leaves no key and no listener", || left(node).is_empty() && node.waiting(LOCK) == 0);
+    for server in ring.servers().iter().filter(|server| server.is_up()) {
+        until("the lock leaves no key and no listener", || left(server).is_empty() && waiting(server) == 0);
     }
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// Of `faults`, each thing happens once another equal part of all grants is through.
+fn fight(count: usize, times: usize, faults: &[fn(&mut [Server])]) {
+    let mut servers: Vec<Server> = (0..count).map(|_| Server::start()).collect();
+    let mut done = 0;
+    let what = format!("{count} nodes, {} faults", faults.len());
+    contest(&what, &mut servers, times, 0, |servers, grants, total| {
+        if let Some(fault) = faults.get(done)
+            && grants() >= (done + 1) * total / (faults.len() + 1)
+        {
+            fault(servers);
+            done += 1;
+        }
+    });
+    assert_eq!(done, faults.len(), "they were done before all faults came");
+}
+
+/// How many clients listen for the release of the lock.
+fn waiting(server: &Server) -> usize {
+    let channel = format!("redisson_lock__channel:{{{LOCK}}}");
+    server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1
+}
+
 /// The keys on a node that nobody needs once no lock is held.
-fn left(node: &Node) -> Vec<String> {
-    let Node::Redis(server) = node else { panic!("a real server") };
+fn left(server: &Server) -> Vec<String> {
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
     keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
     keys
@@ -185,4 +245,34 @@ fn on_five_nodes() {
 #[test]
 fn on_five_nodes_of_which_one_freezes_and_one_dies() {
     fight(5, 300, &[|nodes| nodes[0].freeze(), |nodes| nodes[1].stop(), |nodes| nodes[0].thaw()]);
+}
+
+/// Each waits for ever, so a quorum can always answer; besides, anything may happen to servers that keep their keys.
+#[test]
+fn on_five_nodes_in_chaos() {
+    let seed = number("REDLOCK_CHAOS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    println!("on_five_nodes_in_chaos: REDLOCK_CHAOS_SEED={seed}");
+    let mut arena = Arena::start(Plan {
+        nodes: 5,
+        needed: 3,
+        durable: true,
+        clocks: None,
+        lease: Duration::from_secs(1),
+        quarantine: true,
+        careful: true,
+        available: true,
+    });
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let faults = [HARMLESS, &[Fault::Restart]].concat();
+    let (mut deck, mut done) = (Vec::new(), 0);
+    contest("5 nodes, chaos", &mut arena, 300, 2, |arena, _, _| {
+        if deck.is_empty() {
+            deck.clone_from(&faults);
+            dice.shuffle(&mut deck);
+        }
+        if let Some(fault) = deck.pop() {
+            arena.strike(fault, &mut dice, &mut |_| done += 1);
+        }
+    });
+    println!("  {done} faults");
 }
