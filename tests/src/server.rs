@@ -141,8 +141,9 @@ impl Server {
             }
             // The pid tells this server from another one that was faster on the same port.
             let pid = self.connect().and_then(|mut connection| {
-                let info: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
-                Ok(info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default())))
+                let info: String = redis::cmd("INFO").query(&mut connection)?;
+                let own = info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default()));
+                Ok(own && info.contains("loading:0\r"))
             });
             if pid.unwrap_or(false) {
                 return true;

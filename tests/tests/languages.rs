@@ -265,7 +265,7 @@ fn on_five_nodes_in_chaos() {
     let mut dice = fastrand::Rng::with_seed(seed);
     let faults = [HARMLESS, &[Fault::Restart]].concat();
     let (mut deck, mut done) = (Vec::new(), 0);
-    contest("5 nodes, chaos", &mut arena, 300, 2, |arena, _, _| {
+    contest("5 nodes, chaos", &mut arena, 120, 2, |arena, _, _| {
         if deck.is_empty() {
             deck.clone_from(&faults);
             dice.shuffle(&mut deck);
