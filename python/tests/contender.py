@@ -1,7 +1,7 @@
 """One process that takes and releases a lock so many times and logs it.
 
-Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS], to hold it for up to so many milliseconds. `tests/tests/languages.rs` starts it beside those of the other
-languages; `tests/src/history.rs` describes the log.
+Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS], to hold it for up to so many milliseconds.
+`tests/tests/languages.rs` starts it beside those of the other languages; `tests/src/history.rs` describes the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // One process that takes and releases a lock so many times and logs it: Contender URLS NAME TIMES LOG [HOLD_MS], to hold
-// it for up to so many milliseconds. The project's
-// `tests/tests/languages.rs` starts it beside those of the other languages; `tests/src/history.rs` describes the log.
+// it for up to so many milliseconds. The project's `tests/tests/languages.rs` starts it beside those of the other
+// languages; `tests/src/history.rs` describes the log.
 
 package dev.redlock
 
