@@ -327,7 +327,7 @@ impl Campaign {
     fn repeat(&self, seed: u64, folder: &std::path::Path) -> String {
         format!(
             "histories in {}; repeat with REDLOCK_CHAOS_SEED={seed} REDLOCK_CHAOS_SECONDS={} cargo test -p redlock-tests \
-             --test chaos {} -- --nocapture",
+             --test chaos -- --exact --nocapture {}",
             folder.display(),
             self.time.as_secs(),
             self.name,
