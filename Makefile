@@ -14,12 +14,15 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
-	rust-lint python-lint node-lint kotlin-lint rust-test model-test python-test node-test kotlin-test languages-test model
+	rust-lint python-lint node-lint kotlin-lint rust-test model-test python-test node-test kotlin-test languages-test \
+	model sim chaos
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
+	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
+	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
@@ -151,6 +154,28 @@ languages-test: python node kotlin
 	REDLOCK_CONTENDERS="$(contenders)" cargo test --package redlock-tests --test languages --quiet -- --nocapture
 	$(call say,The demo)
 	$(BIN)/pytest demo
+
+SEEDS ?= 100000
+FROM ?= 0
+sim: rust-tools
+	$(call say,Simulation: $(SEEDS) seeds from $(FROM))
+	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
+
+# What rust-test and languages-test do for some minutes, for as long as the figures in docs/guarantees.md took: so many
+# grants in all of those campaigns that must exclude, and so many seconds for each of the others.
+CHAOS_GRANTS ?= 1000000
+CHAOS_SECONDS ?= 20
+long = cargo test --package redlock-tests --quiet
+chaos: python node kotlin
+	$(call say,Chaos: every campaign; each prints the seed that repeats it)
+	REDLOCK_CHAOS_GRANTS=$(CHAOS_GRANTS) REDLOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) \
+		$(long) --test chaos -- --nocapture --test-threads 1
+	$(call say,Losses: ten thousand leases at their deadline)
+	REDLOCK_LOSS_ROUNDS=10 $(long) --test losses -- --nocapture --test-threads 1
+	$(call say,Cuts: after every byte; also of new connections and of a quorum)
+	REDLOCK_CUT_STRIDE=1 $(long) --test cuts -- --nocapture
+	$(call say,All languages in chaos)
+	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
 
 test: lint rust-test model-test python-test node-test kotlin-test languages-test
 	$(call say,All checks passed)
