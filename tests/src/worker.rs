@@ -3,7 +3,7 @@
 //!
 //! In each tenure it acts as a careful program does: reads the register with its token, checks that it still holds the
 //! lock, works, and writes. Between the check and the write anything may happen, which is what the register's own check
-//! is for. Some tenures are kept until they end by themselves.
+//! is for. Some tenures are kept until they end by themselves. One that believes beyond its deadline ends the process.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -254,7 +254,9 @@ impl Work {
                 }
             };
             let from = monotonic();
-            let tenure = Tenure { lease: &lease, name: &name(number), until: None };
+            let valid = (self.orders.ttl_ms as f64 * 1e6 * (1.0 - self.orders.drift)) as u64;
+            let bound = if renewed { u64::MAX } else { from + valid };
+            let tenure = Tenure { lease: &lease, name: &name(number), bound, until: None };
             let until = self.act(tenure, from, renewed, &mut access, &mut dice).await?;
             self.note(number, Hold { token: lease.token(), called, from, until })?;
             lease.release().await?;
@@ -321,6 +323,8 @@ impl Work {
 struct Tenure<'a> {
     lease: &'a Lease,
     name: &'a str,
+    /// Its deadline is not later than this, since the request was sent before its acquire returned.
+    bound: u64,
     /// The last moment at which it was held for certain.
     until: Option<u64>,
 }
@@ -331,6 +335,8 @@ impl Tenure<'_> {
         let now = monotonic();
         let held = self.lease.held();
         if held {
+            // Also right after the process was suspended.
+            assert!(now <= self.bound, "believes {} ns beyond its deadline", now - self.bound);
             self.until = Some(now);
         }
         held
