@@ -143,7 +143,7 @@ impl Server {
             let pid = self.connect().and_then(|mut connection| {
                 let info: String = redis::cmd("INFO").query(&mut connection)?;
                 let own = info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default()));
-                Ok(own && info.contains("loading:0\r"))
+                Ok(own && info.contains("\nloading:0\r"))
             });
             if pid.unwrap_or(false) {
                 return true;
