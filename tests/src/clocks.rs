@@ -3,6 +3,7 @@
 
 use std::{
     env, fs,
+    hash::{DefaultHasher, Hash, Hasher},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, id},
@@ -13,13 +14,23 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+const SOURCE: &str = include_str!("clocks.c");
+
+/// Kept for later runs, under a name that changes with its source.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let library = env::temp_dir().join(format!("redlock-clock-{}.so", id()));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clocks.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o"]);
-    let built = compiler.arg(&library).arg(&source).arg("-ldl").status().expect("a C compiler");
-    assert!(built.success(), "{} was not compiled", source.display());
+    let mut hash = DefaultHasher::new();
+    SOURCE.hash(&mut hash);
+    let library = env::temp_dir().join(format!("redlock-clocks-{:016x}.so", hash.finish()));
+    if !library.exists() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clocks.c");
+        // Complete when it gets its name, also when several processes build it.
+        let new = env::temp_dir().join(format!("redlock-clocks-{}.so", id()));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o"]);
+        let built = compiler.arg(&new).arg(&source).arg("-ldl").status().expect("a C compiler");
+        assert!(built.success(), "{} was not compiled", source.display());
+        fs::rename(&new, &library).expect("a name for the library");
+    }
     library
 });
 
