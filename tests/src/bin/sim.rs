@@ -1,32 +1,95 @@
-//! Runs the simulation over a range of seeds: `sim SEEDS [FROM]`, or shows one: `sim --show SEED`.
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments[0] == "--show" {
-        let seed = arguments[1].parse().unwrap();
-        println!("{}", redlock_tests::sim::plan::Plan::new(seed));
-        let report = redlock_tests::sim::run_mutant(None, seed, true);
-        for line in &report.lines {
-            println!("{line}");
-        }
-        println!("{:#?}\n{:?} events {} digest {:x}", report.violations, report.counts, report.events, report.digest);
-        return;
+//! Runs the simulation over many seeds, or shows what one does.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use redlock::Mutant;
+use redlock_tests::{
+    locked,
+    sim::{
+        hunt::{hunt, replay},
+        plan::Plan,
+        run_mutant,
+    },
+};
+
+/// Deterministic simulation of the lock: each seed is a run of its own, with its own faults.
+#[derive(Parser)]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Goes on where the last run with this file stopped, and notes there how far it came.
+    #[arg(long)]
+    resume: Option<PathBuf>,
+    /// Shows all that happens in one seed.
+    #[arg(long)]
+    show: Option<u64>,
+    /// Switches on a known fault of other libraries, by its name.
+    #[arg(long)]
+    mutant: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mutant = arguments.mutant.map(|name| {
+        let known = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
+        known.unwrap_or_else(|| panic!("no such fault; known are {:?}", Mutant::ALL))
+    });
+    if let Some(seed) = arguments.show {
+        return show(mutant, seed);
     }
-    let (count, from): (u64, u64) = (arguments[0].parse().unwrap(), arguments.get(1).map_or(0, |f| f.parse().unwrap()));
-    let mut events = 0;
-    for seed in from..from + count {
-        let started = std::time::Instant::now();
-        let report = redlock_tests::sim::run_mutant(None, seed, false);
-        events += report.events;
-        if let Some((time, what)) = report.violations.first() {
-            println!(
-                "seed {seed} {:?}: {:.3} {what}",
-                redlock_tests::sim::plan::Plan::new(seed).class,
-                *time as f64 / 1e9
-            );
+    let noted = arguments.resume.as_ref().and_then(|file| fs::read_to_string(file).ok());
+    let mut from = noted.and_then(|text| text.trim().parse().ok()).unwrap_or(arguments.from);
+    let end = arguments.from + arguments.seeds;
+    let (started, first, mut broken, mut events) = (Instant::now(), from, 0, 0);
+    let told = Mutex::new(Instant::now());
+    while from < end {
+        // A stretch at a time, so that a run can be stopped and resumed.
+        let stretch = (end - from).min(1000);
+        let bag = hunt(mutant, from, stretch, usize::MAX, &|seed, _| {
+            let mut told = locked(&told);
+            if told.elapsed() > Duration::from_secs(30) {
+                *told = Instant::now();
+                println!("at seed {seed} after {:.0?}", started.elapsed());
+            }
+        });
+        for (seed, what) in &bag.broken {
+            println!("seed {seed}: {what}\n  {}", replay(*seed));
         }
-        if started.elapsed().as_secs() > 2 {
-            println!("seed {seed} took {:?}, {} events", started.elapsed(), report.events);
+        broken += bag.broken.len();
+        events += bag.events;
+        from += stretch;
+        if let Some(file) = &arguments.resume
+            && let Err(error) = fs::write(file, from.to_string())
+        {
+            println!("{}: {error}", file.display());
         }
     }
-    println!("{events} events");
+    println!(
+        "{} seeds from {first}, {events} events in {:.0?}: {broken} broke something",
+        from - first,
+        started.elapsed()
+    );
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show(mutant: Option<Mutant>, seed: u64) -> ExitCode {
+    println!("{}", Plan::new(seed));
+    let report = run_mutant(mutant, seed, true);
+    report.lines.iter().for_each(|line| println!("{line}"));
+    println!("{} events, digest {:016x}, {:?}", report.events, report.digest, report.counts);
+    for (time, what) in &report.violations {
+        println!("BROKEN at {:.6}: {what}", *time as f64 / 1e9);
+    }
+    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
