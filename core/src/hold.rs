@@ -493,7 +493,8 @@ impl Hold {
         } else if matches!(state.places[node], Place::Yes(_)) {
             state.places[node] = Place::No;
             let there = state.places.iter().filter(|place| matches!(place, Place::Yes(_))).count();
-            if there < self.quorum.needed() {
+            // The other nodes' deadlines may be older ones.
+            if there < self.quorum.needed() || self.left_in(&state, now).is_zero() {
                 let reason = match found {
                     Renewed::Gone => LostReason::Deleted,
                     Renewed::Ended => LostReason::Released,

@@ -64,13 +64,13 @@ scripts!(acquire, bump, renew, repair, release, end, inspect, attach, learn, pro
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {
     // Never waits for another thread's initialisation: a fork may copy that half-way, and nobody would finish it.
+    static REDISSON: OnceBox<Scripts> = OnceBox::new();
+    static TOKEN: OnceBox<Scripts> = OnceBox::new();
     #[cfg(feature = "simulation")]
     if crate::mutant::alters_scripts() {
         // Made anew for each client, and leaked: few are.
         return Box::leak(Box::new(Scripts::of(wire)));
     }
-    static REDISSON: OnceBox<Scripts> = OnceBox::new();
-    static TOKEN: OnceBox<Scripts> = OnceBox::new();
     let known = match wire {
         Wire::Redisson => &REDISSON,
         Wire::Token => &TOKEN,

@@ -92,9 +92,7 @@ impl Watchdog {
 
     /// A tenure may need a look earlier than it did.
     pub(crate) fn reconsider(&self, hold: &Hold) {
-        if Instant::now() + hold.patience() < *self.list.planned.lock() {
-            self.list.hurry.notify_one();
-        }
+        self.list.reconsider(hold);
     }
 
     /// Forgets a tenure that ended.
@@ -107,6 +105,12 @@ impl Watchdog {
 }
 
 impl List {
+    fn reconsider(&self, hold: &Hold) {
+        if Instant::now() + hold.patience() < *self.planned.lock() {
+            self.hurry.notify_one();
+        }
+    }
+
     fn forget(&self, slot: usize, hold: &Hold) {
         let mut holds = self.holds.lock();
         // Both the release and the task may forget it, and the slot may have a new tenant.
@@ -148,7 +152,14 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         }
         for (node, batch) in batches.into_iter().enumerate() {
             if !batch.is_empty() {
-                tokio::spawn(renew(quorum.clone(), node, batch));
+                let (list, quorum) = (list.clone(), quorum.clone());
+                tokio::spawn(async move {
+                    renew(&quorum, node, &batch).await;
+                    // What the answers planned may be due before the next look.
+                    for renewal in &batch {
+                        list.reconsider(&renewal.hold);
+                    }
+                });
             }
         }
         for (node, batch) in repairs.into_iter().enumerate() {
@@ -184,7 +195,7 @@ struct Renewal {
 }
 
 /// Renews on one node, a batch at a time.
-async fn renew(quorum: Arc<Quorum>, node: usize, batch: Vec<Renewal>) {
+async fn renew(quorum: &Quorum, node: usize, batch: &[Renewal]) {
     for batch in batch.chunks(BATCH) {
         let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
         let limit = renewal_limit(&quorum.settings, batch);

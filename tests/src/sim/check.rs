@@ -25,6 +25,8 @@ pub struct Checks {
     pub again: BTreeSet<String>,
     /// Tenures that were handed over by a detach.
     pub detached: BTreeSet<String>,
+    /// Owners whose key was deleted: exclusion is not promised to them.
+    pub void: BTreeSet<String>,
     /// Which client a tenure belongs to.
     pub fields: BTreeMap<String, usize>,
     /// What each register holds, and the largest token it knows.

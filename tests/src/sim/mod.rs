@@ -216,6 +216,8 @@ impl Simulation {
                 Fault::Refuse(server, what) => world.servers[server].store.refuses = what,
                 Fault::Delete(lock) => {
                     for server in &mut world.servers {
+                        let there = server.look(now).tenures(&lock_name(lock));
+                        world.checks.void.extend(there.iter().map(|field| owner(field).to_owned()));
                         server.store.keys.remove(&lock_name(lock));
                     }
                 }
@@ -248,9 +250,6 @@ impl Simulation {
         });
         let now = world::with(|world| world.now).unwrap_or_default();
         match fault {
-            Fault::Delete(lock) => LEASES.with_borrow_mut(|leases| {
-                leases.iter_mut().filter(|lease| lease.lock == lock_name(lock)).for_each(|lease| lease.void = true);
-            }),
             Fault::Stop(host) if self.hosts[host].runs() => self.hosts[host].freeze(),
             Fault::Suspend(host) if self.hosts[host].runs() => self.hosts[host].suspend(now),
             Fault::Resume(host) => self.resume(host, now),
@@ -313,6 +312,7 @@ impl Simulation {
         let Some(now) = world::with(|world| world.now) else { return };
         let mut held: BTreeMap<String, Vec<(usize, String, u64)>> = BTreeMap::new();
         let (mut findings, mut believed) = (Vec::new(), BTreeSet::new());
+        let void = world::with(|world| world.checks.void.clone()).unwrap_or_default();
         let mut leases = LEASES.take();
         for tracked in &mut leases {
             let host = &self.hosts[tracked.host];
@@ -328,7 +328,7 @@ impl Simulation {
             if is_held {
                 believed.insert(lease.owner().to_owned());
             }
-            if is_held && !tracked.void {
+            if is_held && !void.contains(lease.owner()) {
                 let holders = held.entry(tracked.lock.clone()).or_default();
                 holders.push((tracked.host, lease.owner().to_owned(), lease.token()));
             }

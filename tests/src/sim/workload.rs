@@ -31,12 +31,6 @@ pub struct Tracked {
     pub lock: String,
     /// Whether it was seen ended; it never lives again.
     pub ended: bool,
-    /// Whether it is renewed.
-    pub renewed: bool,
-    /// When it was granted.
-    pub since: Time,
-    /// Whether the promise of exclusion was taken from it on purpose.
-    pub void: bool,
 }
 
 thread_local! {
@@ -117,7 +111,7 @@ impl Actor {
             options.wait = Some(Duration::from_secs(30));
             let Ok(lock) = self.client.lock(&lock_name(lock), options) else { return };
             let result = loop {
-                match self.acquire(&lock, Owner::Fresh, true).await {
+                match self.acquire(&lock, Owner::Fresh).await {
                     // Servers that forgot do not vote for a while.
                     Some(Err(LockError::Unavailable { .. })) if host::here() < self.plan.calm + AFTERMATH => {
                         sleep(Duration::from_millis(500)).await;
@@ -167,17 +161,16 @@ impl Actor {
         if self.chance(0.1) {
             options.owner = Some(format!("owner-{}", self.rng.u32(0..2)));
         }
-        let renewed = !matches!(options.ttl, Ttl::Fixed(_));
         let Ok(lock) = self.client.lock(&name, options) else { return };
         let identity = Identity::new();
         let owner = if self.chance(0.5) { Owner::Ambient(identity.clone()) } else { Owner::Fresh };
-        let Some(Ok(lease)) = self.acquire(&lock, owner.clone(), renewed).await else { return };
-        self.hold(&lock, &owner, lease, renewed).await;
+        let Some(Ok(lease)) = self.acquire(&lock, owner.clone()).await else { return };
+        self.hold(&lock, &owner, lease).await;
         drop(identity);
     }
 
     /// Acquires, or gives up at any point. A result is a lease that is held, or an error in time.
-    async fn acquire(&mut self, lock: &Lock, owner: Owner, renewed: bool) -> Option<Result<Arc<Lease>, LockError>> {
+    async fn acquire(&mut self, lock: &Lock, owner: Owner) -> Option<Result<Arc<Lease>, LockError>> {
         let request = Request { owner, ..lock.request(Owner::Fresh) };
         let wait = request.wait;
         let calm = host::here() >= self.plan.calm;
@@ -218,7 +211,7 @@ impl Actor {
                 if !held && !self.was_frozen(started) && !self.clock_was_set() {
                     violated(format!("I1 acquiring {} returned a lease that is over", lock.name()));
                 }
-                self.track(lock, &lease, renewed);
+                self.track(lock, &lease);
                 world::with(|world| {
                     let now = host::here();
                     // A nested lease has the token of the outer one.
@@ -243,16 +236,8 @@ impl Actor {
         self.plan.faults.iter().any(|(_, fault)| matches!(fault, super::plan::Fault::HostClock(..)))
     }
 
-    fn track(&self, lock: &Lock, lease: &Arc<Lease>, renewed: bool) {
-        let tracked = Tracked {
-            host: self.host,
-            lease: lease.clone(),
-            lock: lock.name().to_owned(),
-            ended: false,
-            renewed,
-            since: host::here(),
-            void: false,
-        };
+    fn track(&self, lock: &Lock, lease: &Arc<Lease>) {
+        let tracked = Tracked { host: self.host, lease: lease.clone(), lock: lock.name().to_owned(), ended: false };
         LEASES.with_borrow_mut(|leases| leases.push(tracked));
         // Nobody else may hold it now.
         world::with(|world| world.at(host::here(), Event::Sample));
@@ -262,7 +247,7 @@ impl Actor {
         LEASES.with_borrow_mut(|leases| leases.retain(|tracked| !Arc::ptr_eq(&tracked.lease, lease)));
     }
 
-    async fn hold(&mut self, lock: &Lock, owner: &Owner, lease: Arc<Lease>, renewed: bool) {
+    async fn hold(&mut self, lock: &Lock, owner: &Owner, lease: Arc<Lease>) {
         let rounds = self.rng.u32(0..4);
         // Most look before they touch the resource; some do not, and the resource must cope.
         let careful = self.chance(0.7);
@@ -290,7 +275,7 @@ impl Actor {
                 }
             }
         }
-        self.end(lock, lease, renewed).await;
+        self.end(lock, lease).await;
     }
 
     /// Reads and writes the resource; requests take their time.
@@ -340,7 +325,7 @@ impl Actor {
         }
     }
 
-    async fn end(&mut self, lock: &Lock, lease: Arc<Lease>, renewed: bool) {
+    async fn end(&mut self, lock: &Lock, lease: Arc<Lease>) {
         let (started, began) = (host::here(), Instant::now());
         match self.rng.u32(0..12) {
             0 => {
@@ -370,7 +355,7 @@ impl Actor {
                         if again.token() != lease.token() {
                             violated(format!("I2 attaching {} changed its token", lock.name()));
                         }
-                        self.track(lock, &again, renewed);
+                        self.track(lock, &again);
                         self.update(lock.name(), again.token()).await;
                         let _ = again.release().await;
                         self.retire(&again);
