@@ -106,6 +106,9 @@ impl Watchdog {
 
 impl List {
     fn reconsider(&self, hold: &Hold) {
+        if mutant!(RenewalByLock) && !hold.is_held() {
+            return;
+        }
         if Instant::now() + hold.patience() < *self.planned.lock() {
             self.hurry.notify_one();
         }

@@ -25,6 +25,8 @@ pub struct Checks {
     pub again: BTreeSet<String>,
     /// Tenures that were handed over by a detach.
     pub detached: BTreeSet<String>,
+    /// Locks and tokens of leases that are renewed.
+    pub renewed: BTreeSet<(String, u64)>,
     /// Owners whose key was deleted: exclusion is not promised to them.
     pub void: BTreeSet<String>,
     /// Which client a tenure belongs to.

@@ -490,7 +490,9 @@ impl Simulation {
             if !seen.insert((*host, lock.clone(), *token)) {
                 world.checks.violated(*time, format!("I3 {lock} with token {token} was lost twice"));
             }
-            if self.plan.class == Class::Minority && matches!(reason, LostReason::Unreachable) {
+            let renewed = world.checks.renewed.contains(&(lock.clone(), *token));
+            let ran_out = matches!(reason, LostReason::Unreachable | LostReason::Expired);
+            if self.plan.class == Class::Minority && renewed && ran_out {
                 world.checks.violated(*time, format!("I11 {lock} with token {token} was lost: {reason}"));
             }
         }

@@ -88,6 +88,9 @@ pub enum Class {
     Forgetful,
     /// With a safety quorum, `2q-N-1` servers may forget or have wrong clocks.
     Safe,
+    /// The servers' wall clocks jump time and again, so that keys end early and counters are ahead of the time: tokens
+    /// must be in order all the same.
+    Clocks,
     /// Everything: only what needs no assumption is promised.
     Wild,
 }
@@ -147,11 +150,12 @@ impl Plan {
             9..=11 => Class::Minority,
             12..=14 => Class::Forgetful,
             15..=16 => Class::Safe,
+            17 => Class::Clocks,
             _ => Class::Wild,
         };
         let nodes = match class {
             Class::Faithful | Class::Wild => [1, 1, 3, 3, 3, 5][rng.usize(0..6)],
-            Class::Minority | Class::Forgetful => [3, 3, 5][rng.usize(0..3)],
+            Class::Minority | Class::Forgetful | Class::Clocks => [3, 3, 5][rng.usize(0..3)],
             Class::Safe => 5,
         };
         let quorum = match class {
@@ -160,9 +164,9 @@ impl Plan {
             _ => nodes / 2 + 1,
         };
         let (hosts, actors, locks) = (rng.usize(2..=3), rng.usize(1..=3), rng.usize(1..=2));
-        let forgets = !matches!(class, Class::Faithful | Class::Minority);
+        let faithful = matches!(class, Class::Faithful | Class::Minority | Class::Clocks);
         // A server that lost its counters goes on from its clock: then the clocks must agree.
-        let drift = if forgets { 0.0004 } else { 0.045 };
+        let drift = if faithful { 0.045 } else { 0.0004 };
         let rate = |rng: &mut Rng, by: f64| 1.0 + (rng.f64() * 2.0 - 1.0) * by;
         let host_rates = (0..hosts).map(|_| rate(&mut rng, 0.045)).collect();
         let server_clocks = (0..nodes).map(|_| (rate(&mut rng, drift), rng.i64(-5_000..5_000))).collect();
@@ -192,7 +196,7 @@ impl Plan {
             host_rates,
             server_clocks,
             weather,
-            durable: class == Class::Faithful || class == Class::Minority,
+            durable: faithful,
             allows_kill: rng.u32(0..8) > 0,
             faults: Vec::new(),
             calm,
@@ -204,19 +208,38 @@ impl Plan {
             tokens: true,
             quarantine: true,
         };
+        if class == Class::Clocks {
+            plan.set_clocks(&mut rng);
+        }
         let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
         for _ in 0..count {
             plan.add_fault(&mut rng);
         }
         plan.faults.sort_by_key(|(time, _)| *time);
-        let forgotten = |fault: &Fault| {
-            matches!(fault, Fault::Flush(_) | Fault::Failover(_) | Fault::Restart(_, false) | Fault::ServerClock(..))
-        };
-        if class == Class::Wild && nodes > 1 && plan.faults.iter().any(|(_, fault)| forgotten(fault)) {
-            // When all of them forget at once, their clocks are the only memory left.
-            plan.tokens = false;
-        }
+        let some = |is: fn(&Fault) -> bool| plan.faults.iter().any(|(_, fault)| is(fault));
+        let forgets = some(|fault| matches!(fault, Fault::Flush(_) | Fault::Failover(_) | Fault::Restart(_, false)));
+        let jumps = plan.sets_server_clocks();
+        // Counters are all that tokens need. A server that lost them goes on from its clock, which must be right; and
+        // when all forget at once, the clocks are the only memory left.
+        plan.tokens = !(forgets && (jumps || class == Class::Wild && nodes > 1));
         plan
+    }
+
+    /// A clock that was far ahead for a while leaves every counter ahead; then keys end early, again and again.
+    fn set_clocks(&mut self, rng: &mut Rng) {
+        self.locks = 1;
+        self.weather.slow = 0.1;
+        self.weather.slowest = rng.u64(SECOND / 50..SECOND);
+        let server = rng.usize(0..self.nodes);
+        self.faults.push((SECOND / 5, Fault::ServerClock(server, 90_000_000)));
+        self.faults.push((2 * SECOND, Fault::ServerClock(server, -90_000_000)));
+        let mut time = 2 * SECOND;
+        while time < self.calm - SECOND {
+            time += rng.u64(SECOND / 20..SECOND / 2);
+            let ttl = self.max_ttl.as_micros() as i64;
+            self.faults
+                .push((time, Fault::ServerClock(rng.usize(0..self.nodes), rng.i64(ttl / 2..2 * ttl).min(2_000_000))));
+        }
     }
 
     /// Adds one fault and what ends it.
@@ -233,7 +256,7 @@ impl Plan {
         let troubled = match self.class {
             Class::Minority | Class::Forgetful => minority,
             Class::Safe => 2 * self.quorum - self.nodes - 1,
-            Class::Faithful | Class::Wild => self.nodes,
+            Class::Faithful | Class::Clocks | Class::Wild => self.nodes,
         };
         if troubled == 0 {
             return;
@@ -242,7 +265,7 @@ impl Plan {
         let host = rng.usize(0..self.hosts);
         let mut add = |time: Time, fault: Fault| self.faults.push((time, fault));
         let keeps = match self.class {
-            Class::Faithful | Class::Minority => true,
+            Class::Faithful | Class::Minority | Class::Clocks => true,
             Class::Forgetful | Class::Safe => false,
             Class::Wild => rng.bool(),
         };
@@ -265,15 +288,15 @@ impl Plan {
                 let (there, back) = [(true, true), (true, false), (false, true)][rng.usize(0..3)];
                 add(start, Fault::Partition(host, server, there, back, end));
             }
-            7 if !matches!(self.class, Class::Faithful | Class::Minority) => add(start, Fault::Flush(server)),
+            7 if !matches!(self.class, Class::Faithful | Class::Minority | Class::Clocks) => {
+                add(start, Fault::Flush(server))
+            }
             9 if self.class == Class::Wild => {
                 add(start, Fault::Replicate(server));
                 add(end, Fault::Failover(server));
             }
             10 if matches!(self.class, Class::Safe | Class::Wild) => {
-                let by = rng.i64(-4_000_000..4_000_000);
-                add(start, Fault::ServerClock(server, by));
-                self.tokens = false;
+                add(start, Fault::ServerClock(server, rng.i64(-4_000_000..4_000_000)));
             }
             11 if self.class == Class::Minority => add(start, Fault::Delete(rng.usize(0..self.locks))),
             7..=14 if self.class == Class::Minority => {}
@@ -304,9 +327,14 @@ impl Plan {
         config
     }
 
+    /// Whether wall clocks of servers are set.
+    pub fn sets_server_clocks(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::ServerClock(..)))
+    }
+
     /// Whether at most one owner may hold a lock at any time.
     pub fn exclusive(&self) -> bool {
-        self.class != Class::Wild
+        !matches!(self.class, Class::Wild | Class::Clocks)
     }
 
     /// Whether the key of a hold must be on a quorum of servers for as long as its holder believes.

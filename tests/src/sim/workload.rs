@@ -127,6 +127,8 @@ impl Actor {
                     }
                     self.retire(&lease);
                 }
+                // A clock that was set back keeps its server in quarantine for longer.
+                Some(Err(LockError::Unavailable { .. })) if self.plan.sets_server_clocks() => {}
                 other => {
                     let outcome = other.map(|result| result.map(|_| ()));
                     violated(format!("I8 host {} could not take {} in peace: {outcome:?}", self.host, lock.name()));
@@ -214,6 +216,10 @@ impl Actor {
                 self.track(lock, &lease);
                 world::with(|world| {
                     let now = host::here();
+                    // Under an explicit owner others may have let go of the lease that is renewed.
+                    if !matches!(lock.options().ttl, Ttl::Fixed(_)) && lock.options().owner.is_none() {
+                        world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
+                    }
                     // A nested lease has the token of the outer one.
                     if !world.checks.detached.contains(lease.owner()) {
                         world.checks.told(now, lock.name(), lease.owner(), floor, lease.token());
@@ -356,6 +362,8 @@ impl Actor {
                             violated(format!("I2 attaching {} changed its token", lock.name()));
                         }
                         self.track(lock, &again);
+                        // Where it arrives late it lives for its ttl.
+                        world::with(|world| world.checks.detached.insert(again.owner().to_owned()));
                         self.update(lock.name(), again.token()).await;
                         let _ = again.release().await;
                         self.retire(&again);
