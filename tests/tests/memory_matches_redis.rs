@@ -1,5 +1,5 @@
-//! Holds the in-memory node against a real redis-server: the same random calls go to both, and whatever a client
-//! could notice must be the same. This is what allows every other test to run on `memory://`.
+//! Holds the in-memory node, and the server of the simulation, against a real redis-server: the same random calls go to
+//! both, and whatever a client could notice must be the same. This is what allows other tests to run on them.
 //!
 //! Numbers are compared exactly, except for what depends on the moment (times, what is left of a ttl, tokens): each
 //! side reads its own clock. There a tolerance applies, which every ttl used exceeds by far, and each granted token
@@ -11,7 +11,10 @@ use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -20,9 +23,10 @@ use redis::Value;
 use redlock::{
     Wire,
     memory_node::{Memory, MemoryNode},
-    node::{Lane, Node, NodeErrorKind, Sent, Subscription},
+    node::{Lane, Node, NodeError, NodeErrorKind, Sent, Subscription},
     script::{Call, Reply, Script, scripts},
 };
+use redlock_tests::sim::store::Store;
 
 const LOCKS: [&str; 4] = ["lock:a", "lock:b", "lock:c", "lock:d"];
 const MARKERS: [&str; 2] = ["marker:1", "marker:2"];
@@ -57,7 +61,9 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let directory = env::temp_dir().join(format!("redlock-diff-{}", std::process::id()));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let directory = env::temp_dir().join(format!("redlock-diff-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a temporary directory");
         let socket = directory.join("redis.sock");
         let mut process = Command::new("redis-server")
@@ -164,14 +170,132 @@ fn same<T: ToString + ?Sized>(value: &T) -> Arg {
     Arg::Same(value.to_string())
 }
 
+/// What is held against a real server.
+trait Other {
+    fn eval(&mut self, call: Call) -> Result<Reply, NodeError>;
+    fn delete(&mut self, key: &str) -> bool;
+    fn set(&mut self, key: &str, value: &str);
+    fn hset(&mut self, key: &str, field: &str) -> bool;
+    fn expire(&mut self, key: &str, ttl: Duration) -> bool;
+    fn exists(&mut self, key: &str) -> bool;
+    fn flush(&mut self);
+    /// How many messages a channel got.
+    fn heard(&self, channel: &str) -> u64;
+}
+
+/// The in-memory node.
+struct InMemory {
+    node: Arc<MemoryNode>,
+    memory: Memory,
+    heard: BTreeMap<String, Subscription>,
+}
+
+impl InMemory {
+    fn new(name: &str) -> Self {
+        let node = MemoryNode::open(name, None);
+        let subscribe = |lock: &&str| {
+            let channel = channel(lock);
+            (channel.clone(), at_once(node.subscribe(channel)).expect("subscribed"))
+        };
+        let heard = LOCKS.iter().map(subscribe).collect();
+        Self { node, memory: Memory::named(name), heard }
+    }
+}
+
+impl Other for InMemory {
+    fn eval(&mut self, call: Call) -> Result<Reply, NodeError> {
+        at_once(self.node.eval(Lane::Caller, call, Duration::from_secs(60), Sent::default()))
+    }
+
+    fn delete(&mut self, key: &str) -> bool {
+        self.memory.delete(key)
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.memory.set(key, value);
+    }
+
+    fn hset(&mut self, key: &str, field: &str) -> bool {
+        self.memory.hset(key, field)
+    }
+
+    fn expire(&mut self, key: &str, ttl: Duration) -> bool {
+        self.memory.expire(key, ttl)
+    }
+
+    fn exists(&mut self, key: &str) -> bool {
+        self.memory.exists(key)
+    }
+
+    fn flush(&mut self) {
+        self.memory.flush();
+    }
+
+    fn heard(&self, channel: &str) -> u64 {
+        *self.heard[channel].messages.borrow()
+    }
+}
+
+/// The server of the simulation, at the real time.
+#[derive(Default)]
+struct Simulated {
+    store: Store,
+    heard: BTreeMap<String, u64>,
+}
+
+impl Simulated {
+    fn command(&mut self, words: &[&str]) -> Result<i64, String> {
+        self.store.now = wall_micros();
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        self.store.integer(&words)
+    }
+}
+
+impl Other for Simulated {
+    fn eval(&mut self, call: Call) -> Result<Reply, NodeError> {
+        self.store.now = wall_micros();
+        let reply = self.store.run(&call);
+        for channel in self.store.published.drain(..) {
+            *self.heard.entry(channel).or_default() += 1;
+        }
+        reply
+    }
+
+    fn delete(&mut self, key: &str) -> bool {
+        self.command(&["DEL", key]) == Ok(1)
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        self.command(&["SET", key, value]).expect("written");
+    }
+
+    fn hset(&mut self, key: &str, field: &str) -> bool {
+        self.command(&["HSET", key, field, "1"]).is_ok()
+    }
+
+    fn expire(&mut self, key: &str, ttl: Duration) -> bool {
+        self.command(&["PEXPIRE", key, &ttl.as_millis().to_string()]) == Ok(1)
+    }
+
+    fn exists(&mut self, key: &str) -> bool {
+        self.command(&["EXISTS", key]) == Ok(1)
+    }
+
+    fn flush(&mut self) {
+        self.store.keys.clear();
+    }
+
+    fn heard(&self, channel: &str) -> u64 {
+        self.heard.get(channel).copied().unwrap_or_default()
+    }
+}
+
 struct Diff {
     random: fastrand::Rng,
     seed: u64,
     redis: redis::Connection,
-    node: Arc<MemoryNode>,
-    memory: Memory,
+    memory: Box<dyn Other>,
     heard_redis: redis::Connection,
-    heard_memory: Vec<Subscription>,
     /// Messages from Redis, by channel.
     heard: BTreeMap<String, u64>,
     recent: VecDeque<String>,
@@ -180,31 +304,25 @@ struct Diff {
 }
 
 impl Diff {
-    fn new(server: &Server, seed: u64) -> Self {
+    fn new(server: &Server, memory: Box<dyn Other>, seed: u64) -> Self {
         let mut redis = server.client.get_connection().expect("redis is up");
         for script in all_scripts() {
             let sha: String =
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query(&mut redis).expect("a script that compiles");
             assert_eq!(sha, script.sha);
         }
-        let name = format!("diff {seed}");
-        let node = MemoryNode::open(&name, None);
         let mut heard_redis = server.client.get_connection().expect("redis is up");
-        let mut heard_memory = Vec::new();
         for lock in LOCKS {
             let subscribed =
                 heard_redis.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channel(lock)).get_packed_command());
             subscribed.and_then(|()| heard_redis.recv_response()).expect("subscribed");
-            heard_memory.push(at_once(node.subscribe(channel(lock))).expect("subscribed"));
         }
         Self {
             random: fastrand::Rng::with_seed(seed),
             seed,
             redis,
-            node,
-            memory: Memory::named(&name),
+            memory,
             heard_redis,
-            heard_memory,
             heard: BTreeMap::new(),
             recent: VecDeque::new(),
             commands: 0,
@@ -233,8 +351,7 @@ impl Diff {
         eval.arg(&script.sha).arg(keys.len()).arg(keys).arg(redis_args);
         let redis = Outcome::of_redis(eval.query(&mut self.redis));
         let call = Call::new(script, keys.to_vec(), memory_args);
-        let timeout = Duration::from_secs(60);
-        let memory = match at_once(self.node.eval(Lane::Caller, call, timeout, Sent::default())) {
+        let memory = match self.memory.eval(call) {
             Ok(reply) => Outcome::Reply(reply),
             Err(error) if error.kind == NodeErrorKind::WrongType => Outcome::WrongType,
             Err(error) => {
@@ -283,9 +400,9 @@ impl Diff {
             assert_eq!(payload, "0");
             *self.heard.entry(channel).or_default() += 1;
         }
-        for (lock, subscription) in LOCKS.iter().zip(&self.heard_memory) {
+        for lock in LOCKS {
             let redis = self.heard.get(&channel(lock)).copied().unwrap_or_default();
-            let memory = *subscription.messages.borrow();
+            let memory = self.memory.heard(&channel(lock));
             if redis != memory {
                 self.fail(&format!("{lock}: redis sent {redis} messages, memory {memory}"));
             }
@@ -720,11 +837,20 @@ const EXPECTED: &[&str] = &[
 
 #[test]
 fn memory_matches_redis() {
+    compare(|seed| Box::new(InMemory::new(&format!("diff {seed}"))), 20_000);
+}
+
+#[test]
+fn the_simulation_matches_redis() {
+    compare(|_| Box::new(Simulated::default()), 100_000);
+}
+
+fn compare(other: impl Fn(u64) -> Box<dyn Other>, usual: u64) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("REDLOCK_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let steps = number("REDLOCK_DIFF_STEPS").unwrap_or(20_000);
+    let steps = number("REDLOCK_DIFF_STEPS").unwrap_or(usual);
     let server = Server::start();
-    let mut diff = Diff::new(&server, seed);
+    let mut diff = Diff::new(&server, other(seed), seed);
     for step in 1..=steps {
         diff.step();
         if step % 100 == 0 || step == steps {

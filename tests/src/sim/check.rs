@@ -44,6 +44,8 @@ pub struct Checks {
     /// Until when something is or was wrong.
     pub trouble: Time,
     tokens_promised: bool,
+    /// How often a script ran on a server while a fault was there, or just after.
+    pub pairs: BTreeMap<(&'static str, &'static str), u64>,
     /// Counts of what a run went through.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -65,6 +67,11 @@ impl Checks {
     /// Counts something that happened.
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// A script met a fault.
+    pub fn met(&mut self, fault: &'static str, script: &'static str) {
+        *self.pairs.entry((fault, script)).or_default() += 1;
     }
 
     /// An acquire arrives once more.

@@ -54,7 +54,7 @@ impl Clocks {
     fn read(&self) -> [i64; 3] {
         let time = self.now();
         let boot = (time as f64 * self.rate) as i64;
-        [boot, self.local(time) as i64, boot + self.wall.get() + 1_700_000_000_000_000_000]
+        [boot, self.local(time).cast_signed(), boot + self.wall.get() + 1_700_000_000_000_000_000]
     }
 }
 

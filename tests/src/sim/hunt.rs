@@ -25,6 +25,8 @@ pub struct Bag {
     pub events: u64,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
+    /// How often a script met a fault.
+    pub pairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// Runs `count` seeds from `from` on. `enough`: after how many finds to stop. `each` is told of every run.
@@ -44,6 +46,9 @@ pub fn hunt(mutant: Option<Mutant>, from: u64, count: u64, enough: usize, each: 
             bag.events += report.events;
             for (what, times) in &report.counts {
                 *bag.counts.entry(what).or_default() += times;
+            }
+            for (pair, times) in &report.pairs {
+                *bag.pairs.entry(*pair).or_default() += times;
             }
             if let Some((time, what)) = report.violations.first() {
                 bag.broken.insert(seed, format!("{what} (after {:.3} s)", *time as f64 / 1e9));

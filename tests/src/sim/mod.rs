@@ -201,6 +201,7 @@ impl Simulation {
                 // Connections and clients take a moment to recover.
                 world.checks.trouble = world.checks.trouble.max(now + 3 * SECOND);
             }
+            world.recent.insert(fault.kind(), now + 2 * SECOND);
             world.note(now, fault.kind(), || format!("FAULT {fault:?}"));
             match fault {
                 Fault::Freeze(server) => world.servers[server].frozen = world.servers[server].up,
@@ -443,7 +444,7 @@ impl Simulation {
             lines: world.trace.lines.take().unwrap_or_default(),
             violations: world.checks.violations,
             counts: world.checks.counts,
-            pairs: BTreeMap::new(),
+            pairs: world.checks.pairs,
         }
     }
 

@@ -289,7 +289,7 @@ impl Plan {
                 add(start, Fault::Partition(host, server, there, back, end));
             }
             7 if !matches!(self.class, Class::Faithful | Class::Minority | Class::Clocks) => {
-                add(start, Fault::Flush(server))
+                add(start, Fault::Flush(server));
             }
             9 if self.class == Class::Wild => {
                 add(start, Fault::Replicate(server));

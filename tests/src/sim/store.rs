@@ -187,7 +187,7 @@ impl Store {
                 if empty {
                     self.keys.remove(key);
                 }
-                Answer::Int(removed as i64)
+                Answer::Int(removed.cast_signed() as i64)
             }
             "PUBLISH" => {
                 self.published.push(key.to_owned());
@@ -195,6 +195,15 @@ impl Store {
             }
             other => return Err(format!("ERR unknown command '{other}'")),
         })
+    }
+
+    /// Runs one command that answers with a number, or with OK, which counts as one.
+    pub fn integer(&mut self, words: &[String]) -> Result<i64, String> {
+        match self.command(words)? {
+            Answer::Int(number) => Ok(number),
+            Answer::Ok => Ok(1),
+            _ => Err("ERR another answer".to_owned()),
+        }
     }
 
     /// Runs a script. As on a server, what it wrote before an error stays.
@@ -272,13 +281,12 @@ impl Engine {
     fn run(&self, call: &Call) -> Result<Reply, String> {
         let reply: mlua::Result<LuaValue> = (|| {
             let known = self.scripts.borrow().get(&call.script.sha).cloned();
-            let script = match known {
-                Some(script) => script,
-                None => {
-                    let script = self.lua.load(&*call.script.source).set_name(call.script.name).into_function()?;
-                    self.scripts.borrow_mut().insert(call.script.sha.clone(), script.clone());
-                    script
-                }
+            let script = if let Some(script) = known {
+                script
+            } else {
+                let script = self.lua.load(&*call.script.source).set_name(call.script.name).into_function()?;
+                self.scripts.borrow_mut().insert(call.script.sha.clone(), script.clone());
+                script
             };
             let globals = self.lua.globals();
             globals.set("KEYS", self.lua.create_sequence_from(call.keys.iter().map(String::as_str))?)?;
@@ -304,7 +312,7 @@ fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<String> {
 /// A script's return value as its caller gets it.
 fn convert(value: LuaValue) -> Result<Reply, String> {
     match value {
-        LuaValue::Integer(number) => Ok(Reply::Int(number as i64)),
+        LuaValue::Integer(number) => Ok(Reply::Int(number)),
         LuaValue::Number(number) => Ok(Reply::Int(number as i64)),
         LuaValue::Boolean(true) => Ok(Reply::Int(1)),
         LuaValue::String(text) => Ok(Reply::Text(text.to_string_lossy())),

@@ -125,7 +125,7 @@ impl Actor {
                     if !matches!(lease.release().await, Ok(ReleaseOutcome::Released)) {
                         violated(format!("I8 host {} could not release {} in peace", self.host, lock.name()));
                     }
-                    self.retire(&lease);
+                    Self::retire(&lease);
                 }
                 // A clock that was set back keeps its server in quarantine for longer.
                 Some(Err(LockError::Unavailable { .. })) if self.plan.sets_server_clocks() => {}
@@ -249,7 +249,7 @@ impl Actor {
         world::with(|world| world.at(host::here(), Event::Sample));
     }
 
-    fn retire(&self, lease: &Arc<Lease>) {
+    fn retire(lease: &Arc<Lease>) {
         LEASES.with_borrow_mut(|leases| leases.retain(|tracked| !Arc::ptr_eq(&tracked.lease, lease)));
     }
 
@@ -337,19 +337,19 @@ impl Actor {
             0 => {
                 // Released when dropped, in the background.
                 note(self.host, "dropped", || lock.name().to_owned());
-                self.retire(&lease);
+                Self::retire(&lease);
                 return drop(lease);
             }
             1 => {
                 let pending = lease.release();
-                self.retire(&lease);
+                Self::retire(&lease);
                 let outcome = impatient(pending, self.rng.u32(1..4)).await;
                 note(self.host, "released impatiently", || format!("{}: {outcome:?}", lock.name()));
                 return;
             }
             2 if lock.options().owner.is_none() => {
                 if let Ok(text) = lease.detach() {
-                    self.retire(&lease);
+                    Self::retire(&lease);
                     world::with(|world| world.checks.detached.insert(lease.owner().to_owned()));
                     note(self.host, "detached", || lock.name().to_owned());
                     sleep(Duration::from_millis(self.rng.u64(0..200))).await;
@@ -366,7 +366,7 @@ impl Actor {
                         world::with(|world| world.checks.detached.insert(again.owner().to_owned()));
                         self.update(lock.name(), again.token()).await;
                         let _ = again.release().await;
-                        self.retire(&again);
+                        Self::retire(&again);
                     }
                     return;
                 }
@@ -374,7 +374,7 @@ impl Actor {
             _ => {}
         }
         let outcome = lease.release().await;
-        self.retire(&lease);
+        Self::retire(&lease);
         note(self.host, "released", || format!("{}: {outcome:?}", lock.name()));
         let limit = self.plan.reply_timeout * 3 + Duration::from_millis(100);
         if began.elapsed() > limit && !self.was_frozen(started) {

@@ -59,6 +59,8 @@ pub struct World {
     pub weather: Weather,
     /// Until when nothing passes from a host to a server, and back.
     blocked: BTreeMap<(usize, usize, bool), Time>,
+    /// Faults that are there or were just now, until when they count.
+    pub recent: BTreeMap<&'static str, Time>,
     /// What is checked.
     pub checks: Checks,
     /// The trace.
@@ -83,6 +85,7 @@ pub struct Weather {
 }
 
 /// Something that happens at a moment.
+#[allow(missing_docs, reason = "the fields are what the variant speaks of")]
 pub enum Event {
     /// A request reaches its server.
     Arrives { conn: u64, id: u64, ask: Ask },
@@ -124,8 +127,9 @@ pub enum Ask {
 }
 
 /// What a server answers.
+#[allow(missing_docs, reason = "the fields are what the variant speaks of")]
 pub enum Answer {
-    /// To `Hello` and `Ping`: its run, when its keys may have been lost in µs, whether it keeps every write.
+    /// To `Hello` and `Ping`: its run.
     Facts { run: String },
     /// To a script; whether the other connection was closed for certain.
     Script(Result<Reply, NodeError>, bool),
@@ -162,6 +166,7 @@ struct Sub {
 }
 
 /// A simulated server.
+#[allow(clippy::struct_excessive_bools, reason = "they are independent")]
 pub struct Server {
     /// Its keys.
     pub store: Store,
@@ -258,6 +263,7 @@ impl World {
             dead: vec![false; hosts],
             weather,
             blocked: BTreeMap::new(),
+            recent: BTreeMap::new(),
             checks,
             trace: Trace { lines: verbose.then(Vec::new), ..Trace::default() },
         }
@@ -527,7 +533,9 @@ impl World {
             }
             Event::Leaves { server, sub } => {
                 let channels = &mut self.servers[server].channels;
-                channels.values_mut().for_each(|all| all.retain(|(known, _)| *known != sub));
+                for all in channels.values_mut() {
+                    all.retain(|(known, _)| *known != sub);
+                }
                 channels.retain(|_, all| !all.is_empty());
             }
             Event::Fault(_) | Event::Sample | Event::Calm | Event::End => {}
@@ -538,7 +546,9 @@ impl World {
         let Some(known) = self.conns.get_mut(&conn) else { return };
         known.open = false;
         let channels = &mut self.servers[known.server].channels;
-        channels.values_mut().for_each(|all| all.retain(|(_, carrier)| *carrier != conn));
+        for all in channels.values_mut() {
+            all.retain(|(_, carrier)| *carrier != conn);
+        }
         channels.retain(|_, all| !all.is_empty());
     }
 
@@ -590,6 +600,11 @@ impl World {
             call.args.extend([run, machine.lost_at.to_string(), u8::from(machine.durable).to_string()]);
         }
         machine.store.now = machine.wall(now);
+        for (fault, until) in &self.recent {
+            if *until > now {
+                self.checks.met(fault, call.script.name);
+            }
+        }
         let before = self.checks.before(&mut machine.store, &call);
         let reply = machine.store.run(&call);
         self.checks.after(now, server, &mut machine.store, &call, &before, &reply);
@@ -615,7 +630,7 @@ impl World {
 fn code(reply: &Result<Reply, NodeError>) -> i64 {
     match reply {
         Ok(Reply::Int(code)) => *code,
-        Ok(Reply::List(list)) => list.iter().filter_map(Reply::int).next().unwrap_or_default(),
+        Ok(Reply::List(list)) => list.iter().find_map(Reply::int).unwrap_or_default(),
         Ok(Reply::Text(_)) => -100,
         Err(error) => -101 - error.kind as i64,
     }
