@@ -362,8 +362,6 @@ impl Actor {
                             violated(format!("I2 attaching {} changed its token", lock.name()));
                         }
                         self.track(lock, &again);
-                        // Where it arrives late it lives for its ttl.
-                        world::with(|world| world.checks.detached.insert(again.owner().to_owned()));
                         self.update(lock.name(), again.token()).await;
                         let _ = again.release().await;
                         Self::retire(&again);
