@@ -161,7 +161,7 @@ sim: rust-tools
 	$(call say,Simulation: $(SEEDS) seeds from $(FROM))
 	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
 
-# What rust-test and languages-test do for some minutes, for as long as the figures in docs/guarantees.md took: so many
+# What rust-test and languages-test do for some minutes, for as long as the figures in docs/proof.md took: so many
 # grants in all of those campaigns that must exclude, and so many seconds for each of the others.
 CHAOS_GRANTS ?= 1000000
 CHAOS_SECONDS ?= 20
