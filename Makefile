@@ -109,7 +109,7 @@ rust-test: rust-tools
 # The configurations that take seconds; each that must break prints a shortest trace.
 model-test: rust-tools
 	$(call say,Model check: the small configurations)
-	cargo test --package redlock-model --test model --quiet
+	cargo test --package redlock-model --quiet
 
 model: rust-tools
 	$(call say,Model check: every configuration)

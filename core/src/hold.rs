@@ -33,6 +33,9 @@ use crate::{
     script::{Call, Reply},
 };
 
+/// The pause after a renewal without a quorum; doubled after each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
 /// What became of a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -554,7 +557,10 @@ impl Hold {
         let Some(place) = place else { return };
         match state.fate {
             // A renewal may know better by now.
-            Fate::Held if !there && !matches!(state.places[node], Place::Yes(_)) => state.places[node] = place,
+            Fate::Held if !there && !matches!(state.places[node], Place::Yes(_)) => {
+                state.places[node] = place;
+                self.settle(&mut state, clock::now());
+            }
             Fate::Lost(_) | Fate::Released if !matches!(place, Place::No) => {
                 drop(state);
                 self.release_later(vec![(node, place)]);
@@ -570,14 +576,18 @@ impl Hold {
         self.settle(&mut state, clock::now());
     }
 
-    /// Plans the next try once a round ended without a quorum.
+    /// Plans the next try while a round has no quorum.
     fn settle(&self, state: &mut State, now: Stamp) {
-        let ended = !state.renewal.in_flight.contains(&true);
-        if ended && state.renewal.successes < self.quorum.needed() && !Self::renewed_ttl(state).is_zero() {
-            let pause = Duration::from_millis(100) * 2_u32.pow(state.renewal.failures.min(4));
-            state.renewal.failures += 1;
-            state.renewal.next = Deadline::new(now, pause);
+        if state.renewal.successes >= self.quorum.needed() || Self::renewed_ttl(state).is_zero() {
+            return;
         }
+        let mut pause = FIRST_PAUSE;
+        if !state.renewal.in_flight.contains(&true) {
+            pause *= 2_u32.pow(state.renewal.failures.min(4));
+            state.renewal.failures += 1;
+        }
+        // While some are silent the others are asked again: a node that had no room for the tenure may have it now.
+        state.renewal.next = Deadline::new(now, pause);
     }
 
     /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.

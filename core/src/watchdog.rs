@@ -167,7 +167,13 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         }
         for (node, batch) in repairs.into_iter().enumerate() {
             if !batch.is_empty() {
-                quorum.spawn_chore(repair(node, batch));
+                let list = list.clone();
+                quorum.spawn_chore(async move {
+                    repair(node, &batch).await;
+                    for renewal in &batch {
+                        list.reconsider(&renewal.hold);
+                    }
+                });
             }
         }
         let spacing = SPACING_PER_HOLD * holds.len() as u32;
@@ -217,8 +223,9 @@ async fn renew(quorum: &Quorum, node: usize, batch: &[Renewal]) {
 }
 
 /// Has a node take in again what it lacks: a few at a time, since a node that lost its keys lacks everything.
-async fn repair(node: usize, batch: Vec<Renewal>) {
-    let repairs = batch.into_iter().map(|repair| repair.hold.repair(node, repair.ttl, repair.sent));
+async fn repair(node: usize, batch: &[Renewal]) {
+    let repairs = batch.iter().map(|repair| repair.hold.clone().repair(node, repair.ttl, repair.sent));
+    let repairs: Vec<_> = repairs.collect();
     stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
 }
 

@@ -23,10 +23,10 @@ const LOOKED_AT: usize = 500;
 /// Until when what servers answered before they stopped has arrived.
 const SETTLED: Duration = Duration::from_millis(200);
 
-fn client(servers: &[Server], events: redlock::EventSink) -> Client {
+fn client(servers: &[Server], lease: Duration, events: redlock::EventSink) -> Client {
     let mut config = Config::new(servers.iter().map(Server::url));
-    config.watchdog = LEASE;
-    config.max_ttl = LEASE;
+    config.watchdog = lease;
+    config.max_ttl = lease;
     Client::with_events(config, events).unwrap()
 }
 
@@ -54,7 +54,7 @@ fn quantiles(mut late: Vec<u64>) -> [f64; 3] {
 
 /// Suspends so many of them. Returns how late each loss was reported.
 async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
-    let client = client(servers, Arc::new(|_| {}));
+    let client = client(servers, LEASE, Arc::new(|_| {}));
     let mut held = leases(&client, LOOKED_AT, false).await;
     held.extend(leases(&client, LOOKED_AT, true).await);
     for server in &mut servers[..count] {
@@ -119,36 +119,77 @@ async fn nobody_believes_beyond_the_deadline() {
     assert!(most < 250.0, "losses were reported {most} ms after the deadline");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_minority_is_no_loss() {
-    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
-    let lost = Arc::new(Mutex::new(Vec::new()));
-    let sink = lost.clone();
-    let client = client(
-        &servers,
-        Arc::new(move |event| {
+/// Leases of five servers, and which of them were lost.
+struct Kept {
+    client: Client,
+    lost: Arc<Mutex<Vec<String>>>,
+}
+
+impl Kept {
+    /// Long enough that a machine that stands still for a while loses none.
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn new(servers: &[Server]) -> Self {
+        let lost = Arc::new(Mutex::new(Vec::new()));
+        let sink = lost.clone();
+        let events = Arc::new(move |event: &Event| {
             if matches!(event, Event::Lost { .. }) {
                 locked(&sink).push(event.to_string());
             }
-        }),
-    );
-    let held = leases(&client, 200, false).await;
+        });
+        Self { client: client(servers, Self::LEASE, events), lost }
+    }
+
+    /// Takes a lock and gives it back, again and again, for three leases. Returns how long each took.
+    async fn others(&self) -> Vec<u64> {
+        let lock = self.client.lock("other", LockOptions::default()).unwrap();
+        let (end, mut took) = (monotonic() + 3 * Self::LEASE.as_nanos() as u64, Vec::new());
+        while monotonic() < end {
+            let start = monotonic();
+            let lease = lock.acquire().await.unwrap();
+            took.push(monotonic() - start);
+            lease.release().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        took
+    }
+
+    fn check(&self, held: &[(Lease, u64)]) {
+        let lost = locked(&self.lost);
+        assert!(lost.is_empty(), "{} of {} were lost: {:#?}", lost.len(), held.len(), &lost[..lost.len().min(5)]);
+        assert!(held.iter().all(|(lease, _)| lease.held()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_minority_is_no_loss() {
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    let kept = Kept::new(&servers);
+    let held = leases(&kept.client, 200, false).await;
     servers[0].freeze();
     servers[1].freeze();
-    let (frozen, mut took) = (monotonic(), Vec::new());
-    let lock = client.lock("other", LockOptions::default()).unwrap();
-    while monotonic() < frozen + 6 * LEASE.as_nanos() as u64 {
-        let start = monotonic();
-        let lease = lock.acquire().await.unwrap();
-        took.push(monotonic() - start);
-        lease.release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(*locked(&lost), Vec::<String>::new());
-    assert!(held.iter().all(|(lease, _)| lease.held()));
+    let took = kept.others().await;
+    kept.check(&held);
     let count = took.len();
     let [half, most, all] = quantiles(took);
     println!(
         "{count} acquires beside two of five suspended: {half:.1} ms (p50), {most:.1} ms (p99), {all:.1} ms (max)"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_move_to_the_nodes_that_answer() {
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    let kept = Kept::new(&servers);
+    // New servers vote once all have been seen.
+    kept.client.lock("first", LockOptions::default()).unwrap().acquire().await.unwrap().release().await.unwrap();
+    servers[3].freeze();
+    servers[4].freeze();
+    let held = leases(&kept.client, 200, false).await;
+    servers[3].thaw();
+    servers[4].thaw();
+    servers[0].freeze();
+    servers[1].freeze();
+    kept.others().await;
+    kept.check(&held);
 }

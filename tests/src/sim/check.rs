@@ -27,6 +27,8 @@ pub struct Checks {
     pub detached: BTreeSet<String>,
     /// Locks and tokens of leases that are renewed.
     pub renewed: BTreeSet<(String, u64)>,
+    /// Locks and tokens of leases that a node had no room for, since others tried to get them there at that moment.
+    pub outvoted: BTreeSet<(String, u64)>,
     /// Owners whose key was deleted: exclusion is not promised to them.
     pub void: BTreeSet<String>,
     /// Which client a tenure belongs to.
@@ -139,6 +141,10 @@ impl Checks {
             }
         }
         let granted = matches!(reply, Ok(Reply::List(list)) if list.first() == Some(&Reply::Int(1)));
+        if name == "repair" && *reply == Ok(Reply::List(vec![Reply::Int(-1)])) {
+            let token = call.args[3].parse().unwrap_or_default();
+            self.outvoted.insert((call.keys[0].clone(), token));
+        }
         if name == "acquire" && granted {
             let told = self.told.get(&call.keys[0]).copied().unwrap_or_default();
             self.floors.entry(call.args[0].clone()).or_insert(told);

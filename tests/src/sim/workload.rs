@@ -127,8 +127,9 @@ impl Actor {
                     }
                     Self::retire(&lease);
                 }
-                // A clock that was set back keeps its server in quarantine for longer.
-                Some(Err(LockError::Unavailable { .. })) if self.plan.sets_server_clocks() => {}
+                // On a clock that was set back a dead client's key lives for longer, and so does a quarantine.
+                Some(Err(LockError::Unavailable { .. } | LockError::Timeout { .. }))
+                    if self.plan.sets_server_clocks() => {}
                 other => {
                     let outcome = other.map(|result| result.map(|_| ()));
                     violated(format!("I8 host {} could not take {} in peace: {outcome:?}", self.host, lock.name()));
