@@ -294,6 +294,16 @@ impl Hold {
         drop(keeper);
     }
 
+    /// Gives back a tenure that nobody was told of.
+    pub(crate) fn give_back(&self) {
+        let mut state = self.state.lock();
+        state.fate = Fate::Released;
+        let leftovers = Self::leftovers(&state);
+        drop(state);
+        self.fate.send_replace(Fate::Released);
+        self.release_later(leftovers);
+    }
+
     fn leftovers(state: &State) -> Vec<(usize, Place)> {
         let there = state.places.iter().cloned().enumerate();
         let there = there.filter(|(_, place)| !matches!(place, Place::No));

@@ -195,6 +195,18 @@ impl Home {
         self.watchdog.add(hold);
     }
 
+    /// The same, unless the owner holds the lock here already; says whether it did.
+    pub(crate) fn settle_first(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+        hold.keep(self.clone());
+        let first = self.table.insert_first(hold);
+        if first {
+            self.watchdog.add(hold);
+        } else {
+            hold.unkeep();
+        }
+        first
+    }
+
     /// Forgets a tenure whose last lease was released.
     pub(crate) fn forget(self: &Arc<Self>, hold: &Arc<Hold>) {
         self.table.remove(hold);

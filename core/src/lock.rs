@@ -683,8 +683,12 @@ impl Acquisition {
                 let (quorum, events) = (self.home.quorum.clone(), self.home.events.clone());
                 let handle = Arc::downgrade(&self.lock.handle);
                 let hold = Hold::new(terms, grant, claim.clone(), handle, quorum, events);
+                if !self.home.settle_first(&hold) {
+                    // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
+                    hold.give_back();
+                    return Conclusion::Pause(Pause::None);
+                }
                 let lease = Lease::new(&self.home, hold.clone(), claim);
-                self.home.settle(&hold);
                 if self.home.is_closed() {
                     // Closed meanwhile: the lease drops, and so is released.
                     return Conclusion::Failed(LockError::Closed);

@@ -67,6 +67,15 @@ struct Entry {
     outage: Option<Outage>,
 }
 
+impl Entry {
+    fn take_in(&mut self, hold: Arc<Hold>) {
+        for place in self.queue.iter().filter(|place| place.owner == hold.terms.owner) {
+            place.wake.notify_one();
+        }
+        self.holds.push(hold);
+    }
+}
+
 /// The listener of a lock, shared by its waiters one after another.
 struct Listening {
     listener: Arc<Listener>,
@@ -128,11 +137,19 @@ impl Table {
     pub(crate) fn insert(&self, hold: Arc<Hold>) {
         let mut locks = self.locks.lock();
         locks.sweep();
+        locks.entries.entry(hold.terms.keys.lock.clone()).or_default().take_in(hold);
+    }
+
+    /// The same, unless its owner holds the lock here already; says whether it did.
+    pub(crate) fn insert_first(&self, hold: &Arc<Hold>) -> bool {
+        let mut locks = self.locks.lock();
+        locks.sweep();
         let entry = locks.entries.entry(hold.terms.keys.lock.clone()).or_default();
-        for place in entry.queue.iter().filter(|place| place.owner == hold.terms.owner) {
-            place.wake.notify_one();
+        let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_held());
+        if first {
+            entry.take_in(hold.clone());
         }
-        entry.holds.push(hold);
+        first
     }
 
     /// Removes a tenure whose last lease was released.

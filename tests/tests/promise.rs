@@ -57,6 +57,24 @@ fn keys(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn calls_of_one_owner_at_the_same_time_share_a_tenure() {
+    let servers = servers(1);
+    let client = client(&servers, |_| {});
+    let lock = client.lock("x", options(|options| options.owner = Some("job".into()))).unwrap();
+    // Connected, so that both are sent before either is answered.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..50 {
+        let (one, other) = tokio::join!(lock.try_acquire(), lock.try_acquire());
+        let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
+        assert_eq!(one.token(), other.token());
+        assert_eq!(one.release().await.unwrap(), ReleaseOutcome::Released);
+        assert!(other.held());
+        assert_eq!(other.release().await.unwrap(), ReleaseOutcome::Released);
+        until("the second tenure is given back", || keys(&servers[0]).is_empty()).await;
+    }
+}
+
+#[tokio::test]
 async fn an_uncontended_pair_is_two_round_trips_and_a_nested_one_none() {
     let server = servers(1);
     let client = client(&server, |_| {});
