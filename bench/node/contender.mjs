@@ -1,0 +1,169 @@
+// A contender of the benchmark: contender.mjs LIBRARY, with the servers' URLs in REDIS_URLS, separated by commas.
+//
+// Says that it is ready, then does one work for each line of its standard input, a JSON object, and answers each with a
+// line. It works and counts; what the numbers mean is the harness's business. libraries/ has an adapter for each
+// library, all with the same exports:
+//
+//   from                           the npm package whose version counts
+//   connect(urls)                  resolves with an object of
+//     acquire(name, owner)           waits 30 s at most, as the library waits by default; resolves with a lease
+//     release(lease)
+//     close()
+//     reentrant                      whether `acquire` heeds `owner`, who may take the lock again
+//     waits                          false if an acquire of a lock that is held fails at once
+
+import { Console } from "node:console";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { Unsupported } from "./libraries/unsupported.mjs";
+
+// Standard output is for answers; a library may print what it likes.
+globalThis.console = new Console(process.stderr);
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc");
+
+const [name] = process.argv.slice(2);
+const urls = process.env.REDIS_URLS.split(",");
+const { from, connect } = await import(`./libraries/${name.replace("@", "").replace("/", "-")}.mjs`);
+const { version } = JSON.parse(readFileSync(new URL(`node_modules/${from}/package.json`, import.meta.url)));
+
+/** The answer of an uncontended work. */
+function measured(latencies, milliseconds) {
+  const sorted = Float64Array.from(latencies).sort();
+  const percentile = (share) => sorted[Math.ceil(share * sorted.length) - 1] / 1000;
+  return { count: sorted.length, seconds: milliseconds / 1000, p50: percentile(0.5), p99: percentile(0.99) };
+}
+
+/** One acquire and release after the other. */
+async function repeat(library, { seconds, prefix }, owner) {
+  const latencies = [];
+  const start = performance.now();
+  let now = start;
+  while (now < start + seconds * 1000) {
+    await library.release(await library.acquire(prefix, owner));
+    const then = now;
+    now = performance.now();
+    latencies.push(now - then);
+  }
+  return measured(latencies, now - start);
+}
+
+async function nested(library, work) {
+  if (!library.reentrant) throw new Unsupported("not re-entrant");
+  const owner = "nested";
+  const outer = await library.acquire(work.prefix, owner);
+  try {
+    return await repeat(library, work, owner);
+  } finally {
+    await library.release(outer);
+  }
+}
+
+async function parallel(library, { at_once, seconds, prefix }) {
+  const names = Array.from({ length: at_once }, (_, index) => `${prefix}-${index}`);
+  const latencies = [];
+  const start = performance.now();
+  let now = start;
+  while (now < start + seconds * 1000) {
+    const asked = now;
+    const pair = async (name) => {
+      await library.release(await library.acquire(name));
+      latencies.push(performance.now() - asked);
+    };
+    await Promise.all(names.map(pair));
+    now = performance.now();
+  }
+  return measured(latencies, now - start);
+}
+
+/** CLOCK_MONOTONIC in nanoseconds: the same in every process. */
+function nanoseconds() {
+  return Number(process.hrtime.bigint());
+}
+
+async function contend(library, { name, hold, rest, until }) {
+  if (!library.waits) throw new Unsupported("does not wait");
+  const turns = [];
+  const failures = [];
+  while (nanoseconds() < until) {
+    const asked = nanoseconds();
+    try {
+      const lease = await library.acquire(name);
+      const granted = nanoseconds();
+      if (hold > 0) await sleep(hold * 1000);
+      const releasing = nanoseconds();
+      await library.release(lease);
+      turns.push([asked, granted, releasing, nanoseconds()]);
+    } catch (error) {
+      failures.push(String(error));
+    }
+    if (rest > 0) await sleep(rest * 1000);
+  }
+  return failures.length === 0 ? { turns } : { turns, failures };
+}
+
+/** In bytes, without what nobody refers to. */
+function residentSet() {
+  collectGarbage();
+  return process.memoryUsage.rss();
+}
+
+async function herd(library, { waiters, name }) {
+  if (!library.waits) throw new Unsupported("does not wait");
+  const held = await library.acquire(name);
+  const rss_before = residentSet();
+  const order = [];
+  const wait = async (_, index) => {
+    const lease = await library.acquire(name);
+    order.push(index);
+    await library.release(lease);
+  };
+  const over = Promise.allSettled(Array.from({ length: waiters }, wait));
+  // All have asked. A second later each has its denial.
+  await sleep(1000);
+  const rss_after = residentSet();
+  const start = performance.now();
+  await library.release(held);
+  const failed = (await over).filter(({ status }) => status === "rejected");
+  const seconds = (performance.now() - start) / 1000;
+  if (failed.length > 0) throw new Error(`${failed.length} of ${waiters} waiters failed: ${failed[0].reason}`);
+  return { seconds, in_order: order.every((index, turn) => index === turn), rss_before, rss_after };
+}
+
+const works = {
+  noop: async () => ({ count: 0, seconds: 0 }),
+  pair: (library, work) => repeat(library, work),
+  parallel,
+  nested,
+  contend,
+  herd,
+};
+
+/** What a work answers with. */
+async function answer(library, line) {
+  try {
+    const work = JSON.parse(line);
+    const does = works[work.work];
+    if (does === undefined) throw new Error(`unknown work ${line}`);
+    return await does(await library, work);
+  } catch (error) {
+    return error instanceof Unsupported ? { unsupported: error.message } : { error: String(error) };
+  }
+}
+
+function say(object) {
+  process.stdout.write(`${JSON.stringify(object)}\n`);
+}
+
+const library = connect(urls);
+await library.catch(() => {}); // Each work says so.
+const runtime = `node ${process.versions.node}`;
+say({ ready: true, library: name, version: version.replace(/^v/, ""), runtime });
+for await (const line of createInterface({ input: process.stdin })) say(await answer(library, line));
+// Whatever a library leaves behind, this ends.
+const close = async () => (await library).close();
+await Promise.race([close().catch(() => {}), sleep(2000)]);
+process.exit(0);
