@@ -1,0 +1,69 @@
+// What this project's client sends for an acquire and a release on one server, sent by hand: the floor of its cost.
+
+package dev.redlock.bench
+
+import io.lettuce.core.RedisClient
+import io.lettuce.core.ScriptOutputType
+import kotlinx.coroutines.future.await
+import java.util.UUID
+import java.util.concurrent.atomic.AtomicLong
+
+/** Over Lettuce; blocking alone, and asynchronous together. */
+class Bare(urls: List<String>) : Library {
+    private val redis = RedisClient.create(urls.singleOrNull() ?: throw Unsupported("one server only"))
+    private val connection = redis.connect()
+    private val acquire = connection.sync().scriptLoad(script("acquire"))
+    private val release = connection.sync().scriptLoad(script("release"))
+    private val client = UUID.randomUUID()
+    private val tenures = AtomicLong()
+
+    private inner class Held(val name: String) {
+        val field = "$client:${tenures.incrementAndGet()}"
+        val keys get() = arrayOf(name, "redlock_token:{$name}")
+        val taking get() = arrayOf(field, "", "30000", "0", "20000", "86400000")
+        val releasing get() = arrayOf(field, "redisson_lock__channel:{$name}")
+    }
+
+    override val alone: Locks = object : Locks {
+        override suspend fun acquire(name: String, owner: String?): Any = Held(name).also {
+            granted(connection.sync().evalsha(acquire, ScriptOutputType.MULTI, it.keys, *it.taking))
+        }
+
+        override suspend fun release(lease: Any) {
+            val held = lease as Held
+            released(connection.sync().evalsha(release, ScriptOutputType.INTEGER, arrayOf(held.name), *held.releasing))
+        }
+    }
+
+    override val together: Locks = object : Locks {
+        override suspend fun acquire(name: String, owner: String?): Any = Held(name).also {
+            val reply = connection.async().evalsha<List<Any>>(acquire, ScriptOutputType.MULTI, it.keys, *it.taking)
+            granted(reply.await())
+        }
+
+        override suspend fun release(lease: Any) {
+            val held = lease as Held
+            val keys = arrayOf(held.name)
+            val reply = connection.async().evalsha<Long>(release, ScriptOutputType.INTEGER, keys, *held.releasing)
+            released(reply.await())
+        }
+    }
+
+    private fun granted(reply: List<Any>) = check(reply[0] == 1L) { "not granted: $reply" }
+
+    private fun released(reply: Long) = check(reply == 1L) { "not released" }
+
+    override val reentrant: Boolean get() = false
+    override val waits: Boolean get() = false
+
+    override fun close() {
+        connection.close()
+        redis.shutdown()
+    }
+}
+
+/** A script as core/src/script.rs makes it. */
+private fun script(name: String): String = listOf("wire_redisson", "wire", name)
+    .flatMap { part -> checkNotNull(Bare::class.java.getResource("/scripts/$part.lua")).readText().lines().dropLast(1) }
+    .filterNot { it.startsWith("--") }
+    .joinToString("") { "$it\n" }

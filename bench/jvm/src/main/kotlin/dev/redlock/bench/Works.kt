@@ -1,0 +1,162 @@
+// The works: what a contender is told to do, and how it counts.
+
+package dev.redlock.bench
+
+import com.fasterxml.jackson.databind.JsonNode
+import kotlinx.coroutines.CoroutineStart
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.withContext
+import java.io.File
+import kotlin.math.ceil
+import kotlin.time.Duration.Companion.seconds
+
+/** A work's answer, a JSON object. */
+typealias Answer = Map<String, Any>
+
+/** Does a work. */
+suspend fun Library.answer(work: JsonNode): Answer = when (val name = work["work"].asText()) {
+    "noop" -> mapOf("count" to 0, "seconds" to 0)
+    "pair" -> repeated(work, null)
+    "nested" -> nested(work)
+    "parallel" -> withContext(Dispatchers.Default) { parallel(work) }
+    "contend" -> contend(work)
+    "herd" -> withContext(Dispatchers.Default) { herd(work) }
+    else -> error("unknown work $name")
+}
+
+/** One acquire and release after the other. */
+private suspend fun Library.repeated(work: JsonNode, owner: String?): Answer {
+    val name = work["prefix"].asText()
+    val latencies = ArrayList<Long>()
+    val start = System.nanoTime()
+    val end = start + work.nanos("seconds")
+    var now = start
+    while (now < end) {
+        alone.release(alone.acquire(name, owner))
+        val then = now
+        now = System.nanoTime()
+        latencies += now - then
+    }
+    return measured(latencies, now - start)
+}
+
+private suspend fun Library.nested(work: JsonNode): Answer {
+    if (!reentrant) throw Unsupported("not re-entrant")
+    val owner = "nested"
+    val outer = alone.acquire(work["prefix"].asText(), owner)
+    try {
+        return repeated(work, owner)
+    } finally {
+        alone.release(outer)
+    }
+}
+
+private suspend fun Library.parallel(work: JsonNode): Answer {
+    val locks = together ?: throw Unsupported("blocks threads")
+    val names = List(work["at_once"].asInt()) { "${work["prefix"].asText()}-$it" }
+    val latencies = ArrayList<Long>()
+    val start = System.nanoTime()
+    val end = start + work.nanos("seconds")
+    var now = start
+    while (now < end) {
+        val asked = now
+        latencies += coroutineScope {
+            names.map { name ->
+                async {
+                    locks.release(locks.acquire(name))
+                    System.nanoTime() - asked
+                }
+            }.awaitAll()
+        }
+        now = System.nanoTime()
+    }
+    return measured(latencies, now - start)
+}
+
+private suspend fun Library.contend(work: JsonNode): Answer {
+    if (!waits) throw Unsupported("does not wait")
+    val name = work["name"].asText()
+    val (hold, rest) = listOf("hold", "rest").map { work[it].asDouble().seconds }
+    val until = work["until"].asLong()
+    val turns = ArrayList<List<Long>>()
+    val failures = ArrayList<String>()
+    // On Linux it is CLOCK_MONOTONIC, the same in every process.
+    while (System.nanoTime() < until) {
+        val asked = System.nanoTime()
+        try {
+            val lease = alone.acquire(name)
+            val granted = System.nanoTime()
+            delay(hold)
+            val releasing = System.nanoTime()
+            alone.release(lease)
+            turns += listOf(asked, granted, releasing, System.nanoTime())
+        } catch (failure: Exception) {
+            failures += failure.toString()
+        }
+        delay(rest)
+    }
+    return if (failures.isEmpty()) mapOf("turns" to turns) else mapOf("turns" to turns, "failures" to failures)
+}
+
+private suspend fun Library.herd(work: JsonNode): Answer {
+    if (!waits) throw Unsupported("does not wait")
+    val locks = together ?: throw Unsupported("blocks threads")
+    noHerd?.let { throw Unsupported(it) }
+    val name = work["name"].asText()
+    val order = ArrayList<Int>()
+    val held = locks.acquire(name)
+    val before = residentSet()
+    return coroutineScope {
+        val waiters = List(work["waiters"].asInt()) { index ->
+            // Undispatched: they ask in their order.
+            async(start = CoroutineStart.UNDISPATCHED) {
+                runCatching {
+                    val lease = locks.acquire(name)
+                    order += index // one at a time: this one has the lock
+                    locks.release(lease)
+                }.exceptionOrNull()
+            }
+        }
+        // All have asked. A second later each has its denial.
+        delay(1.seconds)
+        val after = residentSet()
+        val start = System.nanoTime()
+        locks.release(held)
+        val failures = waiters.awaitAll().filterNotNull()
+        val seconds = (System.nanoTime() - start) / NANOS
+        check(failures.isEmpty()) { "${failures.size} of ${waiters.size} waiters failed: ${failures.first()}" }
+        mapOf(
+            "seconds" to seconds,
+            "in_order" to (order == order.sorted()),
+            "rss_before" to before,
+            "rss_after" to after,
+        )
+    }
+}
+
+/** The answer of an uncontended work. */
+private fun measured(latencies: List<Long>, nanos: Long): Answer {
+    val sorted = latencies.sorted()
+    fun percentile(share: Double) = sorted[ceil(share * sorted.size).toInt() - 1] / NANOS
+    return mapOf(
+        "count" to sorted.size,
+        "seconds" to nanos / NANOS,
+        "p50" to percentile(0.5),
+        "p99" to percentile(0.99),
+    )
+}
+
+/** In bytes, without what nobody refers to. */
+private fun residentSet(): Long {
+    repeat(3) { System.gc() } // what one frees, the next gives back
+    val line = File("/proc/self/status").readLines().single { it.startsWith("VmRSS:") }
+    return line.split(Regex("\\s+"))[1].toLong() * 1024
+}
+
+private fun JsonNode.nanos(field: String) = (this[field].asDouble() * NANOS).toLong()
+
+private const val NANOS = 1e9
