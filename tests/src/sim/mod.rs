@@ -377,7 +377,7 @@ impl Simulation {
                         let holder = world.checks.fields.get(&field);
                         let excused = believed.contains(&field)
                             || world.checks.is_excused(&field)
-                            || holder.is_none_or(|host| !running[*host]);
+                            || holder.is_none_or(|host| !running[*host] || world.is_cut_off(*host, server));
                         if !excused {
                             orphans.insert((server, field));
                         }

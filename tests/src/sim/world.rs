@@ -21,7 +21,7 @@ use redlock::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    Time,
+    SECOND, Time,
     check::Checks,
     host,
     plan::Fault,
@@ -320,6 +320,12 @@ impl World {
     /// Lets nothing pass for a while.
     pub fn block(&mut self, host: usize, server: usize, back: bool, until: Time) {
         self.blocked.insert((host, server, back), until);
+    }
+
+    /// Whether a partition keeps a host from a server, or did until a moment ago.
+    pub fn is_cut_off(&self, host: usize, server: usize) -> bool {
+        let recently = |until: &Time| until + 3 * SECOND > self.now;
+        [false, true].iter().any(|back| self.blocked.get(&(host, server, *back)).is_some_and(recently))
     }
 
     /// Lets everything pass again.
