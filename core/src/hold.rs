@@ -19,7 +19,7 @@ use crate::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     answer::{self, Renewed, Vote},
@@ -28,7 +28,7 @@ use crate::{
     event::{Event, EventSink},
     node::{BoxFuture, Lane, Node, NodeError, NodeErrorKind, Sent},
     owner::OwnerKey,
-    quorum::{Answers, Grant, Keys, Place, Quorum, clean_up, pause},
+    quorum::{Answers, GRACE, Grant, Keys, Place, Quorum, clean_up, pause},
     runtime,
     script::{Call, Reply},
 };
@@ -765,11 +765,21 @@ impl Hold {
             };
             answers.push(Box::pin(async move { (node, answer.await) }));
         }
-        let needed = self.quorum.needed();
+        let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
         let (mut released, mut possible) = (0, places.len());
+        let since = clock::now();
         let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
-        while let Some((node, answer)) = ending.answers.next().await {
+        loop {
+            // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
+            let free = ending.unconfirmed.len() <= spare;
+            let next = if free {
+                let grace = GRACE.max(since.elapsed() * 3);
+                timeout(grace, ending.answers.next()).await.unwrap_or_default()
+            } else {
+                ending.answers.next().await
+            };
+            let Some((node, answer)) = next else { break };
             let Some(done) = answer.ok().and_then(|reply| answer::done(&reply)) else { continue };
             ending.unconfirmed.retain(|(other, _)| *other != node);
             if done {
@@ -784,6 +794,7 @@ impl Hold {
         let outcome = match released {
             _ if released >= needed => ReleaseOutcome::Released,
             _ if possible < needed => ReleaseOutcome::Lost,
+            _ if ending.unconfirmed.len() <= spare => ReleaseOutcome::Released,
             _ => ReleaseOutcome::Unconfirmed,
         };
         drop(ending);

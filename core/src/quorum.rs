@@ -36,8 +36,9 @@ use crate::{
 const PROPOSAL_SLACK: Duration = Duration::from_millis(20);
 /// How long a counter is kept after its last use; the clock then seeds the next one.
 const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long the last nodes may keep a split vote open; at least, since three times the others' answers is allowed too.
-const GRACE: Duration = Duration::from_millis(5);
+/// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
+/// others' answers is allowed too.
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
 /// The key of a node's marker, the same for all locks of a deployment.
 const MARKER: &str = "redlock_node";
 /// How long a clean-up goes on for a node that does not come back.
