@@ -213,6 +213,7 @@ impl Lock {
             started: clock::now(),
             place: None,
             splits: 0,
+            races: 0,
             readied: 0,
             answered: false,
             heard: None,
@@ -418,6 +419,8 @@ struct Acquisition {
     started: Stamp,
     place: Option<Arc<Place>>,
     splits: u32,
+    /// How often it tried after a release.
+    races: u32,
     /// How often nodes of a new deployment got their markers in this acquire.
     readied: u32,
     /// Whether a quorum answered the last time.
@@ -666,6 +669,9 @@ impl Acquisition {
         match verdict {
             Verdict::Held(grant) => {
                 self.home.table.end_outage(key);
+                if self.races > 0 {
+                    self.home.table.won(key, self.races - 1);
+                }
                 let ttl = attempt.ttl();
                 let claim = self.claim_for(ttl);
                 let options = &self.lock.options;
@@ -740,7 +746,7 @@ impl Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
             Pause::None => Ok(()),
-            Pause::Split(time) => self.wait(sleep(time)).await,
+            Pause::Split(time) => self.wait(runtime::brief(time)).await,
             Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
@@ -751,13 +757,17 @@ impl Acquisition {
                         // A release may have come before the subscription: look again once subscribed.
                         return listener.ready().await;
                     };
-                    listener.news(heard).await;
+                    listener.news(heard, 1).await;
                     if quorum.nodes.len() > 1 {
                         // The release reaches the other nodes at about the same time.
-                        sleep(Duration::from_millis(1)).await;
+                        let rest = listener.news(heard, quorum.needed() as u64);
+                        let _ = timeout(Duration::from_millis(1), rest).await;
                     }
+                    runtime::brief(waiter::courtesy(self.races, listener.has_rivals())).await;
                 };
-                self.wait(async { timeout(patience, news).await.unwrap_or_default() }).await
+                self.wait(async { timeout(patience, news).await.unwrap_or_default() }).await?;
+                self.races += 1;
+                Ok(())
             }
         }
     }

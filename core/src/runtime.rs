@@ -6,7 +6,7 @@
 //! a connection or a lock of its parent's, it starts its own.
 #![allow(
     unsafe_code,
-    reason = "pthread_atfork, and a leaked value behind an atomic pointer: no lock may be taken here"
+    reason = "pthread_atfork, a leaked value behind an atomic pointer since no lock may be taken here, and a registered timer"
 )]
 
 use std::{
@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::yield_now,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::node::Lane;
@@ -214,6 +214,39 @@ pub fn detached<T: Send + 'static>(
     async move { task.await.ok() }
 }
 
+/// Sleeps for a time below a millisecond; the runtime's timers would take one or two.
+pub(crate) async fn brief(time: Duration) {
+    #[cfg(feature = "simulation")]
+    if test::is_entered() {
+        return sleep(time).await;
+    }
+    #[cfg(target_os = "linux")]
+    if let Ok(timer) = timer(time) {
+        // Readable when the time is over, or broken; then there is nothing better to do either.
+        let _ = timer.readable().await.map(|mut ready| ready.clear_ready());
+        return;
+    }
+    sleep(time).await;
+}
+
+#[cfg(target_os = "linux")]
+fn timer(time: Duration) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    };
+    use tokio::io::{Interest, unix::AsyncFd};
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+    // A time of zero would stop it.
+    let nanoseconds = time.subsec_nanos().max(1);
+    let once = Itimerspec {
+        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: nanoseconds.into() },
+    };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+    // SAFETY: the timer stays open for as long as it is registered, since it is owned.
+    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
+}
+
 /// Puts another runtime in the place of the background's, for the current thread: simulations give each client its own.
 #[cfg(feature = "simulation")]
 pub mod test {
@@ -225,6 +258,10 @@ pub mod test {
 
     pub(super) fn entered() -> Option<Handle> {
         ENTERED.with_borrow(Clone::clone)
+    }
+
+    pub(crate) fn is_entered() -> bool {
+        ENTERED.with_borrow(Option::is_some)
     }
 
     /// Uses `handle` from now on, `None` for the real one; returns what was used before.

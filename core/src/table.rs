@@ -246,6 +246,13 @@ impl Table {
         self.locks.lock().listeners.get(key)?.listener.heard()
     }
 
+    /// Notes that a waiter has the lock, after losing so many races for it.
+    pub(crate) fn won(&self, key: &str, missed: u32) {
+        if let Some(known) = self.locks.lock().listeners.get(key) {
+            known.listener.won(missed);
+        }
+    }
+
     /// The listener of a lock's waiters, made by the first that needs it.
     pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
         let mut locks = self.locks.lock();

@@ -1,7 +1,13 @@
 //! Waiting for a lock that somebody else holds: woken by the release message, by the end of the lease that was seen,
 //! and, since messages can be lost, by a jittered poll.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -19,6 +25,8 @@ pub(crate) struct Listener {
     enough: usize,
     /// Counts messages, and interruptions in which one may have been missed.
     news: watch::Receiver<u64>,
+    /// How many races waiters of this client lost of late before they won one, in sixteenths.
+    lost_races: AtomicU32,
     /// Dropped with the listener: ends the subscriptions.
     _tasks: JoinSet<()>,
 }
@@ -35,7 +43,18 @@ impl Listener {
             let (count, heard) = (count.clone(), heard.clone());
             tasks.spawn_on(listen(quorum, node, channel, count, heard), &runtime::background());
         }
-        Arc::new(Self { acknowledged, enough: quorum.spare() + 1, news, _tasks: tasks })
+        Arc::new(Self { acknowledged, enough: quorum.spare() + 1, news, lost_races: AtomicU32::new(0), _tasks: tasks })
+    }
+
+    /// Notes that a waiter has the lock, after losing so many races for it.
+    pub(crate) fn won(&self, missed: u32) {
+        let so_far = self.lost_races.load(Relaxed);
+        self.lost_races.store((so_far * 3 + missed.min(8) * 16) / 4, Relaxed);
+    }
+
+    /// Whether others than the holder and this client have wanted the lock of late.
+    pub(crate) fn has_rivals(&self) -> bool {
+        self.lost_races.load(Relaxed) > 5
     }
 
     /// How many messages came, if none can be missed.
@@ -52,10 +71,10 @@ impl Listener {
         }
     }
 
-    /// Resolves once more than `known` messages came.
-    pub(crate) async fn news(&self, known: u64) {
+    /// Resolves once so many messages came after the first `known`.
+    pub(crate) async fn news(&self, known: u64, count: u64) {
         let mut news = self.news.clone();
-        if news.wait_for(|heard| *heard != known).await.is_err() {
+        if news.wait_for(|heard| heard.wrapping_sub(known) >= count).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -114,3 +133,17 @@ pub(crate) fn patience(wire: Wire, free_in: Option<Duration>) -> Duration {
 pub(crate) fn backoff(times: u32) -> Duration {
     Duration::from_micros(fastrand::u64(500..2000 << times.min(6)))
 }
+
+/// How long to hold back after a release before trying. A server wakes its listeners in an order that does not change,
+/// and whoever is woken first would win every race: so those that came too late often go ahead of those that just began
+/// to wait. `missed`: how many races this waiter lost. Without rivals there is nobody to let go first.
+pub(crate) fn courtesy(missed: u32, rivals: bool) -> Duration {
+    let (mut least, mut most) = if missed == 0 && !rivals { (0, COURTESY / 4) } else { (COURTESY * 3 / 5, COURTESY) };
+    for _ in 0..missed.min(8) {
+        (least, most) = (least * 3 / 5, most * 3 / 5);
+    }
+    Duration::from_micros(fastrand::u64(least..=most))
+}
+
+/// In µs: longer than it takes a server to wake a few processes, shorter than anybody minds.
+const COURTESY: u64 = 400;

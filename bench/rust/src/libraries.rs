@@ -1,0 +1,266 @@
+//! One adapter for each library.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{Cmd, aio::MultiplexedConnection};
+use redlock::{
+    Client, Config, Lease, Lock, LockError, LockOptions, Owner, Request, Wire,
+    script::{Script, scripts},
+};
+use tokio::task::block_in_place;
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// The library cannot do this.
+pub(crate) struct Unsupported(pub(crate) &'static str);
+
+/// How a library takes and releases a lock.
+pub(crate) trait Library: Sized + 'static {
+    type Lease: 'static;
+    /// Whether calls block their thread.
+    const BLOCKING: bool = false;
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported>;
+    async fn acquire(&self, name: &str) -> Self::Lease;
+    async fn release(&self, lease: Self::Lease);
+    async fn close(self) {}
+
+    /// A lease that an owner may take again while it has it.
+    async fn acquire_again(&self, _name: &str) -> Result<Self::Lease, Unsupported> {
+        Err(Unsupported("not re-entrant"))
+    }
+
+    /// How many of the leases are lost, of a library that keeps them alive.
+    fn lost(_leases: &[Self::Lease]) -> Result<usize, Unsupported> {
+        Err(Unsupported("keeps no lease alive"))
+    }
+}
+
+fn only(urls: &[String]) -> Result<&str, Unsupported> {
+    if urls.len() > 1 { Err(Unsupported("one server only")) } else { Ok(&urls[0]) }
+}
+
+/// Ours.
+pub(crate) struct Redlock {
+    client: Client,
+    locks: RefCell<HashMap<String, Lock>>,
+}
+
+impl Redlock {
+    fn lock(&self, name: &str) -> Lock {
+        let mut locks = self.locks.borrow_mut();
+        if let Some(lock) = locks.get(name) {
+            return lock.clone();
+        }
+        let lock = self.client.lock(name, LockOptions::default()).unwrap();
+        locks.insert(name.to_owned(), lock.clone());
+        lock
+    }
+
+    fn again(&self, name: &str) -> (Lock, Request) {
+        let lock = self.lock(name);
+        let request = lock.request(Owner::Explicit("bench".into()));
+        (lock, request)
+    }
+}
+
+impl Library for Redlock {
+    type Lease = Arc<Lease>;
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        let client = Client::new(Config::new(urls)).unwrap();
+        Ok(Self { client, locks: RefCell::default() })
+    }
+
+    async fn acquire(&self, name: &str) -> Self::Lease {
+        Arc::new(self.lock(name).acquire().await.unwrap())
+    }
+
+    async fn release(&self, lease: Self::Lease) {
+        lease.release().await.unwrap();
+    }
+
+    async fn close(self) {
+        self.client.close().await;
+    }
+
+    async fn acquire_again(&self, name: &str) -> Result<Self::Lease, Unsupported> {
+        let (lock, request) = self.again(name);
+        Ok(Arc::new(lock.acquire_as(request).await.unwrap()))
+    }
+
+    fn lost(leases: &[Self::Lease]) -> Result<usize, Unsupported> {
+        Ok(leases.iter().filter(|lease| !lease.held()).count())
+    }
+}
+
+/// Ours, for threads that may block.
+pub(crate) struct RedlockBlocking(Redlock);
+
+impl RedlockBlocking {
+    fn acquire(lock: &Lock, request: Request) -> Arc<Lease> {
+        Arc::new(block_in_place(|| lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))).unwrap())
+    }
+}
+
+impl Library for RedlockBlocking {
+    type Lease = Arc<Lease>;
+    const BLOCKING: bool = true;
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        Ok(Self(Redlock::connect(urls).await?))
+    }
+
+    async fn acquire(&self, name: &str) -> Self::Lease {
+        let lock = self.0.lock(name);
+        Self::acquire(&lock, lock.request(Owner::Fresh))
+    }
+
+    async fn release(&self, lease: Self::Lease) {
+        block_in_place(|| lease.release_blocking(&mut || Ok::<(), LockError>(()))).unwrap();
+    }
+
+    async fn close(self) {
+        self.0.client.close().await;
+    }
+
+    async fn acquire_again(&self, name: &str) -> Result<Self::Lease, Unsupported> {
+        let (lock, request) = self.0.again(name);
+        Ok(Self::acquire(&lock, request))
+    }
+}
+
+/// What the bare clients send: the scripts of an uncontended lock, as ours does.
+struct Words {
+    id: String,
+    numbers: AtomicU64,
+    take: &'static Script,
+    free: &'static Script,
+}
+
+impl Words {
+    fn new() -> Self {
+        let scripts = scripts(Wire::Redisson);
+        Self {
+            id: format!("00000000-0000-4000-8000-{:012}", process::id()),
+            numbers: AtomicU64::new(0),
+            take: &scripts.acquire,
+            free: &scripts.release,
+        }
+    }
+
+    fn load(&self) -> [Cmd; 2] {
+        [self.take, self.free].map(|script| {
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(&script.source);
+            load
+        })
+    }
+
+    fn acquire(&self, name: &str) -> (String, Cmd) {
+        let field = format!("{}:{}", self.id, self.numbers.fetch_add(1, Ordering::Relaxed));
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.take.sha).arg(2).arg(name).arg(format!("redlock_token:{{{name}}}"));
+        call.arg(&field).arg("").arg(TTL.as_millis() as u64).arg(0).arg(20_000).arg(86_400_000);
+        (field, call)
+    }
+
+    fn release(&self, name: &str, field: &str) -> Cmd {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.free.sha).arg(1).arg(name).arg(field).arg(format!("redisson_lock__channel:{{{name}}}"));
+        call
+    }
+}
+
+/// No library: the `redis` crate's multiplexed connection that sends the two scripts. The floor.
+pub(crate) struct Bare {
+    connection: MultiplexedConnection,
+    words: Words,
+}
+
+impl Library for Bare {
+    type Lease = (String, String);
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        let client = redis::Client::open(only(urls)?).unwrap();
+        let (mut connection, words) = (client.get_multiplexed_async_connection().await.unwrap(), Words::new());
+        for load in words.load() {
+            load.exec_async(&mut connection).await.unwrap();
+        }
+        Ok(Self { connection, words })
+    }
+
+    async fn acquire(&self, name: &str) -> Self::Lease {
+        let (field, call) = self.words.acquire(name);
+        let (granted, ..): (u64, u64, u64) = call.query_async(&mut self.connection.clone()).await.unwrap();
+        assert_eq!(granted, 1);
+        (name.to_owned(), field)
+    }
+
+    async fn release(&self, (name, field): Self::Lease) {
+        let released: u64 = self.words.release(&name, &field).query_async(&mut self.connection.clone()).await.unwrap();
+        assert_eq!(released, 1);
+    }
+}
+
+/// The same over a blocking connection.
+pub(crate) struct BareBlocking {
+    connection: RefCell<redis::Connection>,
+    words: Words,
+}
+
+impl Library for BareBlocking {
+    type Lease = (String, String);
+    const BLOCKING: bool = true;
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        let client = redis::Client::open(only(urls)?).unwrap();
+        let (mut connection, words) = (client.get_connection().unwrap(), Words::new());
+        for load in words.load() {
+            load.exec(&mut connection).unwrap();
+        }
+        Ok(Self { connection: RefCell::new(connection), words })
+    }
+
+    async fn acquire(&self, name: &str) -> Self::Lease {
+        let (field, call) = self.words.acquire(name);
+        let (granted, ..): (u64, u64, u64) = call.query(&mut *self.connection.borrow_mut()).unwrap();
+        assert_eq!(granted, 1);
+        (name.to_owned(), field)
+    }
+
+    async fn release(&self, (name, field): Self::Lease) {
+        let released: u64 = self.words.release(&name, &field).query(&mut *self.connection.borrow_mut()).unwrap();
+        assert_eq!(released, 1);
+    }
+}
+
+/// rslock. Its waiters try again after up to 200 ms, three times by default: here until they have it.
+pub(crate) struct Rslock(rslock::LockManager);
+
+impl Library for Rslock {
+    type Lease = rslock::Lock;
+
+    async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        let mut manager = rslock::LockManager::new(urls.iter().map(String::as_str).collect());
+        manager.set_retry(10_000, Duration::from_millis(200));
+        Ok(Self(manager))
+    }
+
+    async fn acquire(&self, name: &str) -> Self::Lease {
+        self.0.lock(name.as_bytes(), TTL).await.unwrap()
+    }
+
+    async fn release(&self, lease: Self::Lease) {
+        self.0.unlock(&lease).await;
+    }
+}
