@@ -15,7 +15,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
 	rust-lint python-lint node-lint kotlin-lint rust-test model-test python-test node-test kotlin-test languages-test \
-	model sim chaos
+	model sim chaos bench bench-tools bench-test
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
@@ -23,6 +23,7 @@ help:
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
+	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
@@ -176,6 +177,39 @@ chaos: python node kotlin
 	REDLOCK_CUT_STRIDE=1 $(long) --test cuts -- --nocapture
 	$(call say,All languages in chaos)
 	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
+
+# ---- benchmarks: peers are installed beside, never into what is built and tested ------------------------------------
+
+BENCH := $(CURDIR)/bench/.venv
+SUITES ?= pairs,quorum,handoff,herd,watchdog
+ROUNDS ?= 7
+bench/.venv/.ready: bench/requirements.txt scripts/python-environment
+	$(call say,Python environment of the benchmarks)
+	@./scripts/python-environment "$(PYTHON)" "$(BENCH)" bench/requirements.txt
+	@touch $@
+bench/node/node_modules/.ready: bench/node/package.json
+
+bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/node_modules/.ready
+
+# In the development profile, and only long enough to see that everything runs.
+bench-test: python node bench-tools
+	$(call say,Benchmarks: a short form; only whether they run)
+	cargo build --quiet --package redlock-bench
+	$(MVN) install -Dmaven.test.skip=true
+	mvn -q -B -ntp -f bench/jvm package
+	PYTHONPATH=python BENCH_RUST=target/debug/contender $(BENCH)/bin/python bench/run.py --smoke
+
+bench: bench-tools
+	$(call say,Building in release mode)
+	cargo build --quiet --release --package redlock-bench
+	rm -rf target/wheels && cd python && $(BIN)/maturin build --release --quiet --out ../target/wheels
+	$(BENCH)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
+	cd node && npm run --silent build
+	mvn -q -B -ntp -f kotlin install -Dmaven.test.skip=true
+	mvn -q -B -ntp -f bench/jvm package
+	$(call say,Benchmarks)
+	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
+	$(BENCH)/bin/python bench/report.py
 
 test: lint rust-test model-test python-test node-test kotlin-test languages-test
 	$(call say,All checks passed)
