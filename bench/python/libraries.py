@@ -173,14 +173,10 @@ class RedisPyAsync:
         await self.client.aclose()
 
 
-class PythonRedisLock:
+class PythonRedisLock(RedisPy):
     """python-redis-lock, which waits with BLPOP."""
 
-    package: ClassVar[str] = "python-redis-lock"
-    reentrant = False
-
-    def connect(self, urls: list[str]) -> None:
-        self.client = redis.Redis.from_url(only(urls))
+    package = "python-redis-lock"
 
     def acquire(self, name: str) -> Any:
         import redis_lock
@@ -188,12 +184,6 @@ class PythonRedisLock:
         lock = redis_lock.Lock(self.client, name, expire=TTL)
         assert lock.acquire()
         return lock
-
-    def release(self, lease: Any) -> None:
-        lease.release()
-
-    def close(self) -> None:
-        self.client.close()
 
 
 class Pottery:
