@@ -26,9 +26,9 @@ class ProcessTest : OnServer() {
 
         /** Its exit code, and what it said until then. */
         fun ends(): Pair<Int, String> {
-            val said = output.readText()
+            // It says little: the pipe holds all of it.
             check(process.waitFor(PATIENCE.inWholeSeconds, TimeUnit.SECONDS)) { "it does not end" }
-            return process.exitValue() to said
+            return process.exitValue() to output.readText()
         }
 
         override fun close() {

@@ -114,7 +114,8 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
 fun java(vararg arguments: String): ProcessBuilder {
     val classPath = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
     val java = Path.of(System.getProperty("java.home"), "bin", "java")
-    return ProcessBuilder("$java", "-cp", classPath, *arguments)
+    // A shell starts what it runs in the background with Ctrl-C ignored, and so would every process below it.
+    return ProcessBuilder("env", "--default-signal=INT", "$java", "-cp", classPath, *arguments)
 }
 
 /** Sends a signal to a process that a test started. */
