@@ -11,18 +11,11 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+from run import OURS, RESULTS, is_floor
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md"
-LANGUAGES = ("Rust", "Python", "Node", "JVM")
-# Ours, and whom it is compared with row by row: the same way of calling.
-OURS = {
-    "Rust": ("redlock", "redlock-blocking"),
-    "Python": ("redlock-sync", "redlock-asyncio"),
-    "Node": ("redlock-core",),
-    "JVM": ("redlock", "redlock-java"),
-}
+LANGUAGES = tuple(OURS)
 THEMES = {
     "light": {
         "paper": "#ffffff",
@@ -49,12 +42,8 @@ def is_ours(row: Row) -> bool:
     return row["library"] in OURS[row["language"]]
 
 
-def is_floor(row: Row) -> bool:
-    return row["library"].split("-")[0] in ("bare", "setnx")
-
-
 def kind(row: Row) -> str:
-    return "floor" if is_floor(row) else "ours" if is_ours(row) else "peer"
+    return "floor" if is_floor(row["library"]) else "ours" if is_ours(row) else "peer"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -44,6 +44,11 @@ PEERS: dict[str, list[str]] = {
 }
 
 
+def is_floor(library: str) -> bool:
+    """Say whether it is a bare client, which cannot wait for a lock."""
+    return library.split("-")[0] in ("bare", "setnx")
+
+
 class Failed(Exception):
     """A contender could not do what it was asked for."""
 
@@ -160,11 +165,6 @@ class Arena:
         return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Say the least, the median and the most."""
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
 class Bench:
     """What is measured, and how long."""
 
@@ -179,7 +179,7 @@ class Bench:
 
     def who_waits(self) -> list[tuple[str, str]]:
         """All that can wait for a lock: the bare clients cannot."""
-        return [pair for pair in self.everybody() if pair[1].split("-")[0] not in ("bare", "setnx")]
+        return [(language, library) for language, library in self.everybody() if not is_floor(library)]
 
     def rows(self, contenders: list[Contender], work: dict[str, Any]) -> list[dict[str, Any]]:
         """Measure a work in rounds, each beginning with another contender."""

@@ -31,10 +31,6 @@ def summary(times: list[int], took: float) -> dict[str, Any]:
     return {"count": len(times), "seconds": took, "p50": at[0], "p99": at[1]}
 
 
-def sleep_until(moment: int) -> None:
-    time.sleep(max(0, moment - time.monotonic_ns()) / 1e9)
-
-
 class Threads:
     """The works with a library for threads."""
 

@@ -4,10 +4,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     process,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -74,7 +71,7 @@ impl Redlock {
 }
 
 impl Library for Redlock {
-    type Lease = Arc<Lease>;
+    type Lease = Lease;
 
     async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
         let client = Client::new(Config::new(urls)).unwrap();
@@ -82,7 +79,7 @@ impl Library for Redlock {
     }
 
     async fn acquire(&self, name: &str) -> Self::Lease {
-        Arc::new(self.lock(name).acquire().await.unwrap())
+        self.lock(name).acquire().await.unwrap()
     }
 
     async fn release(&self, lease: Self::Lease) {
@@ -95,7 +92,7 @@ impl Library for Redlock {
 
     async fn acquire_again(&self, name: &str) -> Result<Self::Lease, Unsupported> {
         let (lock, request) = self.again(name);
-        Ok(Arc::new(lock.acquire_as(request).await.unwrap()))
+        Ok(lock.acquire_as(request).await.unwrap())
     }
 
     fn lost(leases: &[Self::Lease]) -> Result<usize, Unsupported> {
@@ -107,13 +104,13 @@ impl Library for Redlock {
 pub(crate) struct RedlockBlocking(Redlock);
 
 impl RedlockBlocking {
-    fn acquire(lock: &Lock, request: Request) -> Arc<Lease> {
-        Arc::new(block_in_place(|| lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))).unwrap())
+    fn acquire(lock: &Lock, request: Request) -> Lease {
+        block_in_place(|| lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))).unwrap()
     }
 }
 
 impl Library for RedlockBlocking {
-    type Lease = Arc<Lease>;
+    type Lease = Lease;
     const BLOCKING: bool = true;
 
     async fn connect(urls: &[String]) -> Result<Self, Unsupported> {

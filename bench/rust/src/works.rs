@@ -8,15 +8,20 @@ use tokio::time::sleep;
 
 use crate::libraries::{Library, Unsupported};
 
-/// `CLOCK_MONOTONIC`, in ns: comparable between processes.
-pub(crate) fn monotonic() -> u64 {
+/// What a clock shows, in ns.
+fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     #[allow(unsafe_code, reason = "reads a clock into a local")]
     // SAFETY: `time` is valid for the call.
     unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        libc::clock_gettime(which, &raw mut time);
     }
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Comparable between processes.
+fn monotonic() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
 }
 
 /// How much memory this process has, in bytes.
@@ -131,13 +136,7 @@ pub(crate) async fn herd<L: Library>(library: &L, request: &Value) -> Result<Val
 
 /// CPU that this process used, in seconds.
 fn cpu() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    #[allow(unsafe_code, reason = "reads a clock into a local")]
-    // SAFETY: `time` is valid for the call.
-    unsafe {
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time);
-    }
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID) as f64 / 1e9
 }
 
 /// Takes many locks, keeps them for a while and lets them go.
