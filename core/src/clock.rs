@@ -98,6 +98,12 @@ impl Deadline {
         self.left_at(now())
     }
 
+    /// The one of both that passes later.
+    pub(crate) fn later(self, other: Self) -> Self {
+        let now = now();
+        if self.left_at(now) < other.left_at(now) { other } else { self }
+    }
+
     /// Whether it passed.
     pub fn passed(&self) -> bool {
         self.left().is_zero()

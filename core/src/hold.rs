@@ -116,6 +116,8 @@ pub(crate) struct Hold {
 struct State {
     fate: Fate,
     places: Vec<Place>,
+    /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
+    lives: Deadline,
     claims: Vec<Arc<Claim>>,
     /// Alive while a lock handle that took part is.
     locks: Vec<Weak<()>>,
@@ -171,8 +173,14 @@ impl Hold {
             warned: false,
             orphaned: false,
         };
+        let known = grant.places.iter().filter_map(|place| match place {
+            Place::Yes(deadline) => Some(*deadline),
+            Place::Maybe(_) | Place::No => None,
+        });
+        let asked = Deadline::new(grant.since, terms.ttl);
         let state = State {
             fate: Fate::Held,
+            lives: known.fold(asked, Deadline::later),
             places: grant.places,
             claims: vec![claim],
             locks: vec![lock],
@@ -318,7 +326,7 @@ impl Hold {
     fn release_later(&self, places: Vec<(usize, Place)>) {
         for (index, place) in places {
             let node = self.quorum.nodes[index].clone();
-            let (call, ttl) = (self.release_call(), self.longest_life(&place));
+            let (call, ttl) = (self.release_call(), self.longest_life());
             self.quorum.spawn_chore(async move {
                 if let Place::Maybe(Some(link)) = place {
                     return clean_up(node, link, call).await;
@@ -337,12 +345,9 @@ impl Hold {
         }
     }
 
-    /// How long the key can live on a node at most.
-    fn longest_life(&self, place: &Place) -> Duration {
-        let left = match place {
-            Place::Yes(deadline) => deadline.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift)),
-            Place::Maybe(_) | Place::No => Duration::ZERO,
-        };
+    /// How long a key can live on a node at most.
+    fn longest_life(&self) -> Duration {
+        let left = self.state.lock().lives.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
         self.terms.ttl.max(left + Duration::from_millis(10))
     }
 
@@ -469,6 +474,7 @@ impl Hold {
         if round {
             state.renewal.sent = now;
             state.renewal.successes = 0;
+            state.lives = state.lives.later(Deadline::new(now, ttl));
             // Until the answers say otherwise.
             state.renewal.next = Deadline::new(now, Duration::MAX);
         }
@@ -624,29 +630,40 @@ impl Hold {
         let sent = clock::now();
         let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
         let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
-        let places = Self::leftovers(&self.state.lock());
+        let places = {
+            let mut state = self.state.lock();
+            state.lives = state.lives.later(Deadline::new(sent, ttl));
+            Self::leftovers(&state)
+        };
         let mut answers: FuturesUnordered<_> = places
             .into_iter()
             .map(|(node, _)| {
                 let answer = self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
-                async move { (node, answer.await) }
+                let hold = self.clone();
+                async move {
+                    let answer = answer.await.and_then(|reply| {
+                        answer::renewals(&reply, 1).map(|found| found[0]).ok_or_else(answer::no_answer)
+                    });
+                    if let Ok(found) = answer {
+                        hold.renewed(node, found, ttl, sent);
+                    }
+                    (node, answer)
+                }
             })
             .collect();
         let (mut extended, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = answers.next().await {
-            match answer.map(|reply| answer::renewals(&reply, 1)) {
-                Ok(Some(found)) => {
-                    for found in found {
-                        self.renewed(node, found, ttl, sent);
-                        extended += usize::from(found == Renewed::Extended);
-                    }
-                }
-                Ok(None) => failures.push((node, answer::no_answer())),
+            match answer {
+                Ok(found) => extended += usize::from(found == Renewed::Extended),
                 Err(error) => failures.push((node, error)),
             }
             if extended >= self.quorum.needed() || !self.is_held() {
                 break;
             }
+        }
+        if !answers.is_empty() {
+            // The others' answers move their deadlines too, or tell of a loss.
+            runtime::background().spawn(answers.for_each(|_| async {}));
         }
         match self.current_fate() {
             Fate::Held if extended >= self.quorum.needed() => Ok(()),

@@ -114,6 +114,13 @@ impl List {
         }
     }
 
+    /// What the answers planned may be due before the next look.
+    fn reconsider_all(&self, batch: &[Renewal]) {
+        for renewal in batch {
+            self.reconsider(&renewal.hold);
+        }
+    }
+
     fn forget(&self, slot: usize, hold: &Hold) {
         let mut holds = self.holds.lock();
         // Both the release and the task may forget it, and the slot may have a new tenant.
@@ -158,10 +165,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                 let (list, quorum) = (list.clone(), quorum.clone());
                 tokio::spawn(async move {
                     renew(&quorum, node, &batch).await;
-                    // What the answers planned may be due before the next look.
-                    for renewal in &batch {
-                        list.reconsider(&renewal.hold);
-                    }
+                    list.reconsider_all(&batch);
                 });
             }
         }
@@ -170,9 +174,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                 let list = list.clone();
                 quorum.spawn_chore(async move {
                     repair(node, &batch).await;
-                    for renewal in &batch {
-                        list.reconsider(&renewal.hold);
-                    }
+                    list.reconsider_all(&batch);
                 });
             }
         }
