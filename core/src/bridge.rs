@@ -7,29 +7,85 @@
 //! ```
 //! A result that nobody drains is dropped here. For a lease that means: released.
 
+#[cfg(target_os = "linux")]
+use std::task::Poll;
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
+
+#[cfg(target_os = "linux")]
+use futures_util::{FutureExt, future};
 
 use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
 use crate::runtime;
+#[cfg(target_os = "linux")]
+use crate::turns::Turns;
 
 /// The calls of one event loop, and their results.
 pub struct Bridge<T> {
     state: Mutex<State<T>>,
     wake: Box<dyn Fn() + Send + Sync>,
+    #[cfg(target_os = "linux")]
+    turns: Option<Arc<Turns>>,
+    /// The host takes the results right after this turn.
+    draining: AtomicBool,
+}
+
+/// A call that began.
+#[derive(Debug)]
+pub enum Begun<T> {
+    /// It ended at once.
+    Done(T),
+    /// Its result comes out of the queue under this number.
+    Pending(u64),
+}
+
+impl<T> Begun<T> {
+    /// Its number: for hosts that take no turns, whose calls are all pending. No call has the number 0.
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Pending(id) => *id,
+            Self::Done(_) => 0,
+        }
+    }
+}
+
+/// How to stop a call.
+pub(crate) enum Stop {
+    Task(AbortHandle),
+    #[cfg(target_os = "linux")]
+    Call(future::AbortHandle),
+}
+
+impl Stop {
+    fn stop(self) {
+        match self {
+            Self::Task(task) => task.abort(),
+            #[cfg(target_os = "linux")]
+            Self::Call(call) => call.abort(),
+        }
+    }
 }
 
 struct State<T> {
     last: u64,
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
-    wanted: HashMap<u64, Option<AbortHandle>>,
+    wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
+}
+
+impl<T> State<T> {
+    fn new() -> Self {
+        Self { last: 0, wanted: HashMap::new(), done: Vec::new() }
+    }
 }
 
 /// Where one call leaves its result.
@@ -56,7 +112,7 @@ impl<T> Deliver<T> {
             state.done.push((self.id, result));
             state.done.len() == 1
         };
-        if first {
+        if first && !bridge.draining.load(SeqCst) {
             (bridge.wake)();
         }
     }
@@ -66,12 +122,65 @@ impl<T: Send + 'static> Bridge<T> {
     /// A bridge that calls `wake` when the host should drain it. `wake` runs on the library's threads: it must return
     /// at once and run nothing of the host's.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        let state = State { last: 0, wanted: HashMap::new(), done: Vec::new() };
-        Arc::new(Self { state: Mutex::new(state), wake: Box::new(wake) })
+        Arc::new(Self {
+            state: Mutex::new(State::new()),
+            wake: Box::new(wake),
+            #[cfg(target_os = "linux")]
+            turns: None,
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// A bridge for a host that takes `turns` on its own thread.
+    #[cfg(target_os = "linux")]
+    pub fn hosted(turns: Arc<Turns>) -> Arc<Self> {
+        let woken = turns.clone();
+        Arc::new(Self {
+            state: Mutex::new(State::new()),
+            wake: Box::new(move || woken.signal()),
+            turns: Some(turns),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// The turns of its host, if it takes them.
+    #[cfg(target_os = "linux")]
+    pub fn turns(&self) -> Option<&Arc<Turns>> {
+        self.turns.as_ref()
+    }
+
+    /// Runs a future in the host's turns, from now on. It is dropped when the call is abandoned.
+    #[cfg(target_os = "linux")]
+    pub fn begin(self: &Arc<Self>, turns: &Arc<Turns>, future: impl Future<Output = T> + Send + 'static) -> Begun<T> {
+        let mut future = Box::pin(future);
+        if let Poll::Ready(result) = turns.first(future.as_mut()) {
+            return Begun::Done(result);
+        }
+        let mut alone = false;
+        let id = self.start(|deliver| {
+            let (call, stop) = future::abortable(async move { deliver.send(future.await) });
+            alone = turns.begin(call.map(drop));
+            Some(Stop::Call(stop))
+        });
+        if alone {
+            self.turn();
+        }
+        Begun::Pending(id)
+    }
+
+    /// Goes on with what the host's turns run. Results still come out of `drain`.
+    #[cfg(target_os = "linux")]
+    pub fn turn(&self) {
+        let Some(turns) = &self.turns else { return };
+        turns.turn();
+        // The turn took the signal of results that came meanwhile.
+        if !self.state.lock().done.is_empty() {
+            (self.wake)();
+        }
     }
 
     /// Starts a call: `begin` gets the place for its result and may return how to stop it.
-    pub fn start(self: &Arc<Self>, begin: impl FnOnce(Deliver<T>) -> Option<AbortHandle>) -> u64 {
+    pub(crate) fn start(self: &Arc<Self>, begin: impl FnOnce(Deliver<T>) -> Option<Stop>) -> u64 {
         let id = {
             let mut state = self.state.lock();
             state.last += 1;
@@ -99,7 +208,7 @@ impl<T: Send + 'static> Bridge<T> {
     pub fn watch(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         self.start(|deliver| {
             let task = runtime::background().spawn(async move { deliver.send(future.await) });
-            Some(task.abort_handle())
+            Some(Stop::Task(task.abort_handle()))
         })
     }
 
@@ -108,14 +217,23 @@ impl<T: Send + 'static> Bridge<T> {
     pub fn abandon(&self, id: u64) -> bool {
         let wanted = self.state.lock().wanted.remove(&id);
         let given_up = wanted.is_some();
-        if let Some(Some(handle)) = wanted {
-            handle.abort();
+        if let Some(Some(stop)) = wanted {
+            stop.stop();
+            // In which it is dropped.
+            #[cfg(target_os = "linux")]
+            self.turn();
         }
         given_up
     }
 
     /// Takes the results that came since the last time, oldest first.
     pub fn drain(&self) -> Vec<(u64, T)> {
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = &self.turns {
+            self.draining.store(true, SeqCst);
+            turns.turn();
+            self.draining.store(false, SeqCst);
+        }
         let (wanted, abandoned): (Vec<_>, Vec<_>) = {
             let mut state = self.state.lock();
             let done = std::mem::take(&mut state.done);
@@ -129,8 +247,12 @@ impl<T: Send + 'static> Bridge<T> {
 
 impl<T> Drop for Bridge<T> {
     fn drop(&mut self) {
-        for handle in std::mem::take(&mut self.state.lock().wanted).into_values().flatten() {
-            handle.abort();
+        for stop in std::mem::take(&mut self.state.lock().wanted).into_values().flatten() {
+            stop.stop();
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = &self.turns {
+            turns.close();
         }
     }
 }

@@ -329,7 +329,7 @@ impl Hold {
             let (call, ttl) = (self.release_call(), self.longest_life());
             self.quorum.spawn_chore(async move {
                 if let Place::Maybe(Some(link)) = place {
-                    return clean_up(node, link, call).await;
+                    return clean_up(node, link, call, false).await;
                 }
                 let mut changes = node.changes();
                 let over = Deadline::after(ttl);

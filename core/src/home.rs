@@ -253,6 +253,11 @@ pub(crate) async fn stay_silent_at_the_end() {
 /// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
 pub async fn close_all() {
     ENDING.store(true, Ordering::SeqCst);
+    #[cfg(target_os = "linux")]
+    for turns in runtime::registered().into_iter().filter_map(|one| one.downcast::<crate::turns::Turns>().ok()) {
+        // Their event loops run no more.
+        turns.close();
+    }
     let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
     futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;
 }

@@ -14,10 +14,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::sync::{Mutex, mpsc};
 
+#[cfg(target_os = "linux")]
+use crate::turns::Turns;
 use crate::{
-    bridge::Bridge,
+    bridge::{Begun, Bridge},
     client::{Client, NodeStatus},
     config::{Config, LockOptions, Ttl},
     error::{LockError, LostReason, NodeCause},
@@ -25,6 +28,7 @@ use crate::{
     hold::ReleaseOutcome,
     lease::Lease,
     lock::{Lock, LockInfo, Request},
+    node::Lane,
     owner::Owner,
     runtime::Tied,
 };
@@ -297,6 +301,16 @@ pub enum Value {
 /// The end of a call.
 pub type Outcome = Result<Value, LockError>;
 
+/// A call that began: its end, if it needed no waiting, or its number.
+pub type Call = Begun<Outcome>;
+
+/// The host now owns the lease: collecting it releases nothing.
+fn keep(outcome: &Outcome) {
+    if let Ok(Value::Lease(lease)) = outcome {
+        lease.keep();
+    }
+}
+
 /// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
 /// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
 /// fork every call fails with `closed`.
@@ -308,8 +322,66 @@ impl Calls {
         Self(Tied::new(Bridge::new(wake)))
     }
 
+    /// Calls of an event loop that watches [`Calls::fd`], and drains whenever that is readable. Their round trips to a
+    /// single server are made by the loop's own thread. Fails when the process has no descriptor left.
+    #[cfg(target_os = "linux")]
+    pub fn hosted() -> std::io::Result<Self> {
+        Ok(Self(Tied::new(Bridge::hosted(Turns::new()?))))
+    }
+
+    /// What an event loop watches for readability, if it takes turns.
+    #[cfg(target_os = "linux")]
+    pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.0.get()?.turns().map(|turns| turns.fd())
+    }
+
+    /// Sends what was begun while other calls were under way. A host that takes turns does so soon after each call that
+    /// is pending: at the end of the turn in which it was made, so that calls made together are sent together.
+    #[cfg(target_os = "linux")]
+    pub fn flush(&self) {
+        if let Some(bridge) = self.0.get() {
+            bridge.turn();
+        }
+    }
+
+    /// Gives up every call, since the event loop runs no more. What must not be cut short goes on in the background.
+    pub fn end(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = self.0.get().and_then(|bridge| bridge.turns()) {
+            turns.close();
+        }
+    }
+
     fn bridge(&self) -> Result<&Arc<Bridge<Outcome>>, LockError> {
         self.0.get().ok_or(LockError::Closed)
+    }
+
+    /// Begins a call in the lane of the host if there is one, else in the background: to its end, unless it
+    /// `may_be_cut`.
+    fn begin<F>(
+        &self,
+        may_be_cut: bool,
+        lane: impl FnOnce(u64) -> Lane,
+        call: impl FnOnce(Lane) -> F,
+    ) -> Result<Call, LockError>
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let bridge = self.bridge()?;
+        #[cfg(not(target_os = "linux"))]
+        let _ = lane;
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = bridge.turns()
+            && let lane @ Lane::Host(_) = lane(turns.id())
+        {
+            let begun = bridge.begin(turns, call(lane));
+            if let Begun::Done(outcome) = &begun {
+                keep(outcome);
+            }
+            return Ok(begun);
+        }
+        let call = call(Lane::Background);
+        Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
     }
 
     fn run(&self, future: impl Future<Output = Outcome> + Send + 'static) -> Result<u64, LockError> {
@@ -320,9 +392,7 @@ impl Calls {
     pub fn drain(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         let ended = self.bridge()?.drain();
         for (_, outcome) in &ended {
-            if let Ok(Value::Lease(lease)) = outcome {
-                lease.keep();
-            }
+            keep(outcome);
         }
         Ok(ended)
     }
@@ -334,15 +404,15 @@ impl Calls {
     }
 
     /// Starts an acquire: a `Lease`.
-    pub fn acquire(&self, lock: &Lock, request: Request) -> Result<u64, LockError> {
-        let bridge = self.bridge()?;
-        Ok(bridge.start(|deliver| Some(lock.start(request, move |lease| deliver.send(lease.map(Value::Lease))))))
+    pub fn acquire(&self, lock: &Lock, request: Request) -> Result<Call, LockError> {
+        let call = |lane| lock.acquire_in(lane, request).map(|lease| lease.map(Value::Lease));
+        self.begin(true, |host| lock.host_lane(host), call)
     }
 
     /// Starts `lock.release()`: an `Outcome`.
-    pub fn release_newest(&self, lock: &Lock, owner: &Owner) -> Result<u64, LockError> {
-        let released = lock.release(owner);
-        self.run(async move { released.await.map(Value::Outcome) })
+    pub fn release_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
+        let call = |lane| lock.release_in(lane, owner).map(|outcome| outcome.map(Value::Outcome));
+        self.begin(false, |host| lock.host_lane(host), call)
     }
 
     /// Starts `lock.locked()`: a `Flag`.
@@ -358,21 +428,21 @@ impl Calls {
     }
 
     /// Starts `lease.release()`: an `Outcome`.
-    pub fn release(&self, lease: &Lease) -> Result<u64, LockError> {
-        let released = lease.release();
-        self.run(async move { released.await.map(Value::Outcome) })
+    pub fn release(&self, lease: &Lease) -> Result<Call, LockError> {
+        let call = |lane| lease.release_in(lane).map(|outcome| outcome.map(Value::Outcome));
+        self.begin(false, |host| lease.host_lane(host), call)
     }
 
     /// Starts to end the block of a lease: `Nothing`.
-    pub fn leave(&self, lease: &Lease) -> Result<u64, LockError> {
-        let left = lease.leave();
-        self.run(async move { left.await.map(|()| Value::Nothing) })
+    pub fn leave(&self, lease: &Lease) -> Result<Call, LockError> {
+        let call = |lane| lease.leave_in(lane).map(|left| left.map(|()| Value::Nothing));
+        self.begin(false, |host| lease.host_lane(host), call)
     }
 
     /// Starts `lease.extend()`: `Nothing`.
-    pub fn extend(&self, lease: &Lease, ttl: Duration) -> Result<u64, LockError> {
-        let extended = lease.extend(ttl);
-        self.run(async move { extended.await.map(|()| Value::Nothing) })
+    pub fn extend(&self, lease: &Lease, ttl: Duration) -> Result<Call, LockError> {
+        let call = |lane| lease.extend_in(lane, ttl).map(|extended| extended.map(|()| Value::Nothing));
+        self.begin(false, |host| lease.host_lane(host), call)
     }
 
     /// Waits for the end of a lease: `Lost`. Giving it up ends the waiting and nothing else.
@@ -521,9 +591,10 @@ mod tests {
             assert_eq!(ended[0].0, id);
             ended.remove(0).1
         };
-        let Ok(Value::Lease(lease)) = end(calls.acquire(&lock, lock.request(Owner::Fresh)).unwrap()) else {
-            panic!("no lease")
+        let Begun::Pending(acquire) = calls.acquire(&lock, lock.request(Owner::Fresh)).unwrap() else {
+            panic!("nobody took turns")
         };
+        let Ok(Value::Lease(lease)) = end(acquire) else { panic!("no lease") };
         assert!(matches!(end(calls.locked(&lock).unwrap()), Ok(Value::Flag(true))));
         let Ok(Value::Events(seen)) = end(calls.events(&events).unwrap()) else { panic!("no events") };
         assert_eq!(seen[0].kind(), "acquired");

@@ -226,8 +226,26 @@ impl Lease {
     /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let work = self.begin_extend(ttl, Lane::Background);
-        async move { runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)) }
+        self.extend_in(Lane::Background, ttl)
+    }
+
+    pub(crate) fn extend_in(
+        &self,
+        lane: Lane,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+        let work = self.begin_extend(ttl, lane);
+        async move {
+            match lane {
+                Lane::Host(_) => work?.await,
+                _ => runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)),
+            }
+        }
+    }
+
+    /// The lane for an event loop that owns its connections.
+    pub(crate) fn host_lane(&self, host: u64) -> Lane {
+        self.home.get().map_or(Lane::Background, |home| home.quorum.host_lane(host))
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call.
@@ -266,8 +284,15 @@ impl Lease {
     /// time-out at the latest; what is not confirmed by then is tried on until the lease would have ended. Never fails
     /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
+        self.release_in(Lane::Background)
+    }
+
+    pub(crate) fn release_in(
+        &self,
+        lane: Lane,
+    ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release();
-        async move { Ok(begun?.finish().await) }
+        async move { Ok(begun?.finish(lane).await) }
     }
 
     /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
@@ -283,7 +308,7 @@ impl Lease {
     pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
         match self.begin_release()? {
             Begun::Ours(hold) => Ok(hold.release(Lane::Background).await),
-            begun => Ok(begun.finish().await),
+            begun => Ok(begun.finish(Lane::Background).await),
         }
     }
 
@@ -303,10 +328,14 @@ impl Lease {
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
     /// lease was detached or released inside.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+        self.leave_in(Lane::Background)
+    }
+
+    pub(crate) fn leave_in(&self, lane: Lane) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let leaving = self.begin_leave();
         async move {
             let Some((begun, lost)) = leaving? else { return Ok(()) };
-            if begun.finish().await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
+            if begun.finish(lane).await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
         }
     }
 
@@ -395,10 +424,12 @@ pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Clai
 
 impl Begun {
     /// Sees the release through; it goes on when the caller gives up.
-    pub(crate) async fn finish(self) -> ReleaseOutcome {
+    pub(crate) async fn finish(self, lane: Lane) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(hold) => elsewhere(hold).await,
+            // Dropped, it goes on in the background.
+            Self::Ours(hold) if lane != Lane::Background => hold.release(lane).await,
             Self::Ours(hold) => {
                 let outcome = runtime::detached(hold.release(Lane::Background)).await;
                 outcome.unwrap_or(ReleaseOutcome::Unconfirmed)

@@ -50,6 +50,8 @@ pub mod script;
 mod scripted;
 mod sync;
 mod table;
+#[cfg(target_os = "linux")]
+pub mod turns;
 mod waiter;
 mod watchdog;
 

@@ -135,12 +135,29 @@ impl Lock {
         request: Request,
         deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
     ) -> AbortHandle {
+        let call = self.acquire_in(Lane::Background, request);
+        let task = runtime::background().spawn(async move { deliver(call.await) });
+        task.abort_handle()
+    }
+
+    /// An acquire by one lane, which begins when it is first polled. Dropping it gives up.
+    pub(crate) fn acquire_in(
+        &self,
+        lane: Lane,
+        request: Request,
+    ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let acquisition = self.begin(request).map(|mut acquisition| {
+            acquisition.lane = lane;
             // Nesting and the place in the queue are decided in the order of the calls.
             acquisition.seen = Some(acquisition.look());
             acquisition
         });
-        spawn(acquisition, deliver)
+        see_through(acquisition)
+    }
+
+    /// The lane for an event loop that owns its connections.
+    pub(crate) fn host_lane(&self, host: u64) -> Lane {
+        self.shared.home().map_or(Lane::Background, |home| home.quorum.host_lane(host))
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -159,10 +176,15 @@ impl Lock {
             Err(Interrupted::Forked) => return Err(forked().into()),
         };
         let (deliver, result) = oneshot::channel();
-        let call = AbortOnDrop(spawn(Ok(acquisition), |lease| {
-            // A lease nobody waits for is dropped, and so released.
-            let _ = deliver.send(lease);
-        }));
+        let call = see_through(Ok(acquisition));
+        let call = AbortOnDrop(
+            runtime::background()
+                .spawn(async move {
+                    // A lease nobody waits for is dropped, and so released.
+                    let _ = deliver.send(call.await);
+                })
+                .abort_handle(),
+        );
         match runtime::block(Lane::Background, result, check) {
             Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
             Err(Interrupted::Check(error)) => Err(error),
@@ -206,6 +228,7 @@ impl Lock {
         Ok(Acquisition {
             _chore: home.quorum.chore(),
             home,
+            lane: Lane::Background,
             lock: self.clone(),
             key: owner.key(),
             owner,
@@ -225,10 +248,18 @@ impl Lock {
     /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
     /// `not_held` when there is none.
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
+        self.release_in(Lane::Background, owner)
+    }
+
+    pub(crate) fn release_in(
+        &self,
+        lane: Lane,
+        owner: &Owner,
+    ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
-                Ending::Local(begun) => Ok(begun.finish().await),
+                Ending::Local(begun) => Ok(begun.finish(lane).await),
                 Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
             }
         }
@@ -376,22 +407,16 @@ async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError
     Ok(holder.map(|(field, _, ttl)| LockInfo { owner: owner::shown(field), ttl, token }))
 }
 
-/// Sees an acquire through in the background.
-fn spawn(
-    acquisition: Result<Acquisition, LockError>,
-    deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
-) -> AbortHandle {
-    let task = runtime::background().spawn(async move {
-        let lease = match acquisition {
-            Ok(acquisition) => Box::pin(acquisition.run()).await,
-            Err(error) => Err(error),
-        };
-        if let Err(LockError::Closed) = lease {
-            stay_silent_at_the_end().await;
-        }
-        deliver(lease);
-    });
-    task.abort_handle()
+/// Sees an acquire through.
+async fn see_through(acquisition: Result<Acquisition, LockError>) -> Result<Lease, LockError> {
+    let lease = match acquisition {
+        Ok(acquisition) => Box::pin(acquisition.run()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(LockError::Closed) = lease {
+        stay_silent_at_the_end().await;
+    }
+    lease
 }
 
 struct AbortOnDrop(AbortHandle);
@@ -412,6 +437,7 @@ impl Drop for AbortOnDrop {
 /// Dropped at any point it leaves the queue, and an attempt under way takes back what it took.
 struct Acquisition {
     home: Arc<Home>,
+    lane: Lane,
     lock: Lock,
     owner: Owner,
     key: OwnerKey,
@@ -610,7 +636,7 @@ impl Acquisition {
             match next {
                 Next::Nested(lease, _, None) => return Ok(lease),
                 Next::Nested(lease, hold, Some(ttl)) => {
-                    extend(&self.home, &hold, Lane::Background, ttl, &self.name()).await?;
+                    extend(&self.home, &hold, self.lane, ttl, &self.name()).await?;
                     return Ok(lease);
                 }
                 Next::Behind(hold) => {
@@ -630,7 +656,7 @@ impl Acquisition {
                     let ttl = self.home.ttl(&self.lock.keys, self.lock.options.ttl).await;
                     // Boxed: thousands may wait, few try.
                     let mut attempt = Box::new(self.attempt(ttl));
-                    let round = timeout(self.limit(), Box::pin(attempt.run(Lane::Background, &self.key)));
+                    let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
                     match self.conclude(verdict, *attempt) {
                         Conclusion::Lease(lease) => return Ok(lease),

@@ -17,12 +17,15 @@ use crate::script::{Call, Reply};
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// Which of a node's connections carries a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// The connection of the background runtime: always driven.
     Background,
     /// The connection of blocking callers: driven only while one of them is inside the caller runtime.
     Caller,
+    /// The connection of a host's event loop, by the loop's number: driven while the loop runs, and only for calls that
+    /// are polled in its turns.
+    Host(u64),
 }
 
 /// A connection that carried a request, so that a clean-up can be ordered after it.
@@ -80,6 +83,11 @@ pub trait Node: Send + Sync + 'static {
 
     /// Drops its connections. Later requests fail.
     fn close(&self);
+
+    /// Whether an event loop may own a connection to it.
+    fn is_hostable(&self) -> bool {
+        false
+    }
 }
 
 /// What a node says of itself.

@@ -249,6 +249,17 @@ impl Quorum {
         if self.nodes.len() == 1 { Lane::Caller } else { Lane::Background }
     }
 
+    /// The lane for calls of an event loop that owns its connections. For one node only, as above.
+    pub(crate) fn host_lane(&self, host: u64) -> Lane {
+        if let [only] = &self.nodes[..]
+            && only.is_hostable()
+        {
+            Lane::Host(host)
+        } else {
+            Lane::Background
+        }
+    }
+
     fn ask(&self, lane: Lane, call: &Call, limit: Duration) -> Answers {
         (0..self.nodes.len()).map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default())).collect()
     }
@@ -730,14 +741,16 @@ impl Attempt {
         Err(causes)
     }
 
-    /// The nodes that may hold something of this attempt, with the connection that carried the request.
-    fn leftovers(&mut self) -> Vec<(usize, Link)> {
+    /// The nodes that may hold something of this attempt, the connection that carried the request, and whether they
+    /// said so.
+    fn leftovers(&mut self) -> Vec<(usize, Link, bool)> {
         self.settled = true;
         let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
             Some(granted) => *granted,
             None => !mutant!(ReleaseKnownOnly),
         });
-        unsettled.filter_map(|(node, _)| Some((node, self.sent[node].get()?.clone()))).collect()
+        let known = unsettled.map(|(node, granted)| (node, granted.is_some()));
+        known.filter_map(|(node, known)| Some((node, self.sent[node].get()?.clone(), known))).collect()
     }
 
     /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
@@ -747,8 +760,8 @@ impl Attempt {
             return;
         }
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
-        for (node, link) in self.leftovers() {
-            self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone()));
+        for (node, link, known) in self.leftovers() {
+            self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone(), known));
         }
     }
 }
@@ -761,13 +774,15 @@ impl Drop for Attempt {
     }
 }
 
-/// Releases a tenure on one node, ordered after everything sent on `link`, until the node confirms.
-pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call) {
+/// Releases a tenure on one node, ordered after everything sent on `link`, until the node confirms. `known`: it is there.
+pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call, known: bool) {
     let deadline = Deadline::after(CLEANUP_LIMIT);
     let mut changes = node.changes();
     while !deadline.passed() {
         match node.eval_after(link.clone(), call.clone(), Duration::from_secs(2)).await {
             Err(error) if matches!(error.kind, NodeErrorKind::NotRun | NodeErrorKind::Unknown) => {}
+            // Read-only by now, perhaps for a moment.
+            Err(error) if error.kind == NodeErrorKind::Refused && known => {}
             // Done; or the server refuses to release, as it refused to acquire, and what is there dies by its ttl.
             _ => return,
         }

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Requests wait while `Connecting` (first use, or just lost) and fail at once while `Silent` or `Failing`, so that a
-//! dead node costs nothing. The caller lane has a connection of its own but no health of its own.
+//! dead node costs nothing. The caller lane and each event loop have a connection of their own but no health of their own.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +30,8 @@ use std::{
 use crate::sync::Mutex;
 use futures_util::poll;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, ServerError, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisResult, ServerError,
+    Value,
     aio::{MultiplexedConnection, SendError},
 };
 use tokio::{
@@ -39,6 +40,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
+#[cfg(target_os = "linux")]
+use crate::turns;
 use crate::{
     config::{Endpoint, Settings},
     error::LockError,
@@ -50,6 +53,8 @@ use crate::{
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(target_os = "linux")]
+mod hosted;
 mod pubsub;
 mod replies;
 mod setup;
@@ -100,7 +105,6 @@ impl RedisNode {
             events,
             generation: runtime::generation(),
             state: Mutex::new(State::default()),
-            caller_attempt: tokio::sync::Mutex::new(()),
             changes: watch::Sender::new(0),
             news: watch::Sender::new(()),
             kick: Notify::new(),
@@ -131,7 +135,7 @@ impl Node for RedisNode {
         Box::pin(async move {
             let connection = match lane {
                 Lane::Background => inner.background(timeout).await?,
-                Lane::Caller => inner.caller(timeout).await?,
+                Lane::Caller | Lane::Host(_) => inner.own(lane, timeout).await?,
             };
             inner.eval(&connection, &call, timeout, &sent).await
         })
@@ -171,6 +175,11 @@ impl Node for RedisNode {
             self.inner.close();
         }
     }
+
+    fn is_hostable(&self) -> bool {
+        cfg!(target_os = "linux")
+            && !matches!(self.inner.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+    }
 }
 
 /// What the node and its tasks share. Tasks hold it strongly; `close` ends them.
@@ -187,8 +196,6 @@ struct Inner {
     /// The fork generation it belongs to.
     generation: u64,
     state: Mutex<State>,
-    /// Held by the one caller that connects the caller lane.
-    caller_attempt: tokio::sync::Mutex<()>,
     changes: watch::Sender<u64>,
     /// Tells those who wait for a connection to look again.
     news: watch::Sender<()>,
@@ -201,7 +208,8 @@ struct State {
     health: Health,
     /// There exactly while `Up` or `Silent`.
     background: Option<Arc<Connection>>,
-    caller: Option<Arc<Connection>>,
+    /// Of the caller lane and of event loops.
+    own: HashMap<Lane, Own>,
     /// Connects the background lane; there while `Connecting`, `Silent` or `Failing`.
     reviver: Option<Task>,
     /// Whether the reviver is connecting, not pausing.
@@ -212,6 +220,14 @@ struct State {
     closed: bool,
     /// What was warned of, once each.
     warned: HashSet<String>,
+}
+
+/// The connection of a lane that is driven by those who use it.
+#[derive(Default)]
+struct Own {
+    connection: Option<Arc<Connection>>,
+    /// Held by the one that connects.
+    attempt: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -337,7 +353,7 @@ impl Drop for Outstanding<'_> {
             }
         } else if self.connection.link.lane == Lane::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
-            self.inner.retire_caller(self.connection.number());
+            self.inner.retire_own(&self.connection.link);
         } else {
             self.connection.abandoned.fetch_add(1, SeqCst);
             self.inner.probe(self.connection, self.since);
@@ -359,17 +375,17 @@ impl Inner {
     }
 
     fn close(&self) {
-        let (background, caller, reviver, listener);
+        let (background, own, reviver, listener);
         {
             let mut state = self.state.lock();
             state.closed = true;
             state.health = Health::Idle;
             background = state.background.take();
-            caller = state.caller.take();
+            own = std::mem::take(&mut state.own);
             reviver = state.reviver.take();
             listener = state.listener.take();
         }
-        for connection in [background, caller].into_iter().flatten() {
+        for connection in background.into_iter().chain(own.into_values().filter_map(|own| own.connection)) {
             connection.retire();
         }
         drop((reviver, listener));
@@ -508,8 +524,8 @@ impl Inner {
 
     /// A connection broke. Does nothing if it is not in use any more.
     fn broke(self: &Arc<Self>, lane: Lane, number: u64, cause: &str) {
-        if lane == Lane::Caller {
-            if self.retire_caller(number) {
+        if lane != Lane::Background {
+            if self.retire(lane, number) {
                 self.changed();
             }
             return;
@@ -530,13 +546,22 @@ impl Inner {
         self.changed();
     }
 
-    /// Forgets the caller lane's connection, if it is this one.
-    fn retire_caller(&self, number: u64) -> bool {
-        let gone = self.state.lock().caller.take_if(|c| c.number() == number);
+    /// Forgets the connection of a lane of its own, if it is this one.
+    fn retire(&self, lane: Lane, number: u64) -> bool {
+        let gone = {
+            let mut state = self.state.lock();
+            let own = state.own.get_mut(&lane);
+            own.and_then(|own| own.connection.take_if(|c| c.number() == number))
+        };
         gone.is_some_and(|connection| {
             connection.retire();
             true
         })
+    }
+
+    /// The same, by its link.
+    fn retire_own(&self, link: &Link) -> bool {
+        self.retire(link.lane, link.number)
     }
 
     /// A reply on the background connection is overdue.
@@ -559,8 +584,8 @@ impl Inner {
         report.then(|| format!("no answer for {:.1?}", since.elapsed()))
     }
 
-    /// A reply in the caller lane is overdue: the background finds out when the node is back.
-    fn caller_overdue(self: &Arc<Self>, since: Instant) {
+    /// A reply in a lane of its own is overdue: the background finds out when the node is back.
+    fn own_overdue(self: &Arc<Self>, since: Instant) {
         let mut state = self.state.lock();
         if state.closed {
             return;
@@ -625,7 +650,7 @@ impl Inner {
                 };
                 // A refusal is an answer too.
                 if let Err(error) = reply {
-                    inner.broke(Lane::Background, number, &failure(&error).detail);
+                    inner.broke(probed.link.lane, number, &failure(&error).detail);
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);
@@ -673,8 +698,9 @@ impl Inner {
         }
     }
 
-    /// The caller lane's connection; made here and now, by one caller at a time, since nothing else drives it.
-    async fn caller(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+    /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
+    async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let known = |state: &State| state.own.get(&lane).and_then(|own| own.connection.clone());
         // `None`: wait for the background to try first. `Some(Ok(None))`: connect.
         let look = || {
             let mut state = self.state.lock();
@@ -682,9 +708,9 @@ impl Inner {
                 return Some(Err(closed()));
             }
             match state.health {
-                // The caller lane does not need the background's connection, only a node not known to be down.
-                Health::Idle | Health::Up => Some(Ok(state.caller.clone())),
-                Health::Connecting if !state.reported => Some(Ok(state.caller.clone())),
+                // It does not need the background's connection, only a node not known to be down.
+                Health::Idle | Health::Up => Some(Ok(known(&state))),
+                Health::Connecting if !state.reported => Some(Ok(known(&state))),
                 _ => match self.standing(&mut state) {
                     Standing::Fail(error) => Some(Err(error)),
                     Standing::Go | Standing::Wait => None,
@@ -699,6 +725,10 @@ impl Inner {
                 return Ok(connection);
             }
             // A few turns, in which its end, if it came, is read: else this request would be lost with it.
+            #[cfg(target_os = "linux")]
+            if let (Lane::Host(_), Some(turns)) = (lane, turns::current()) {
+                turns.look();
+            }
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
@@ -708,15 +738,16 @@ impl Inner {
         }
         let limit = timeout.min(self.connect_timeout);
         let attempt = async {
-            let _only_one = self.caller_attempt.lock().await;
+            let only_one = self.state.lock().own.entry(lane).or_default().attempt.clone();
+            let _only_one = only_one.lock().await;
             // Another caller may have connected, or failed, in the meantime.
             if let Some(connection) = self.look_again(look).await? {
                 return Ok(connection);
             }
-            let connection = match self.connect(Lane::Caller).await {
+            let connection = match self.connect(lane).await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    self.caller_attempt_failed(&error);
+                    self.own_attempt_failed(&error);
                     return Err(error);
                 }
             };
@@ -727,23 +758,25 @@ impl Inner {
             if connection.dead.load(SeqCst) {
                 return Err(not_run(CLOSED_BY_SERVER));
             }
-            state.caller = Some(Arc::clone(&connection));
+            // Event loops come and go.
+            state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
+            state.own.entry(lane).or_default().connection = Some(Arc::clone(&connection));
             drop(state);
             self.warn_of_eviction(&connection.facts);
             Ok(connection)
         };
-        let result = patient(Lane::Caller, limit, attempt).await;
+        let result = patient(lane, limit, attempt).await;
         result.unwrap_or_else(|| {
             let error = no_connection(limit);
             if limit == self.connect_timeout {
-                self.caller_attempt_failed(&error);
+                self.own_attempt_failed(&error);
             }
             Err(error)
         })
     }
 
-    /// The caller lane could not connect: others need not try as well, the reviver does.
-    fn caller_attempt_failed(self: &Arc<Self>, error: &NodeError) {
+    /// A lane of its own could not connect: others need not try as well, the reviver does.
+    fn own_attempt_failed(self: &Arc<Self>, error: &NodeError) {
         let mut state = self.state.lock();
         if state.closed || !matches!(state.health, Health::Idle) {
             return;
@@ -784,11 +817,16 @@ impl Inner {
             }
         };
         let watched = config.clone().set_push_sender(on_push);
-        let connected = self.client.get_multiplexed_async_connection_with_config(&watched).await;
-        let connected = match connected {
-            Err(error) if lacks_hello(&error) => {
-                self.plain_client.get_multiplexed_async_connection_with_config(&config).await
+        let ended = {
+            let inner = Arc::downgrade(self);
+            move || {
+                if let Some(inner) = inner.upgrade() {
+                    inner.broke(lane, number, "its event loop ended");
+                }
             }
+        };
+        let connected = match open(&self.client, lane, watched, ended.clone()).await {
+            Err(error) if lacks_hello(&error) => open(&self.plain_client, lane, config, ended).await,
             other => other,
         };
         let redis = connected.map_err(|error| refused_connection(&error))?;
@@ -884,7 +922,7 @@ impl Inner {
                 if timeout == self.reply_timeout {
                     match lane {
                         Lane::Background => self.overdue(connection.number(), since),
-                        Lane::Caller => self.caller_overdue(since),
+                        Lane::Caller | Lane::Host(_) => self.own_overdue(since),
                     }
                 }
                 Err(no_answer(timeout))
@@ -893,17 +931,25 @@ impl Inner {
     }
 
     async fn eval_after(self: &Arc<Self>, link: Link, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
-        let current = self.state.lock().background.clone();
+        let current = {
+            let state = self.state.lock();
+            match link.lane {
+                Lane::Background => state.background.clone(),
+                Lane::Host(_) => state.own.get(&link.lane).and_then(|own| own.connection.clone()),
+                // Nobody may drive it.
+                Lane::Caller => None,
+            }
+        };
         let mut kill = None;
         let mut ordered = true;
         let connection = if let Some(same) = current.filter(|c| c.number() == link.number) {
             same
         } else {
             // Nobody may use a connection that is about to be killed.
-            self.retire_caller(link.number);
+            self.retire_own(&link);
             let other = self.settled(timeout).await?;
             ordered = matches!((&link.run, &other.facts.run), (Some(old), Some(new)) if old != new);
-            kill = link.peer.filter(|(_, address)| match (&link.run, &other.facts.run) {
+            kill = link.peer.clone().filter(|(_, address)| match (&link.run, &other.facts.run) {
                 // Of another run is nothing left, and the id may be somebody else's by now.
                 (Some(old), Some(new)) => old == new,
                 // Unknown: id and address together are as good as unique.
@@ -926,6 +972,10 @@ impl Inner {
         let usual = timeout.min(self.reply_timeout);
         let mut reply = patient(Lane::Background, usual, &mut result).await;
         if reply.is_none() {
+            if let Lane::Host(_) = link.lane {
+                // Perhaps its event loop stands still: the next try does without it.
+                self.retire_own(&link);
+            }
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);
             }
@@ -1007,7 +1057,7 @@ impl Inner {
             }
             Err(error) => {
                 let error = failure(&error);
-                self.broke(Lane::Background, connection.number(), &error.detail);
+                self.broke(connection.link.lane, connection.number(), &error.detail);
                 Err(error)
             }
         }
@@ -1075,6 +1125,21 @@ impl Inner {
     }
 }
 
+/// Connects. The connection is driven by the runtime or the event loop this runs on; `ended` tells when that loop ends.
+async fn open(
+    client: &Client,
+    lane: Lane,
+    config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
+) -> RedisResult<MultiplexedConnection> {
+    #[cfg(target_os = "linux")]
+    if let Lane::Host(_) = lane {
+        return hosted::open(client, config, ended).await;
+    }
+    let _ = (lane, ended);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
 /// Waits for `future`, but no longer than `limit`.
 async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
@@ -1105,7 +1170,7 @@ async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F:
 /// A timer on the runtime that drives the lane: the future may be polled by another one, or by none.
 fn timer(lane: Lane, limit: Duration) -> Sleep {
     match lane {
-        Lane::Background => {
+        Lane::Background | Lane::Host(_) => {
             let background = runtime::background();
             let _inside = background.enter();
             tokio::time::sleep(limit)

@@ -97,12 +97,21 @@ pub fn background() -> Handle {
     if let Some(handle) = test::entered() {
         return handle;
     }
-    let runtime = runtimes().background.get_or_init(|| {
+    always_driven().handle().clone()
+}
+
+fn always_driven() -> &'static Runtime {
+    runtimes().background.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
         build(builder, "redlock")
-    });
-    runtime.handle().clone()
+    })
+}
+
+/// Lets this thread make timers of the background runtime.
+#[cfg(target_os = "linux")]
+pub(crate) fn enter() -> tokio::runtime::EnterGuard<'static> {
+    always_driven().enter()
 }
 
 /// The runtime that is driven only by threads inside its `block_on`.
@@ -191,7 +200,7 @@ pub fn block<T, E>(
         };
         let result = match lane {
             Lane::Caller => caller().block_on(slice),
-            Lane::Background => background().block_on(slice),
+            Lane::Background | Lane::Host(_) => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);

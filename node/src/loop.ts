@@ -10,7 +10,7 @@ import { clearInterval, setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
-import { type Failure, type Id, type Loop, native } from "./native";
+import { type Begun, type Failure, type Id, type Loop, native } from "./native";
 
 /** How a call ended. */
 interface End {
@@ -31,6 +31,8 @@ const waiting = new Map<Id, Waiting>();
 let busy = 0;
 let alive: NodeJS.Timeout | undefined;
 const LONG = 2 ** 31 - 1;
+/** Whether calls wait for the end of what runs now. */
+let unsent = false;
 
 // Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
 // The native module does not keep `drain` alive, so the calls do.
@@ -40,11 +42,19 @@ export const calls: Loop = Object.assign(new native.Loop(drain), { wake: drain }
 if (isMainThread) native.Loop.closeAtExit();
 
 function drain(): void {
-  const ended = calls.drain();
-  for (let at = 0; at < ended.length; at += 3) {
-    const failure = (ended[at + 2] as Failure | null | undefined) ?? undefined;
-    finish(ended[at] as Id)?.resolve({ value: ended[at + 1], failure });
+  const all = calls.drain();
+  for (let at = 0; at < all.length; at += 3) {
+    finish(all[at] as Id)?.resolve(ended(all[at + 1], all[at + 2] as Failure | null | undefined));
   }
+}
+
+function ended(value: unknown, failure: Failure | null | undefined): End {
+  return { value, failure: failure ?? undefined };
+}
+
+function flush(): void {
+  unsent = false;
+  calls.flush();
 }
 
 function begin(id: Id, call: Waiting): void {
@@ -69,10 +79,22 @@ function finish(id: Id): Waiting | undefined {
  * Makes a call and waits for its value. When the signal is aborted before that came, the call is given up and rejects
  * with the signal's reason.
  */
-export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): Promise<T> {
+export async function call<T>(start: (loop: Loop) => Begun, signal?: AbortSignal): Promise<T> {
   signal?.throwIfAborted();
-  const id = sync(() => start(calls));
-  const { value, failure } = await new Promise<End>((resolve, reject) => {
+  const begun = sync(() => start(calls));
+  const { value, failure } = typeof begun === "number" ? await end(begun, signal) : ended(begun[0], begun[1]);
+  // Made here, in what the caller awaits, so that its stack has the caller's lines.
+  if (failure !== undefined) throw failed(failure);
+  return value as T;
+}
+
+function end(id: Id, signal?: AbortSignal): Promise<End> {
+  if (busy > 0 && !unsent) {
+    // Calls that are made together are sent together. One that is alone was sent at once.
+    unsent = true;
+    queueMicrotask(flush);
+  }
+  return new Promise<End>((resolve, reject) => {
     const call: Waiting = { resolve, background: false };
     begin(id, call);
     if (signal !== undefined) {
@@ -84,9 +106,6 @@ export async function call<T>(start: (loop: Loop) => Id, signal?: AbortSignal): 
       });
     }
   });
-  // Made here, in what the caller awaits, so that its stack has the caller's lines.
-  if (failure !== undefined) throw failed(failure);
-  return value as T;
 }
 
 /**

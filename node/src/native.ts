@@ -8,6 +8,9 @@
 /** The number of a call. */
 export type Id = number;
 
+/** The number of a call, or how it ended: its value, or the failure instead. */
+export type Begun = Id | [value: unknown, failure: Failure | null | undefined];
+
 /** The value of an option; whatever is no string of valid Unicode, number or boolean is only shown. */
 export type Given = string | number | boolean | { shown: string };
 
@@ -22,19 +25,21 @@ export interface Failure {
   causes: [node: string, cause: string][];
 }
 
-/** The calls of this event loop. All but the first three start a call and return its number. */
+/** The calls of this event loop. All but the first three start a call and return its number, or its end. */
 export interface Loop {
+  /** Sends what was begun while other calls were under way. To be called soon after a call is pending. */
+  flush(): void;
   /** What ended since the last time: number, value, failure; number, value, failure; and so on. */
   drain(): unknown[];
   /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
   abandon(id: Id): boolean;
-  acquire(lock: Lock, wait?: Given): Id;
-  releaseNewest(lock: Lock): Id;
+  acquire(lock: Lock, wait?: Given): Begun;
+  releaseNewest(lock: Lock): Begun;
   locked(lock: Lock): Id;
   inspect(lock: Lock): Id;
-  release(lease: Lease): Id;
-  leave(lease: Lease): Id;
-  extend(lease: Lease, ttl: Given): Id;
+  release(lease: Lease): Begun;
+  leave(lease: Lease): Begun;
+  extend(lease: Lease, ttl: Given): Begun;
   lost(lease: Lease): Id;
   ping(client: Client): Id;
   forceRelease(client: Client, name: Given): Id;

@@ -1,7 +1,7 @@
 """Locks for asyncio: the names of `redlock`, to be used with `await` and `async with`.
 
-A lock is held by the task that calls `acquire()`. Results come from the core's threads through a pipe that the event
-loop watches, so that no thread ever has to take the interpreter's lock for them.
+A lock is held by the task that calls `acquire()`. The event loop itself watches the connection to a single server;
+what else the core's threads have to tell comes the same way, so that none of them ever takes the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -66,22 +66,35 @@ class _Bridge:
     """The calls of one event loop that wait for the core."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.native = _native.Loop()
+        self.native = _native.Loop(hosted=True)
         self.generation = _generation
         self._futures: dict[int, asyncio.Future[Any]] = {}
+        # Whether calls wait for the end of this turn of the loop.
+        self._unsent = False
         try:
             loop.add_reader(self.native.fileno(), self._drain, False)
         except NotImplementedError:
-            # Loops that cannot watch a pipe, as on Windows, get a thread that does, for as long as they live.
+            # Loops that cannot watch a descriptor, as on Windows, get a thread that does, for as long as they live.
+            self.native = _native.Loop(hosted=False)
             watched = (weakref.ref(loop), weakref.ref(self), self.native)
             threading.Thread(target=_watch, args=watched, name="redlock-loop", daemon=True).start()
             weakref.finalize(self, self.native.stop).atexit = False
         else:
             os.set_blocking(self.native.fileno(), False)
 
-    async def wait(self, id: int) -> Any:
+    async def wait(self, call: int | tuple[object, Exception | None]) -> Any:
         """Wait for the result of a call."""
-        future = self._futures[id] = asyncio.get_running_loop().create_future()
+        if isinstance(call, tuple):
+            value, error = call
+            if error is not None:
+                raise error
+            return value
+        id, loop = call, asyncio.get_running_loop()
+        if self._futures and not self._unsent:
+            # Calls of one turn share a write. One that is alone was sent at once.
+            self._unsent = True
+            loop.call_soon(self._flush)
+        future = self._futures[id] = loop.create_future()
         try:
             return await future
         except BaseException:
@@ -94,8 +107,12 @@ class _Bridge:
             self._futures.pop(id, None)
             del future
 
+    def _flush(self) -> None:
+        self._unsent = False
+        self.native.flush()
+
     def _drain(self, emptied: bool) -> None:
-        for id, value, error in self.native.drain(emptied):
+        for id, (value, error) in self.native.drain(emptied):
             future = self._futures.get(id)
             if future is None or future.done():
                 _discard(value)

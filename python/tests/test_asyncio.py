@@ -399,6 +399,9 @@ def test_a_result_that_came_with_the_cancellation_is_released(server: Server) ->
 
     async def main() -> None:
         client = aredlock.Redlock(server.url)
+        # Connected from here on: what is alone is sent at once.
+        async with client.lock("first"):
+            pass
         for number in range(50):
             task = asyncio.create_task(client.lock(f"x{number}").acquire())
             await asyncio.sleep(0)

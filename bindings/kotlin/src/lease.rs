@@ -41,17 +41,17 @@ impl Lease {
 
     /// Starts to let it end so many milliseconds from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
-        Ok(calls().extend(&self.core, duration("ttl", ttl_ms)?)?.cast_signed())
+        Ok(calls().extend(&self.core, duration("ttl", ttl_ms)?)?.number().cast_signed())
     }
 
     /// Starts a release: `Released`.
     pub(crate) fn release(&self) -> Fallible<i64> {
-        Ok(calls().release(&self.core)?.cast_signed())
+        Ok(calls().release(&self.core)?.number().cast_signed())
     }
 
     /// Starts to end its block: `Nothing`, or the error `lost`.
     pub(crate) fn leave(&self) -> Fallible<i64> {
-        Ok(calls().leave(&self.core)?.cast_signed())
+        Ok(calls().leave(&self.core)?.number().cast_signed())
     }
 
     /// Releases it in the background: it was delivered to nobody.

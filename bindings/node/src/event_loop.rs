@@ -1,5 +1,5 @@
-//! One event loop's side of the core. Calls start here and return a number; what they end with comes out of `drain`,
-//! for which the event loop is woken once, by a thread-safe function that does not keep the process alive.
+//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with comes
+//! out of `drain`, which is called when a descriptor that the event loop watches is readable.
 
 use std::{
     convert::Infallible,
@@ -12,7 +12,13 @@ use napi::{
     bindgen_prelude::{FnArgs, Function, JsObjectValue, Object, ToNapiValue},
 };
 use napi_derive::napi;
-use redlock::{Owner, Request, host::Calls, node::Lane, runtime};
+use redlock::{
+    LockError, Owner, Request,
+    bridge::Begun,
+    host::{Call, Calls, Outcome},
+    node::Lane,
+    runtime,
+};
 
 use crate::{
     client::{Client, Events},
@@ -21,6 +27,8 @@ use crate::{
     values::{Failure, Given, NODE, OrThrow, result, setting},
     waker::Waker,
 };
+#[cfg(target_os = "linux")]
+use {crate::poll::Poll, std::os::fd::AsRawFd};
 
 /// A function without arguments.
 type Listener<'env> = Function<'env, (), ()>;
@@ -30,11 +38,20 @@ type Clients = Arc<Mutex<Vec<Weak<redlock::Client>>>>;
 /// The calls of one event loop.
 #[napi]
 pub struct Loop {
-    calls: Calls,
+    /// Closed before the descriptor it watches.
+    #[cfg(target_os = "linux")]
+    _poll: Option<Poll>,
+    calls: Arc<Calls>,
     clients: Clients,
 }
 
 impl Loop {
+    fn closed_with(self, env: &Env) -> Result<Self> {
+        let ending = (self.calls.clone(), self.clients.clone());
+        env.add_env_cleanup_hook(ending, |(calls, clients)| close(&calls, &clients))?;
+        Ok(self)
+    }
+
     pub(crate) fn register(&self, client: redlock::Client) -> Arc<redlock::Client> {
         let client = Arc::new(client);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +62,8 @@ impl Loop {
 }
 
 /// What a worker thread's event loop leaves behind ends with it, also when the thread was terminated.
-fn close(clients: &Clients) {
+fn close(calls: &Calls, clients: &Clients) {
+    calls.end();
     let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
     block(join_all(clients.iter().filter_map(Weak::upgrade).map(|client| client.close())));
 }
@@ -59,10 +77,23 @@ impl Loop {
     /// The calls of the event loop that makes it; `wake` is called there when there is something to drain.
     #[napi(constructor)]
     pub fn new(env: &Env, wake: Listener) -> Result<Self> {
-        let waker = Waker::new(env, wake)?;
         let clients = Clients::default();
-        env.add_env_cleanup_hook(clients.clone(), |clients| close(&clients))?;
-        Ok(Self { calls: Calls::new(move || waker.wake()), clients })
+        #[cfg(target_os = "linux")]
+        if let Ok(calls) = Calls::hosted()
+            && let Some(fd) = calls.fd()
+            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), wake)?
+        {
+            return Self { _poll: Some(poll), calls: Arc::new(calls), clients }.closed_with(env);
+        }
+        let waker = Waker::new(env, wake)?;
+        let calls = Arc::new(Calls::new(move || waker.wake()));
+        Self {
+            #[cfg(target_os = "linux")]
+            _poll: None,
+            calls,
+            clients,
+        }
+        .closed_with(env)
     }
 
     /// Closes every client of the process when it exits. For the main thread.
@@ -90,13 +121,17 @@ impl Loop {
         let ended = self.calls.drain().or_throw(env)?;
         let mut flat = Vec::with_capacity(ended.len() * 3);
         for (id, outcome) in ended {
-            let (value, failure) = match outcome {
-                Ok(value) => (result(env, value)?, ().into_unknown(env)?),
-                Err(error) => (().into_unknown(env)?, Failure::from(&error).into_unknown(env)?),
-            };
+            let [value, failure] = end(env, outcome)?;
             flat.extend([number(id).into_unknown(env)?, value, failure]);
         }
         Ok(flat)
+    }
+
+    /// Sends what was begun while other calls were under way.
+    #[napi]
+    pub fn flush(&self) {
+        #[cfg(target_os = "linux")]
+        self.calls.flush();
     }
 
     /// Gives up a call; says whether it was not drained, so that nothing more comes of it.
@@ -107,18 +142,18 @@ impl Loop {
 
     /// Starts an acquire; without `wait` it waits as long as the lock says.
     #[napi]
-    pub fn acquire(&self, env: &Env, lock: &Lock, wait: Option<Given>) -> Result<f64> {
+    pub fn acquire<'e>(&self, env: &'e Env, lock: &Lock, wait: Option<Given>) -> Result<Unknown<'e>> {
         let mut request = lock.core.request(Owner::Fresh);
         if let Some(wait) = wait {
             request = Request { wait: Some(NODE.duration("wait", &setting(wait)).or_throw(env)?), ..request };
         }
-        self.calls.acquire(&lock.core, request).map(number).or_throw(env)
+        begun(env, self.calls.acquire(&lock.core, request))
     }
 
     /// Starts `lock.release()`.
     #[napi]
-    pub fn release_newest(&self, env: &Env, lock: &Lock) -> Result<f64> {
-        self.calls.release_newest(&lock.core, &Owner::Fresh).map(number).or_throw(env)
+    pub fn release_newest<'e>(&self, env: &'e Env, lock: &Lock) -> Result<Unknown<'e>> {
+        begun(env, self.calls.release_newest(&lock.core, &Owner::Fresh))
     }
 
     /// Starts `lock.locked()`.
@@ -135,23 +170,20 @@ impl Loop {
 
     /// Starts `lease.release()`.
     #[napi]
-    pub fn release(&self, env: &Env, lease: &Lease) -> Result<f64> {
-        self.calls.release(&lease.core).map(number).or_throw(env)
+    pub fn release<'e>(&self, env: &'e Env, lease: &Lease) -> Result<Unknown<'e>> {
+        begun(env, self.calls.release(&lease.core))
     }
 
     /// Starts to end the block of a lease.
     #[napi]
-    pub fn leave(&self, env: &Env, lease: &Lease) -> Result<f64> {
-        self.calls.leave(&lease.core).map(number).or_throw(env)
+    pub fn leave<'e>(&self, env: &'e Env, lease: &Lease) -> Result<Unknown<'e>> {
+        begun(env, self.calls.leave(&lease.core))
     }
 
     /// Starts `lease.extend()`.
     #[napi]
-    pub fn extend(&self, env: &Env, lease: &Lease, ttl: Given) -> Result<f64> {
-        NODE.duration("ttl", &setting(ttl))
-            .and_then(|ttl| self.calls.extend(&lease.core, ttl))
-            .map(number)
-            .or_throw(env)
+    pub fn extend<'e>(&self, env: &'e Env, lease: &Lease, ttl: Given) -> Result<Unknown<'e>> {
+        begun(env, NODE.duration("ttl", &setting(ttl)).and_then(|ttl| self.calls.extend(&lease.core, ttl)))
     }
 
     /// Waits for the end of a lease: why it was lost, if it was.
@@ -200,6 +232,22 @@ impl Loop {
     #[napi]
     pub fn events(&self, env: &Env, events: &Events) -> Result<f64> {
         self.calls.events(&events.core).map(number).or_throw(env)
+    }
+}
+
+/// The value of a call, and the failure it ended with instead.
+fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
+    Ok(match outcome {
+        Ok(value) => [result(env, value)?, ().into_unknown(env)?],
+        Err(error) => [().into_unknown(env)?, Failure::from(&error).into_unknown(env)?],
+    })
+}
+
+/// The number of a call, or its end.
+fn begun(env: &Env, call: std::result::Result<Call, LockError>) -> Result<Unknown<'_>> {
+    match call.or_throw(env)? {
+        Begun::Pending(id) => number(id).into_unknown(env),
+        Begun::Done(outcome) => end(env, outcome)?.to_vec().into_unknown(env),
     }
 }
 

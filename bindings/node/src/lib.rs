@@ -13,5 +13,7 @@ mod client;
 mod event_loop;
 mod lease;
 mod lock;
+#[cfg(target_os = "linux")]
+mod poll;
 mod values;
 mod waker;

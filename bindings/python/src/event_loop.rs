@@ -1,5 +1,5 @@
-//! One asyncio event loop's side of the core. Calls start here and return an id; their results come through a bridge
-//! and a pipe that the loop watches, all that are there at once. No Python object leaves the loop's thread.
+//! One asyncio event loop's side of the core. Calls start here and return their end or an id; the others' ends come when
+//! a descriptor that the loop watches is readable, all that are there at once. No Python object leaves the loop's thread.
 
 use std::{
     io::{PipeReader, PipeWriter, Read, Write, pipe},
@@ -10,7 +10,10 @@ use std::{
 };
 
 use pyo3::{IntoPyObjectExt, prelude::*};
-use redlock::host::{Calls, Value};
+use redlock::{
+    bridge::Begun,
+    host::{Call, Calls, Outcome, Value},
+};
 
 use crate::{
     arguments,
@@ -22,8 +25,8 @@ use crate::{
     owner::Caller,
 };
 
-/// A call, its value, and the exception it ended with instead.
-type Drained = (u64, Option<Py<PyAny>>, Option<Py<PyAny>>);
+/// The value of a call, and the exception it ended with instead.
+type End = (Option<Py<PyAny>>, Option<Py<PyAny>>);
 
 fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
@@ -37,10 +40,31 @@ fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// The calls of one event loop. The loop calls `drain` whenever `fileno()` is readable.
+fn end(py: Python<'_>, outcome: Outcome) -> PyResult<End> {
+    Ok(match outcome {
+        Ok(value) => (Some(python(py, value)?), None),
+        Err(error) => (None, Some(instance(py, &error)?.unbind())),
+    })
+}
+
+/// The number of a call, or its end.
+fn begun(py: Python<'_>, call: Call) -> Fallible<Py<PyAny>> {
+    Ok(match call {
+        Begun::Pending(id) => id.into_py_any(py)?,
+        Begun::Done(outcome) => end(py, outcome)?.into_py_any(py)?,
+    })
+}
+
+/// The calls of one event loop. The loop calls `drain` whenever `fileno()` is readable, and `flush` at the end of each
+/// of its turns that made a call which is pending.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Loop {
     calls: Calls,
+    /// For loops that do no round trips of their own.
+    pipe: Option<Pipe>,
+}
+
+struct Pipe {
     woken: PipeReader,
     wake: Arc<PipeWriter>,
     stopped: AtomicBool,
@@ -48,8 +72,14 @@ pub(crate) struct Loop {
 
 #[pymethods]
 impl Loop {
+    /// `hosted`: the loop watches `fileno()` itself, and so can do round trips of its own.
     #[new]
-    fn new() -> Fallible<Self> {
+    fn new(hosted: bool) -> Fallible<Self> {
+        #[cfg(target_os = "linux")]
+        if hosted {
+            return Ok(Self { calls: Calls::hosted().map_err(PyErr::from)?, pipe: None });
+        }
+        let _ = hosted;
         let (woken, wake) = pipe().map_err(PyErr::from)?;
         let wake = Arc::new(wake);
         let waker = wake.clone();
@@ -57,40 +87,50 @@ impl Loop {
             // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
             let _ = (&*waker).write(&[1]);
         });
-        Ok(Self { calls, woken, wake, stopped: AtomicBool::new(false) })
+        Ok(Self { calls, pipe: Some(Pipe { woken, wake, stopped: AtomicBool::new(false) }) })
     }
 
     /// What to watch for readability.
     fn fileno(&self) -> i32 {
         use std::os::fd::AsRawFd;
-        self.woken.as_raw_fd()
+        #[cfg(target_os = "linux")]
+        if let Some(fd) = self.calls.fd() {
+            return fd.as_raw_fd();
+        }
+        self.pipe.as_ref().map_or(-1, |pipe| pipe.woken.as_raw_fd())
+    }
+
+    /// Sends what was begun.
+    fn flush(&self) {
+        #[cfg(target_os = "linux")]
+        self.calls.flush();
     }
 
     /// The results that came. Empties the pipe, unless `wait` does.
-    fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<Drained>> {
-        if !emptied {
+    fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<(u64, End)>> {
+        if let Some(pipe) = &self.pipe
+            && !emptied
+        {
             // Not blocking: the event loop set it so.
-            let _ = (&self.woken).read(&mut [0; 64]);
+            let _ = (&pipe.woken).read(&mut [0; 64]);
         }
-        let results = self.calls.drain()?.into_iter().map(|(id, result)| {
-            Ok(match result {
-                Ok(value) => (id, Some(python(py, value)?), None),
-                Err(error) => (id, None, Some(instance(py, &error)?.unbind())),
-            })
-        });
+        let results = self.calls.drain()?.into_iter().map(|(id, outcome)| Ok((id, end(py, outcome)?)));
         results.collect()
     }
 
     /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.
     fn wait(&self, py: Python<'_>) -> bool {
-        let read = py.detach(|| (&self.woken).read(&mut [0; 64]));
-        read.is_ok() && !self.stopped.load(SeqCst)
+        let Some(pipe) = &self.pipe else { return false };
+        let read = py.detach(|| (&pipe.woken).read(&mut [0; 64]));
+        read.is_ok() && !pipe.stopped.load(SeqCst)
     }
 
     /// Ends `wait`.
     fn stop(&self) {
-        self.stopped.store(true, SeqCst);
-        let _ = (&*self.wake).write(&[1]);
+        if let Some(pipe) = &self.pipe {
+            pipe.stopped.store(true, SeqCst);
+            let _ = (&*pipe.wake).write(&[1]);
+        }
     }
 
     /// Gives up a call whose result was not drained. An acquire leaves nothing behind; what must not be cut short, such
@@ -100,14 +140,14 @@ impl Loop {
     }
 
     /// Starts an acquire.
-    fn acquire(&self, py: Python<'_>, lock: &Lock, request: &Request) -> Fallible<u64> {
+    fn acquire(&self, py: Python<'_>, lock: &Lock, request: &Request) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        Ok(self.calls.acquire(lock.core(py)?, request.for_loop(py)?)?)
+        begun(py, self.calls.acquire(lock.core(py)?, request.for_loop(py)?)?)
     }
 
     /// Starts `lock.release()`.
-    fn release_newest(&self, py: Python<'_>, lock: &Lock) -> Fallible<u64> {
-        Ok(self.calls.release_newest(lock.core(py)?, &Caller::current(py)?.owner)?)
+    fn release_newest(&self, py: Python<'_>, lock: &Lock) -> Fallible<Py<PyAny>> {
+        begun(py, self.calls.release_newest(lock.core(py)?, &Caller::current(py)?.owner)?)
     }
 
     /// Starts `lock.locked()`.
@@ -121,18 +161,18 @@ impl Loop {
     }
 
     /// Starts `lease.release()`.
-    fn release(&self, lease: &Lease) -> Fallible<u64> {
-        Ok(self.calls.release(&lease.core)?)
+    fn release(&self, py: Python<'_>, lease: &Lease) -> Fallible<Py<PyAny>> {
+        begun(py, self.calls.release(&lease.core)?)
     }
 
     /// Starts to end the block of a lease.
-    fn leave(&self, lease: &Lease) -> Fallible<u64> {
-        Ok(self.calls.leave(&lease.core)?)
+    fn leave(&self, py: Python<'_>, lease: &Lease) -> Fallible<Py<PyAny>> {
+        begun(py, self.calls.leave(&lease.core)?)
     }
 
     /// Starts `lease.extend()`.
-    fn extend(&self, lease: &Lease, ttl: &Bound<'_, PyAny>) -> Fallible<u64> {
-        Ok(self.calls.extend(&lease.core, arguments::duration("ttl", ttl)?)?)
+    fn extend(&self, py: Python<'_>, lease: &Lease, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
+        begun(py, self.calls.extend(&lease.core, arguments::duration("ttl", ttl)?)?)
     }
 
     /// Waits for the end of a lease: whether it was lost.

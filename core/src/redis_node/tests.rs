@@ -510,7 +510,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         };
         let link = tokio::task::spawn_blocking(give_up).await.unwrap();
         assert_eq!(link.lane, Lane::Caller);
-        assert!(node.node.inner.state.lock().caller.is_none());
+        assert!(node.node.inner.state.lock().own.values().all(|own| own.connection.is_none()));
         let clean_up = node.node.eval_after(link, del("lock"), PATIENCE);
         let clean_up = tokio::spawn(clean_up);
         server.signal("-CONT");
@@ -575,14 +575,14 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
     };
     eval().unwrap();
     for _ in 0..10 {
-        let number = tested.node.inner.state.lock().caller.as_ref().unwrap().number();
+        let number = tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number();
         server.run("CLIENT KILL TYPE normal");
         let killed = Instant::now();
         while killed.elapsed() < RESTED {
             thread::yield_now();
         }
         eval().unwrap();
-        assert_ne!(tested.node.inner.state.lock().caller.as_ref().unwrap().number(), number);
+        assert_ne!(tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number(), number);
     }
 }
 

@@ -111,21 +111,30 @@ impl Actor {
             options.wait = Some(Duration::from_secs(30));
             let Ok(lock) = self.client.lock(&lock_name(lock), options) else { return };
             let result = loop {
+                let early = host::here() < self.plan.calm + AFTERMATH;
                 match self.acquire(&lock, Owner::Fresh).await {
                     // Servers that forgot do not vote for a while.
-                    Some(Err(LockError::Unavailable { .. })) if host::here() < self.plan.calm + AFTERMATH => {
+                    Some(Err(LockError::Unavailable { .. })) if early => {
                         sleep(Duration::from_millis(500)).await;
                     }
-                    result => break result,
+                    Some(Ok(lease)) => {
+                        sleep(Duration::from_millis(5)).await;
+                        let outcome = lease.release().await;
+                        Self::retire(&lease);
+                        // What was slow on its way ends connections for a while.
+                        if early && matches!(outcome, Ok(ReleaseOutcome::Unconfirmed)) {
+                            continue;
+                        }
+                        break Some(Ok(outcome));
+                    }
+                    Some(Err(error)) => break Some(Err(error)),
+                    None => break None,
                 }
             };
             match result {
-                Some(Ok(lease)) => {
-                    sleep(Duration::from_millis(5)).await;
-                    if !matches!(lease.release().await, Ok(ReleaseOutcome::Released)) {
-                        violated(format!("I8 host {} could not release {} in peace", self.host, lock.name()));
-                    }
-                    Self::retire(&lease);
+                Some(Ok(Ok(ReleaseOutcome::Released))) => {}
+                Some(Ok(outcome)) => {
+                    violated(format!("I8 host {} could not release {} in peace: {outcome:?}", self.host, lock.name()));
                 }
                 // On a clock that was set back a dead client's key lives for longer, and so does a quarantine.
                 Some(Err(LockError::Unavailable { .. } | LockError::Timeout { .. }))

@@ -1,0 +1,185 @@
+//! How an event loop watches the descriptor of its calls: with a handle of libuv, which Node exports to its addons, so
+//! that round trips need no other thread. Where libuv is not to be had a [`Waker`](crate::waker::Waker) does instead.
+//!
+//! ```text
+//! open ─dropped, or the event loop ends─▶ closing ─libuv says so─▶ freed
+//! ```
+
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    cell::Cell,
+    ffi::{c_int, c_void},
+    ptr,
+    rc::Rc,
+};
+
+use libloading::os::unix::Library;
+use napi::{Env, JsValue, Result, bindgen_prelude::Function, check_status, sys};
+
+/// `uv_handle_type`'s `UV_POLL`, and `uv_poll_event`'s `UV_READABLE`.
+const POLL: c_int = 8;
+const READABLE: c_int = 1;
+
+/// A `uv_poll_t`, of a size that libuv tells. Its first member is the pointer `data`.
+type Handle = *mut *mut c_void;
+type OnReady = unsafe extern "C" fn(Handle, c_int, c_int);
+type OnClosed = unsafe extern "C" fn(Handle);
+
+/// What is needed of libuv.
+#[derive(Clone, Copy)]
+struct Libuv {
+    size: unsafe extern "C" fn(c_int) -> usize,
+    init: unsafe extern "C" fn(*mut sys::uv_loop_s, Handle, c_int) -> c_int,
+    start: unsafe extern "C" fn(Handle, c_int, OnReady) -> c_int,
+    stop: unsafe extern "C" fn(Handle) -> c_int,
+    unref: unsafe extern "C" fn(Handle),
+    close: unsafe extern "C" fn(Handle, OnClosed),
+}
+
+impl Libuv {
+    /// What this process exports; a host that is not Node may not.
+    fn find() -> Option<Self> {
+        let this = Library::this();
+        // SAFETY: the signatures are those of libuv 1, whose ABI is stable; the process is never unloaded.
+        unsafe {
+            Some(Self {
+                size: *this.get(b"uv_handle_size\0").ok()?,
+                init: *this.get(b"uv_poll_init\0").ok()?,
+                start: *this.get(b"uv_poll_start\0").ok()?,
+                stop: *this.get(b"uv_poll_stop\0").ok()?,
+                unref: *this.get(b"uv_unref\0").ok()?,
+                close: *this.get(b"uv_close\0").ok()?,
+            })
+        }
+    }
+}
+
+/// Watches a descriptor until it is dropped or its event loop ends. Keeps no process alive.
+pub(crate) struct Poll(Rc<Watched>);
+
+struct Watched {
+    uv: Libuv,
+    env: sys::napi_env,
+    handle: Handle,
+    layout: Layout,
+    /// Refers weakly to what is called.
+    function: sys::napi_ref,
+    /// Closes the handle when the event loop ends.
+    hook: Cell<sys::napi_async_cleanup_hook_handle>,
+    closing: Cell<bool>,
+}
+
+impl Poll {
+    /// Calls `function` whenever the descriptor is readable, for as long as JavaScript refers to that function. `None`
+    /// without libuv.
+    pub(crate) fn new(env: &Env, fd: c_int, function: Function<(), ()>) -> Result<Option<Self>> {
+        let Some(uv) = Libuv::find() else { return Ok(None) };
+        let (mut uv_loop, mut weak, mut hook) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: all values are of this environment, on its thread. The handle gets memory of the size that libuv asks
+        // for, which is freed once it is closed; `data` is a count of `Rc` until then.
+        unsafe {
+            if sys::napi_get_uv_event_loop(env.raw(), &raw mut uv_loop) != sys::Status::napi_ok {
+                return Ok(None);
+            }
+            let Ok(layout) = Layout::from_size_align((uv.size)(POLL), align_of::<u128>()) else { return Ok(None) };
+            let handle: Handle = alloc_zeroed(layout).cast();
+            if handle.is_null() {
+                handle_alloc_error(layout);
+            }
+            if (uv.init)(uv_loop, handle, fd) != 0 {
+                dealloc(handle.cast(), layout);
+                return Ok(None);
+            }
+            (uv.unref)(handle);
+            let created = sys::napi_create_reference(env.raw(), function.raw(), 0, &raw mut weak);
+            let (env, function, closing) = (env.raw(), weak, Cell::new(false));
+            let watched = Rc::new(Watched { uv, env, handle, layout, function, hook: Cell::default(), closing });
+            *handle = Rc::into_raw(watched.clone()).cast_mut().cast();
+            let poll = Self(watched);
+            check_status!(created)?;
+            check_status!(sys::napi_add_async_cleanup_hook(env, Some(end), handle.cast(), &raw mut hook))?;
+            poll.0.hook.set(hook);
+            (uv.start)(handle, READABLE, ready);
+            Ok(Some(poll))
+        }
+    }
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Watched {
+    fn close(&self) {
+        if !self.closing.replace(true) {
+            // SAFETY: it is open, and this is its thread: the finalizer's, or the hook's.
+            unsafe {
+                (self.uv.stop)(self.handle);
+                (self.uv.close)(self.handle, closed);
+            }
+        }
+    }
+
+    fn call(&self) {
+        let (mut scope, mut function, mut this) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let env = self.env;
+        // SAFETY: libuv calls on the thread of the environment, outside of any scope. The function is null once it was
+        // collected. What it throws is Node's to report.
+        unsafe {
+            if sys::napi_open_handle_scope(env, &raw mut scope) != sys::Status::napi_ok {
+                return;
+            }
+            if sys::napi_get_reference_value(env, self.function, &raw mut function) == sys::Status::napi_ok
+                && !function.is_null()
+                && sys::napi_get_global(env, &raw mut this) == sys::Status::napi_ok
+            {
+                // Runs microtasks afterwards, as all calls from libuv must.
+                let none = ptr::null_mut();
+                let called = sys::napi_make_callback(env, none, this, function, 0, ptr::null(), ptr::null_mut());
+                let mut thrown = ptr::null_mut();
+                if called == sys::Status::napi_pending_exception
+                    && sys::napi_get_and_clear_last_exception(env, &raw mut thrown) == sys::Status::napi_ok
+                {
+                    sys::napi_fatal_exception(env, thrown);
+                }
+            }
+            sys::napi_close_handle_scope(env, scope);
+        }
+    }
+}
+
+/// # Safety
+/// `handle` is open.
+unsafe fn watched(handle: Handle) -> Rc<Watched> {
+    // SAFETY: `data` is a count that only `closed` takes.
+    unsafe {
+        let known: *const Watched = (*handle).cast_const().cast();
+        Rc::increment_strong_count(known);
+        Rc::from_raw(known)
+    }
+}
+
+unsafe extern "C" fn ready(handle: Handle, _: c_int, _: c_int) {
+    // SAFETY: libuv calls for open handles only. Kept over the call, in which it may be dropped.
+    unsafe { watched(handle) }.call();
+}
+
+unsafe extern "C" fn end(_: sys::napi_async_cleanup_hook_handle, handle: *mut c_void) {
+    // SAFETY: `closed` removes this hook, so that it is called for open handles only.
+    unsafe { watched(handle.cast()) }.close();
+}
+
+unsafe extern "C" fn closed(handle: Handle) {
+    // SAFETY: the last thing that libuv does with a handle, once.
+    unsafe {
+        let watched: Rc<Watched> = Rc::from_raw((*handle).cast_const().cast());
+        sys::napi_delete_reference(watched.env, watched.function);
+        let hook = watched.hook.get();
+        if !hook.is_null() {
+            sys::napi_remove_async_cleanup_hook(hook);
+        }
+        dealloc(handle.cast(), watched.layout);
+    }
+}

@@ -1,0 +1,358 @@
+//! Calls that run on the thread of a host's event loop, which owns their connection: no other thread is woken between
+//! a call and its reply. The host watches one descriptor and calls [`Turns::turn`] whenever it is readable.
+//!
+//! ```text
+//! a call begins ─decided at once─▶ done
+//!               ─has to wait─▶ the next turn polls it: at once if it is alone, else with all others of the host's turn
+//! a socket is ready, a timer is over, another thread wakes a call ─▶ readable ─▶ turn
+//! ```
+//! Timers, subscriptions and whatever must go on without the host stay with the background runtime.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    future::Future,
+    io::{self, ErrorKind},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    pin::Pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker, ready},
+};
+
+use futures_util::{
+    StreamExt,
+    stream::FuturesUnordered,
+    task::{AtomicWaker, noop_waker_ref},
+};
+use rustix::{
+    event::{EventfdFlags, Timespec, epoll, eventfd},
+    net::{RecvFlags, SendFlags, recv, send},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{node::BoxFuture, runtime, sync::Mutex};
+
+thread_local! { static CURRENT: RefCell<Option<Arc<Turns>>> = const { RefCell::new(None) }; }
+
+/// Whose turn it is on this thread.
+pub(crate) fn current() -> Option<Arc<Turns>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// A task that wakes itself so often in a turn waits for the next: the host has other things to do.
+const MOST_ROUNDS: usize = 64;
+
+/// The calls of one event loop and their sockets.
+pub struct Turns {
+    id: u64,
+    tasks: Mutex<FuturesUnordered<BoxFuture<()>>>,
+    /// What began since the last turn, or in it.
+    begun: Mutex<Vec<BoxFuture<()>>>,
+    calls: Arc<AtomicUsize>,
+    nudge: Arc<Nudge>,
+    waker: Waker,
+    epoll: OwnedFd,
+    sockets: Mutex<HashMap<u64, Arc<Readiness>>>,
+    closed: AtomicBool,
+}
+
+/// Makes the descriptor readable when something is woken outside of a turn.
+struct Nudge {
+    event: OwnedFd,
+    woken: AtomicBool,
+    /// A turn is under way, or sure to come.
+    attended: AtomicBool,
+}
+
+impl Nudge {
+    fn signal(&self) {
+        // Fails only if it was signalled 2^64 times and never read.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Wake for Nudge {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, SeqCst) && !self.attended.load(SeqCst) {
+            self.signal();
+        }
+    }
+}
+
+/// The nudge's key among those of sockets.
+const NUDGE: u64 = 0;
+
+impl Turns {
+    /// Fails when the process has no descriptor left.
+    pub fn new() -> io::Result<Arc<Self>> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Edge-triggered, so that it need not be read.
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let nudge = Arc::new(Nudge { event, woken: AtomicBool::new(false), attended: AtomicBool::new(false) });
+        let turns = Arc::new(Self {
+            id: LAST.fetch_add(1, SeqCst),
+            tasks: Mutex::default(),
+            begun: Mutex::default(),
+            calls: Arc::default(),
+            waker: nudge.clone().into(),
+            nudge,
+            epoll,
+            sockets: Mutex::default(),
+            closed: AtomicBool::new(false),
+        });
+        let known: Weak<Self> = Arc::downgrade(&turns);
+        runtime::register(known);
+        Ok(turns)
+    }
+
+    /// Unique within this process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What the host watches for readability.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Makes the descriptor readable.
+    pub(crate) fn signal(&self) {
+        self.nudge.signal();
+    }
+
+    /// Polls a call for the first time: it may need nothing that has to be waited for.
+    pub(crate) fn first<T>(self: &Arc<Self>, call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        let _here = Here::enter(self);
+        self.nudge.attended.store(true, SeqCst);
+        let polled = call.poll(&mut Context::from_waker(noop_waker_ref()));
+        self.nudge.attended.store(false, SeqCst);
+        // What was woken meanwhile has its turn when this call has.
+        if polled.is_ready() && self.nudge.woken.load(SeqCst) {
+            self.signal();
+        }
+        polled
+    }
+
+    /// Takes in a call, for the next turn; says whether it is the only one.
+    pub(crate) fn begin(&self, call: impl Future<Output = ()> + Send + 'static) -> bool {
+        /// Counts a call while it lives.
+        struct Counted(Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, SeqCst);
+            }
+        }
+        let alone = self.calls.fetch_add(1, SeqCst) == 0;
+        let counted = Counted(self.calls.clone());
+        self.add(Box::pin(async move {
+            let _counted = counted;
+            call.await;
+        }));
+        alone
+    }
+
+    /// Runs something until it ends, or the event loop does.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.add(Box::pin(task));
+        self.nudge.wake_by_ref();
+    }
+
+    fn add(&self, task: BoxFuture<()>) {
+        let mut begun = self.begun.lock();
+        if !self.closed.load(SeqCst) {
+            begun.push(task);
+        }
+    }
+
+    /// Goes on with everything that can go on.
+    pub fn turn(self: &Arc<Self>) {
+        let mut tasks = self.tasks.lock();
+        let _here = Here::enter(self);
+        self.nudge.attended.store(true, SeqCst);
+        self.look();
+        let mut context = Context::from_waker(&self.waker);
+        for round in 1.. {
+            self.nudge.woken.store(false, SeqCst);
+            tasks.extend(self.begun.lock().drain(..));
+            while let Poll::Ready(Some(())) = tasks.poll_next_unpin(&mut context) {}
+            if round < MOST_ROUNDS && self.nudge.woken.load(SeqCst) {
+                continue;
+            }
+            self.nudge.attended.store(false, SeqCst);
+            // Checked again, since whoever wakes from now on signals, and whoever did before relied on this turn.
+            if !self.nudge.woken.load(SeqCst) {
+                return;
+            }
+            if round >= MOST_ROUNDS {
+                return self.signal();
+            }
+            self.nudge.attended.store(true, SeqCst);
+        }
+    }
+
+    /// Notes which sockets are ready.
+    pub(crate) fn look(&self) {
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
+        loop {
+            let now = Timespec::default();
+            let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
+            let count = ready.len();
+            for event in ready {
+                let key = event.data.u64();
+                let socket = self.sockets.lock().get(&key).cloned();
+                if let Some(socket) = socket {
+                    socket.note(event.flags);
+                }
+            }
+            if count < events.len() {
+                return;
+            }
+        }
+    }
+
+    /// Has the event loop own a connected socket.
+    pub(crate) fn host(self: &Arc<Self>, socket: OwnedFd) -> io::Result<Hosted> {
+        static LAST: AtomicU64 = AtomicU64::new(NUDGE);
+        let key = LAST.fetch_add(1, SeqCst) + 1;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let ready = Arc::new(Readiness::default());
+        self.sockets.lock().insert(key, ready.clone());
+        let hosted = Hosted { socket, key, ready, turns: Arc::downgrade(self) };
+        let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, &hosted.socket, epoll::EventData::new_u64(key), wanted)?;
+        Ok(hosted)
+    }
+
+    /// Drops every call and connection, now and from now on. What must not be cut short goes on in the background.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let begun = {
+            let mut begun = self.begun.lock();
+            self.closed.store(true, SeqCst);
+            std::mem::take(&mut *begun)
+        };
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        let _here = Here::enter(self);
+        drop((begun, tasks));
+    }
+}
+
+/// While it lives, this thread polls for one event loop, with the background runtime's timers.
+struct Here<'a> {
+    before: Option<Arc<Turns>>,
+    _timers: tokio::runtime::EnterGuard<'a>,
+}
+
+impl Here<'_> {
+    fn enter(turns: &Arc<Turns>) -> Self {
+        Self { before: CURRENT.replace(Some(turns.clone())), _timers: runtime::enter() }
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        CURRENT.replace(self.before.take());
+    }
+}
+
+/// What a socket is known to be ready for.
+#[derive(Default)]
+struct Readiness {
+    readable: AtomicBool,
+    writable: AtomicBool,
+    reader: AtomicWaker,
+    writer: AtomicWaker,
+}
+
+impl Readiness {
+    fn note(&self, flags: epoll::EventFlags) {
+        let over = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
+        if flags.intersects(epoll::EventFlags::IN | over) {
+            self.readable.store(true, SeqCst);
+            self.reader.wake();
+        }
+        if flags.intersects(epoll::EventFlags::OUT | over) {
+            self.writable.store(true, SeqCst);
+            self.writer.wake();
+        }
+    }
+}
+
+/// A socket that an event loop owns.
+pub(crate) struct Hosted {
+    socket: OwnedFd,
+    key: u64,
+    ready: Arc<Readiness>,
+    turns: Weak<Turns>,
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        if let Some(turns) = self.turns.upgrade() {
+            turns.sockets.lock().remove(&self.key);
+        }
+    }
+}
+
+/// Tries something as long as the socket is ready for it.
+fn attempt<T>(
+    context: &Context<'_>,
+    (ready, waker): (&AtomicBool, &AtomicWaker),
+    mut work: impl FnMut() -> rustix::io::Result<T>,
+) -> Poll<io::Result<T>> {
+    loop {
+        if !ready.load(SeqCst) {
+            waker.register(context.waker());
+            // It may have become ready before the waker was there.
+            if !ready.load(SeqCst) {
+                return Poll::Pending;
+            }
+        }
+        match work() {
+            Ok(done) => return Poll::Ready(Ok(done)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => ready.store(false, SeqCst),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+impl AsyncRead for Hosted {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = into.remaining();
+        let ready = (&self.ready.readable, &self.ready.reader);
+        let count = ready!(attempt(context, ready, || {
+            recv(&self.socket, into.initialize_unfilled(), RecvFlags::empty()).map(|(_, count)| count)
+        }))?;
+        into.advance(count);
+        if 0 < count && count < room {
+            // Drained; when more comes there is another event.
+            self.ready.readable.store(false, SeqCst);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Hosted {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let ready = (&self.ready.writable, &self.ready.writer);
+        attempt(context, ready, || send(&self.socket, bytes, SendFlags::NOSIGNAL))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Closed with the descriptor.
+        Poll::Ready(Ok(()))
+    }
+}

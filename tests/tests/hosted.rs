@@ -1,0 +1,281 @@
+//! Calls whose round trips an event loop makes itself: `redlock::host::Calls::hosted`, driven here as asyncio and libuv
+//! drive it, by watching its descriptor.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use redlock::{
+    Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome,
+    bridge::Begun,
+    host::{Call, Calls, Outcome, Value},
+};
+use redlock_tests::server::Server;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// An event loop.
+struct Loop {
+    calls: Calls,
+    ended: HashMap<u64, Outcome>,
+}
+
+impl Loop {
+    fn new() -> Self {
+        Self { calls: Calls::hosted().unwrap(), ended: HashMap::new() }
+    }
+
+    /// Whether the descriptor is readable within `limit`.
+    fn is_readable(&self, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).unwrap();
+        let mut watched = [PollFd::from_borrowed_fd(self.calls.fd().unwrap(), PollFlags::IN)];
+        poll(&mut watched, Some(&limit)).unwrap() > 0
+    }
+
+    /// Waits until the descriptor is readable, for no longer than `limit`, and drains.
+    fn turn(&mut self, limit: Duration) {
+        if self.is_readable(limit) {
+            self.ended.extend(self.calls.drain().unwrap());
+        }
+    }
+
+    fn end(&mut self, call: Result<Call, LockError>) -> Outcome {
+        let id = match call.unwrap() {
+            Begun::Done(outcome) => return outcome,
+            Begun::Pending(id) => id,
+        };
+        let start = Instant::now();
+        loop {
+            if let Some(outcome) = self.ended.remove(&id) {
+                return outcome;
+            }
+            assert!(start.elapsed() < LONG, "a call did not end");
+            self.turn(LONG);
+        }
+    }
+
+    fn lease(&mut self, call: Result<Call, LockError>) -> Lease {
+        match self.end(call) {
+            Ok(Value::Lease(lease)) => lease,
+            other => panic!("no lease: {other:?}"),
+        }
+    }
+}
+
+fn pending(call: Result<Call, LockError>) -> u64 {
+    match call.unwrap() {
+        Begun::Pending(id) => id,
+        Begun::Done(outcome) => panic!("ended at once: {outcome:?}"),
+    }
+}
+
+fn client(server: &Server) -> Client {
+    Client::new(Config::new([server.url()])).unwrap()
+}
+
+/// A client, and a loop with a connection.
+fn connected(server: &Server) -> (Client, Loop) {
+    let (client, mut host) = (client(server), Loop::new());
+    let lock = client.lock("first", LockOptions::default()).unwrap();
+    let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    (client, host)
+}
+
+fn keys(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
+    keys
+}
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < LONG, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// How many connections the server has that run scripts.
+fn connections(server: &Server) -> usize {
+    let clients: String = server.command(&["CLIENT", "LIST"]);
+    clients.lines().filter(|line| line.contains("cmd=eval")).count()
+}
+
+#[test]
+fn one_connection_of_the_loop_carries_everything() {
+    let server = Server::start();
+    let (client, mut host) = connected(&server);
+    let connections = connections(&server);
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    for _ in 0..20 {
+        let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+        assert!(matches!(host.end(host.calls.extend(&lease, Duration::from_secs(60))), Ok(Value::Nothing)));
+        assert!(matches!(host.end(host.calls.leave(&lease)), Ok(Value::Nothing)));
+    }
+    assert_eq!((connections, self::connections(&server)), (1, 1));
+    assert!(keys(&server).is_empty());
+}
+
+#[test]
+fn what_needs_no_round_trip_ends_at_once() {
+    let server = Server::start();
+    let (client, mut host) = connected(&server);
+    let mut options = LockOptions::default();
+    options.owner = Some("job".to_owned());
+    let lock = client.lock("x", options).unwrap();
+    let outer = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    let Begun::Done(Ok(Value::Lease(nested))) = host.calls.acquire(&lock, lock.request(Owner::Fresh)).unwrap() else {
+        panic!("a nested acquire waited")
+    };
+    assert_eq!(nested.token(), outer.token());
+    assert!(matches!(host.calls.release(&nested), Ok(Begun::Done(Ok(Value::Outcome(ReleaseOutcome::Released))))));
+    assert!(matches!(host.end(host.calls.release(&outer)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+}
+
+#[test]
+fn calls_of_one_turn_share_a_write() {
+    let server = Server::start();
+    let (client, mut host) = connected(&server);
+    let locks: Vec<_> = (0..50).map(|n| client.lock(&format!("x{n}"), LockOptions::default()).unwrap()).collect();
+    let reads = || -> u64 {
+        let stats: String = server.command(&["INFO", "stats"]);
+        let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:")).unwrap();
+        reads.trim().parse().unwrap()
+    };
+    let before = reads();
+    let begun: Vec<_> = locks.iter().map(|lock| host.calls.acquire(lock, lock.request(Owner::Fresh))).collect();
+    host.calls.flush();
+    for call in begun {
+        host.lease(call);
+    }
+    // The first by itself, the others together; the statistics were read twice. Each of 16 KiB at most.
+    let reads = reads() - before;
+    assert!(reads < 10, "{reads} reads for 50 calls");
+}
+
+#[test]
+fn a_call_that_is_given_up_leaves_nothing_and_disturbs_no_other() {
+    let mut server = Server::start();
+    let (client, mut host) = connected(&server);
+    let locks: Vec<_> = (0..10).map(|n| client.lock(&format!("x{n}"), LockOptions::default()).unwrap()).collect();
+    for _ in 0..5 {
+        server.freeze();
+        let begun: Vec<_> =
+            locks.iter().map(|lock| pending(host.calls.acquire(lock, lock.request(Owner::Fresh)))).collect();
+        host.calls.flush();
+        for id in begun.iter().step_by(2) {
+            assert!(host.calls.abandon(*id));
+        }
+        server.thaw();
+        let others: Vec<_> = begun.into_iter().skip(1).step_by(2).collect();
+        let leases: Vec<_> = others.into_iter().map(|id| host.lease(Ok(Begun::Pending(id)))).collect();
+        let start = Instant::now();
+        while keys(&server).len() != leases.len() {
+            assert!(start.elapsed() < LONG, "left: {:?}", keys(&server));
+            host.turn(Duration::from_millis(5));
+        }
+        for lease in leases {
+            assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_stands_still_leaves_nothing() {
+    let mut server = Server::start();
+    let (client, host) = connected(&server);
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    server.freeze();
+    let id = pending(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    assert!(host.calls.abandon(id));
+    server.thaw();
+    // It takes no further turn.
+    until("the acquire ran", || server.command::<Vec<String>>(&["KEYS", "redlock_token*x*"]).len() == 1);
+    until("what it left is gone", || keys(&server).is_empty());
+}
+
+#[test]
+fn a_loop_that_ends_leaves_nothing() {
+    let mut server = Server::start();
+    let (client, mut host) = connected(&server);
+    let lock = |name: &str| client.lock(name, LockOptions::default()).unwrap();
+    let (held, asked) = (lock("held"), lock("asked"));
+    let lease = host.lease(host.calls.acquire(&held, held.request(Owner::Fresh)));
+    server.freeze();
+    // One that was sent, and one that was not.
+    pending(host.calls.acquire(&asked, asked.request(Owner::Fresh)));
+    pending(host.calls.release(&lease));
+    drop(host);
+    server.thaw();
+    until("both are gone", || keys(&server).is_empty());
+    let mut next = Loop::new();
+    let lease = next.lease(next.calls.acquire(&asked, asked.request(Owner::Fresh)));
+    assert!(matches!(next.end(next.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+}
+
+#[test]
+fn a_result_that_came_before_a_flush_is_still_told() {
+    let server = Server::start();
+    let (client, mut host) = connected(&server);
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    for _ in 0..20 {
+        // By the background.
+        let id = host.calls.ping(&client).unwrap();
+        assert!(host.is_readable(LONG));
+        host.calls.flush();
+        assert!(matches!(host.end(Ok(Begun::Pending(id))), Ok(Value::Nodes(_))));
+        let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+        assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    }
+}
+
+#[test]
+fn a_frozen_server_is_unavailable_in_time_and_serves_again() {
+    let mut server = Server::start();
+    let (client, mut host) = connected(&server);
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let mut request = lock.request(Owner::Fresh);
+    request.wait = Some(Duration::ZERO);
+    server.freeze();
+    let outcome = host.end(host.calls.acquire(&lock, request.clone()));
+    assert!(matches!(outcome, Err(LockError::Unavailable { .. })), "{outcome:?}");
+    server.thaw();
+    let start = Instant::now();
+    let lease = loop {
+        match host.end(host.calls.acquire(&lock, request.clone())) {
+            Ok(Value::Lease(lease)) => break lease,
+            other => assert!(start.elapsed() < LONG, "{other:?}"),
+        }
+    };
+    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+}
+
+#[test]
+fn a_server_that_restarts_is_connected_to_again() {
+    let mut server = Server::start();
+    let (client, mut host) = connected(&server);
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    server.restart();
+    let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+}
+
+#[test]
+fn a_closed_client_ends_its_calls() {
+    let server = Server::start();
+    let (client, mut host) = connected(&server);
+    let other = self::client(&server);
+    let lock = |client: &Client| client.lock("x", LockOptions::default()).unwrap();
+    let (held, wanted) = (lock(&other), lock(&client));
+    let lease = host.lease(host.calls.acquire(&held, held.request(Owner::Fresh)));
+    let waiting = host.calls.acquire(&wanted, wanted.request(Owner::Fresh));
+    let closed = host.calls.close(&client).unwrap();
+    assert!(matches!(host.end(waiting), Err(LockError::Closed)));
+    assert!(matches!(host.end(Ok(Begun::Pending(closed))), Ok(Value::Nothing)));
+    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+}
