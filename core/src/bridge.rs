@@ -156,13 +156,13 @@ impl<T: Send + 'static> Bridge<T> {
         if let Poll::Ready(result) = turns.first(future.as_mut()) {
             return Begun::Done(result);
         }
-        let mut alone = false;
+        let mut now = false;
         let id = self.start(|deliver| {
             let (call, stop) = future::abortable(async move { deliver.send(future.await) });
-            alone = turns.begin(call.map(drop));
+            now = turns.begin(call.map(drop));
             Some(Stop::Call(stop))
         });
-        if alone {
+        if now {
             self.turn();
         }
         Begun::Pending(id)

@@ -17,6 +17,7 @@ use std::{
 use crate::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    tell,
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
@@ -292,7 +293,7 @@ impl Hold {
         let keeper = state.keeper.take();
         let leftovers = Self::leftovers(&state);
         drop(state);
-        self.fate.send_replace(Fate::Lost(reason));
+        tell(&self.fate, |fate| *fate = Fate::Lost(reason));
         (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
         // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
         if reason != LostReason::Closed {
@@ -308,7 +309,7 @@ impl Hold {
         state.fate = Fate::Released;
         let leftovers = Self::leftovers(&state);
         drop(state);
-        self.fate.send_replace(Fate::Released);
+        tell(&self.fate, |fate| *fate = Fate::Released);
         self.release_later(leftovers);
     }
 
@@ -688,7 +689,7 @@ impl Hold {
             claim.left.store(left, Relaxed);
             drop(state);
             // Whoever waits for the end of this lease looks again.
-            self.fate.send_modify(|_| {});
+            tell(&self.fate, |_| {});
             return Unclaimed::Others;
         }
         if state.fate == Fate::Held {
@@ -698,7 +699,7 @@ impl Hold {
             }
             state.fate = Fate::Released;
             drop(state);
-            self.fate.send_replace(Fate::Released);
+            tell(&self.fate, |fate| *fate = Fate::Released);
             return Unclaimed::Ended(Fate::Released);
         }
         Unclaimed::Ended(state.fate)
@@ -728,7 +729,7 @@ impl Hold {
                 state.fate = Fate::Detached;
                 state.claims.clear();
                 drop(state);
-                self.fate.send_replace(Fate::Detached);
+                tell(&self.fate, |fate| *fate = Fate::Detached);
                 Ok(())
             }
             fate => Err(fate),
@@ -815,7 +816,7 @@ impl Hold {
             _ => ReleaseOutcome::Unconfirmed,
         };
         drop(ending);
-        self.outcome.send_replace(Some(outcome));
+        tell(&self.outcome, |known| *known = Some(outcome));
         let (name, held) = (self.terms.keys.name.clone(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token, held });
         outcome

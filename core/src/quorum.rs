@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, tell};
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::watch, time::timeout};
 
@@ -101,7 +101,7 @@ pub(crate) struct Chore(Arc<Quorum>);
 
 impl Drop for Chore {
     fn drop(&mut self) {
-        self.0.chores.send_modify(|count| *count -= 1);
+        tell(&self.0.chores, |count| *count -= 1);
     }
 }
 
@@ -199,7 +199,7 @@ impl Quorum {
 
     /// Begins something that should end before the process does.
     pub(crate) fn chore(self: &Arc<Self>) -> Chore {
-        self.chores.send_modify(|count| *count += 1);
+        tell(&self.chores, |count| *count += 1);
         Chore(self.clone())
     }
 

@@ -11,7 +11,18 @@ use std::sync::PoisonError;
 #[cfg(all(test, feature = "shuttle"))]
 use shuttle::sync;
 
+use tokio::sync::watch;
+
 pub(crate) use self::sync::{MutexGuard, atomic};
+
+/// Changes what a channel tells. Without a receiver nobody is notified: that alone costs as much as the change.
+pub(crate) fn tell<T>(sender: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
+    sender.send_if_modified(|value| {
+        change(value);
+        // Whoever subscribes from now on reads the new value: it cannot be read before this returns.
+        sender.receiver_count() > 0
+    });
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);

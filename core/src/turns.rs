@@ -45,6 +45,9 @@ pub(crate) fn current() -> Option<Arc<Turns>> {
 /// A task that wakes itself so often in a turn waits for the next: the host has other things to do.
 const MOST_ROUNDS: usize = 64;
 
+/// How many requests are worth a write of their own.
+const WORTH_A_WRITE: usize = 16;
+
 /// The calls of one event loop and their sockets.
 pub struct Turns {
     id: u64,
@@ -142,7 +145,8 @@ impl Turns {
         polled
     }
 
-    /// Takes in a call, for the next turn; says whether it is the only one.
+    /// Takes in a call, for the next turn; says whether that should be now: for one that is alone, and for as many as are
+    /// worth a write, so that the server need not wait for the host to begin all others.
     pub(crate) fn begin(&self, call: impl Future<Output = ()> + Send + 'static) -> bool {
         /// Counts a call while it lives.
         struct Counted(Arc<AtomicUsize>);
@@ -153,11 +157,11 @@ impl Turns {
         }
         let alone = self.calls.fetch_add(1, SeqCst) == 0;
         let counted = Counted(self.calls.clone());
-        self.add(Box::pin(async move {
+        let waiting = self.add(Box::pin(async move {
             let _counted = counted;
             call.await;
         }));
-        alone
+        alone || waiting >= WORTH_A_WRITE
     }
 
     /// Runs something until it ends, or the event loop does.
@@ -166,11 +170,13 @@ impl Turns {
         self.nudge.wake_by_ref();
     }
 
-    fn add(&self, task: BoxFuture<()>) {
+    /// Says how many wait for the next turn.
+    fn add(&self, task: BoxFuture<()>) -> usize {
         let mut begun = self.begun.lock();
         if !self.closed.load(SeqCst) {
             begun.push(task);
         }
+        begun.len()
     }
 
     /// Goes on with everything that can go on.

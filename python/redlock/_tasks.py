@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from redlock._native import Identity
 
+if TYPE_CHECKING:
+    import asyncio
+
+# Of tasks that take no attributes.
 _identities: WeakKeyDictionary[asyncio.Task[Any], Identity] = WeakKeyDictionary()
 
 
-def task_identity() -> Identity | None:
-    """Return the identity of the current task; None outside of one, as in a callback of a loop."""
-    task = asyncio.current_task()
-    if task is None:
-        return None
+def identify(task: asyncio.Task[Any]) -> Identity:
+    """Return the identity of a task that has none in its attribute."""
     identity = _identities.get(task)
     if identity is None:
-        identity = _identities[task] = Identity()
+        identity = Identity()
+        try:
+            task._redlock_identity = identity  # type: ignore[attr-defined]
+        except AttributeError:
+            _identities[task] = identity
         # A task that ended owns nothing, even while somebody keeps it for its result.
         task.add_done_callback(_forget)
     return identity
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    _identities.pop(task, None)
+    if _identities.pop(task, None) is None:
+        del task._redlock_identity  # type: ignore[attr-defined]

@@ -68,9 +68,9 @@ class _Bridge:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _native.Loop(hosted=True)
         self.generation = _generation
-        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self.futures: dict[int, asyncio.Future[Any]] = {}
         # Whether calls wait for the end of this turn of the loop.
-        self._unsent = False
+        self.unsent = False
         try:
             loop.add_reader(self.native.fileno(), self._drain, False)
         except NotImplementedError:
@@ -82,38 +82,13 @@ class _Bridge:
         else:
             os.set_blocking(self.native.fileno(), False)
 
-    async def wait(self, call: int | tuple[object, Exception | None]) -> Any:
-        """Wait for the result of a call."""
-        if isinstance(call, tuple):
-            value, error = call
-            if error is not None:
-                raise error
-            return value
-        id, loop = call, asyncio.get_running_loop()
-        if self._futures and not self._unsent:
-            # Calls of one turn share a write. One that is alone was sent at once.
-            self._unsent = True
-            loop.call_soon(self._flush)
-        future = self._futures[id] = loop.create_future()
-        try:
-            return await future
-        except BaseException:
-            # Cancelled, perhaps after the result came and before this could run.
-            self.native.abandon(id)
-            if future.done() and not future.cancelled() and future.exception() is None:
-                _discard(future.result())
-            raise
-        finally:
-            self._futures.pop(id, None)
-            del future
-
-    def _flush(self) -> None:
-        self._unsent = False
+    def flush(self) -> None:
+        self.unsent = False
         self.native.flush()
 
     def _drain(self, emptied: bool) -> None:
         for id, (value, error) in self.native.drain(emptied):
-            future = self._futures.get(id)
+            future = self.futures.get(id)
             if future is None or future.done():
                 _discard(value)
             elif error is not None:
@@ -153,14 +128,37 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _bridge() -> _Bridge:
-    """Return the bridge of the running loop. The loop owns it: what it waits for must not outlive the loop."""
+async def _call(method: Callable[..., int | tuple[object, Exception | None]], *arguments: object) -> Any:
+    """Make a call of the core, and wait for its result."""
+    # Once a call: it is a system call before Python 3.12.
     loop = asyncio.get_running_loop()
+    # The loop owns its bridge: what that waits for must not outlive the loop.
     bridge: _Bridge | None = getattr(loop, "_redlock_bridge", None)
     if bridge is None or bridge.generation != _generation:
         bridge = _Bridge(loop)
         loop._redlock_bridge = bridge  # type: ignore[attr-defined]
-    return bridge
+    begun = method(bridge.native, *arguments)
+    if isinstance(begun, tuple):
+        value, error = begun
+        if error is not None:
+            raise error
+        return value
+    if bridge.futures and not bridge.unsent:
+        # Calls of one turn share a write. One that is alone was sent at once.
+        bridge.unsent = True
+        loop.call_soon(bridge.flush)
+    future = bridge.futures[begun] = loop.create_future()
+    try:
+        return await future
+    except BaseException:
+        # Cancelled, perhaps after the result came and before this could run.
+        bridge.native.abandon(begun)
+        if future.done() and not future.cancelled() and future.exception() is None:
+            _discard(future.result())
+        raise
+    finally:
+        bridge.futures.pop(begun, None)
+        del future
 
 
 class Lost:
@@ -182,8 +180,7 @@ class Lost:
 
     async def wait(self) -> bool:
         """Wait until the lease ends. Return True when it was lost, False when it was released."""
-        bridge = _bridge()
-        lost: bool = await bridge.wait(bridge.native.lost(self._lease))
+        lost: bool = await _call(_native.Loop.lost, self._lease)
         return lost
 
     def __bool__(self) -> bool:
@@ -247,8 +244,7 @@ class Lease:
 
         A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
         """
-        bridge = _bridge()
-        await bridge.wait(bridge.native.extend(self._native, ttl))
+        await _call(_native.Loop.extend, self._native, ttl)
 
     async def release(self) -> str:
         """End this lease; the last one of its owner frees the lock.
@@ -256,8 +252,7 @@ class Lease:
         Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
         again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
         """
-        bridge = _bridge()
-        outcome: str = await bridge.wait(bridge.native.release(self._native))
+        outcome: str = await _call(_native.Loop.release, self._native)
         return outcome
 
     async def wait_lost(self) -> bool:
@@ -305,14 +300,9 @@ class Lock:
 
     async def _acquire(self, request: _native.Request) -> Lease | None:
         try:
-            return Lease(await self._take(request))
+            return Lease(await _call(_native.Loop.acquire, self._native, request))
         except LockTimeout:
             return None
-
-    async def _take(self, request: _native.Request) -> _native.Lease:
-        bridge = _bridge()
-        lease: _native.Lease = await bridge.wait(bridge.native.acquire(self._native, request))
-        return lease
 
     async def release(self) -> str:
         """Release the newest lease of the current task; as `Lease.release()`.
@@ -320,8 +310,7 @@ class Lock:
         A lock with an explicit owner and no lease in this process ends that owner's tenures wherever they were taken.
         Raises `NotHeld` when there is nothing to release.
         """
-        bridge = _bridge()
-        outcome: str = await bridge.wait(bridge.native.release_newest(self._native))
+        outcome: str = await _call(_native.Loop.release_newest, self._native)
         return outcome
 
     def owned(self) -> bool:
@@ -330,18 +319,16 @@ class Lock:
 
     async def locked(self) -> bool:
         """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
-        bridge = _bridge()
-        locked: bool = await bridge.wait(bridge.native.locked(self._native))
+        locked: bool = await _call(_native.Loop.locked, self._native)
         return locked
 
     async def inspect(self) -> LockInfo | None:
         """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
-        bridge = _bridge()
-        info: LockInfo | None = await bridge.wait(bridge.native.inspect(self._native))
+        info: LockInfo | None = await _call(_native.Loop.inspect, self._native)
         return info
 
     async def __aenter__(self) -> Lease:
-        lease = await self._take(self._native.request())
+        lease: _native.Lease = await _call(_native.Loop.acquire, self._native, self._native.request())
         self._native.entered(lease)
         return Lease(lease)
 
@@ -351,9 +338,8 @@ class Lock:
         lease = self._native.left()
         if lease is None:
             return
-        bridge = _bridge()
         try:
-            await bridge.wait(bridge.native.leave(lease))
+            await _call(_native.Loop.leave, lease)
         except LockError:
             # The body's own error is what the caller has to see.
             if kind is None:
@@ -404,8 +390,7 @@ class Redlock(BaseClient):
 
         Raises `LockLost` when it ended or was attached before, `Unavailable`, and `InvalidArgument` for another text.
         """
-        bridge = _bridge()
-        return Lease(await bridge.wait(bridge.native.attach(self._native, text)))
+        return Lease(await _call(_native.Loop.attach, self._native, text))
 
     async def force_release(self, name: str) -> bool:
         """Free a lock whoever holds it, and tell whether anybody did.
@@ -413,14 +398,12 @@ class Redlock(BaseClient):
         Its holder learns of it at its next renewal: only fencing tokens protect a resource until then.
         Raises `Unavailable` and `KeyConflict`.
         """
-        bridge = _bridge()
-        released: bool = await bridge.wait(bridge.native.force_release(self._native, name))
+        released: bool = await _call(_native.Loop.force_release, self._native, name)
         return released
 
     async def ping(self) -> list[NodeStatus]:
         """Ask every node for a sign of life. Raises only `Closed`."""
-        bridge = _bridge()
-        nodes: list[NodeStatus] = await bridge.wait(bridge.native.ping(self._native))
+        nodes: list[NodeStatus] = await _call(_native.Loop.ping, self._native)
         return nodes
 
     async def init_nodes(self) -> None:
@@ -428,16 +411,14 @@ class Redlock(BaseClient):
 
         Raises `Unavailable`.
         """
-        bridge = _bridge()
-        await bridge.wait(bridge.native.init_nodes(self._native))
+        await _call(_native.Loop.init_nodes, self._native)
 
     async def close(self) -> None:
         """Release what this client holds, within a second, and disconnect. Later calls raise `Closed`.
 
         Detached leases, and fixed leases of explicit owners, live on.
         """
-        bridge = _bridge()
-        await bridge.wait(bridge.native.close(self._native))
+        await _call(_native.Loop.close, self._native)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,14 +1,14 @@
 //! Who calls: the thread, or, when an event loop runs in it, its current task.
 //!
-//! A thread's identity lives in thread-local storage and ends with the thread. A task's lives in a weak map in
-//! `redlock/_tasks.py` and ends with the task.
+//! A thread's identity lives in thread-local storage and ends with the thread. A task's is an attribute of it, given by
+//! `redlock/_tasks.py`, and ends with the task.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{Owner, runtime};
 
 /// The identity of a thread or a task. Whatever it holds is renewed for as long as this object lives.
@@ -59,18 +59,25 @@ impl Caller {
 
     /// The current task, if there is one.
     pub(crate) fn task(py: Python<'_>) -> PyResult<Option<Self>> {
-        static TASK_IDENTITY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        if !loop_runs(py)? {
+        static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static IDENTIFY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let Some(running) = running_loop(py)? else { return Ok(None) };
+        let task = CURRENT_TASK.import(py, "asyncio", "current_task")?.call1((running,))?;
+        if task.is_none() {
+            // In a callback of the loop.
             return Ok(None);
         }
-        let task_identity = TASK_IDENTITY.import(py, "redlock._tasks", "task_identity")?;
-        let identity: Option<Py<Identity>> = task_identity.call0()?.extract()?;
-        Ok(identity.map(|identity| Self::new(identity.get(), THREAD.with(|thread| thread.number))))
+        let identity = match task.getattr_opt(intern!(py, "_redlock_identity"))? {
+            Some(known) => known,
+            None => IDENTIFY.import(py, "redlock._tasks", "identify")?.call1((task,))?,
+        };
+        let identity = identity.cast_into::<Identity>()?;
+        Ok(Some(Self::new(identity.get(), THREAD.with(|thread| thread.number))))
     }
 }
 
-/// Whether an event loop runs in this thread. Costs one call of a C function, and less where asyncio is not used.
-fn loop_runs(py: Python<'_>) -> PyResult<bool> {
+/// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
+fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     if RUNNING_LOOP.get(py).is_none() {
@@ -79,11 +86,11 @@ fn loop_runs(py: Python<'_>) -> PyResult<bool> {
             Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
         })?;
         if !modules.bind(py).contains("asyncio.events")? {
-            return Ok(false);
+            return Ok(None);
         }
     }
     let running_loop = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop")?;
-    Ok(!running_loop.call0()?.is_none())
+    Ok(Some(running_loop.call0()?).filter(|running| !running.is_none()))
 }
 
 /// Whether this thread handles signals. Asked once a thread.
