@@ -17,6 +17,11 @@
 #[macro_use]
 mod mutant;
 
+/// A call allocates some thirty times, most of them for futures that live as long as it.
+#[cfg(feature = "allocator")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod answer;
 #[doc(hidden)]
 pub mod bridge;
@@ -51,6 +56,7 @@ mod scripted;
 mod sync;
 mod table;
 #[cfg(target_os = "linux")]
+#[doc(hidden)]
 pub mod turns;
 mod waiter;
 mod watchdog;
