@@ -211,7 +211,7 @@ bench: bench-tools
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
 
-test: lint rust-test model-test python-test node-test kotlin-test languages-test
+test: lint rust-test model-test python-test node-test kotlin-test languages-test bench-test
 	$(call say,All checks passed)
 
 demo: python node kotlin

@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
@@ -216,7 +217,7 @@ impl Lock {
             acquisition.seen = Some(acquisition.look());
             acquisition
         });
-        async move { acquisition?.run().await }
+        async move { Box::new(acquisition?).run().await }
     }
 
     fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
@@ -408,15 +409,21 @@ async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError
 }
 
 /// Sees an acquire through.
-async fn see_through(acquisition: Result<Acquisition, LockError>) -> Result<Lease, LockError> {
-    let lease = match acquisition {
-        Ok(acquisition) => Box::pin(acquisition.run()).await,
-        Err(error) => Err(error),
-    };
-    if let Err(LockError::Closed) = lease {
-        stay_silent_at_the_end().await;
+fn see_through(
+    acquisition: Result<Acquisition, LockError>,
+) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    // Boxed before it is handed on, as in `wait`.
+    let run = acquisition.map(|acquisition| Box::pin(Box::new(acquisition).run()));
+    async move {
+        let lease = match run {
+            Ok(run) => run.await,
+            Err(error) => Err(error),
+        };
+        if let Err(LockError::Closed) = lease {
+            stay_silent_at_the_end().await;
+        }
+        lease
     }
-    lease
 }
 
 struct AbortOnDrop(AbortHandle);
@@ -627,7 +634,8 @@ impl Acquisition {
         Attempt::new(&self.home.quorum, &self.lock.keys, self.home.tenures.draw(&self.key), ttl)
     }
 
-    async fn run(mut self) -> Result<Lease, LockError> {
+    /// Boxed, since a future keeps its argument twice.
+    async fn run(mut self: Box<Self>) -> Result<Lease, LockError> {
         loop {
             let next = self.seen.take().unwrap_or_else(|| self.look())?;
             if self.is_try() && matches!(next, Next::Behind(_) | Next::Queued) {
@@ -636,7 +644,7 @@ impl Acquisition {
             match next {
                 Next::Nested(lease, _, None) => return Ok(lease),
                 Next::Nested(lease, hold, Some(ttl)) => {
-                    extend(&self.home, &hold, self.lane, ttl, &self.name()).await?;
+                    Box::pin(extend(&self.home, &hold, self.lane, ttl, &self.name())).await?;
                     return Ok(lease);
                 }
                 Next::Behind(hold) => {
@@ -649,12 +657,12 @@ impl Acquisition {
                             let _ = outcome.wait_for(Option::is_some).await;
                         }
                     };
-                    self.wait(ended).await?;
+                    self.wait(pin!(ended)).await?;
                 }
-                Next::Queued => self.wait(std::future::pending()).await?,
+                Next::Queued => self.wait(pin!(std::future::pending())).await?,
                 Next::Try => {
-                    let ttl = self.home.ttl(&self.lock.keys, self.lock.options.ttl).await;
-                    // Boxed: thousands may wait, few try.
+                    // Boxed, like what follows: thousands may wait, few try.
+                    let ttl = Box::pin(self.home.ttl(&self.lock.keys, self.lock.options.ttl)).await;
                     let mut attempt = Box::new(self.attempt(ttl));
                     let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
@@ -668,8 +676,9 @@ impl Acquisition {
         }
     }
 
-    /// Waits for `event`, for a wake-up, or for the end of the wait.
-    async fn wait(&self, event: impl Future<Output = ()>) -> Result<(), LockError> {
+    /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
+    /// on are kept once for each hand, and thousands may wait.
+    async fn wait(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), LockError> {
         let Some(place) = &self.place else { return Err(self.timed_out()) };
         let woken = async {
             tokio::select! {
@@ -772,8 +781,8 @@ impl Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
             Pause::None => Ok(()),
-            Pause::Split(time) => self.wait(runtime::brief(time)).await,
-            Pause::Silent => self.wait(sleep(Duration::from_millis(100 + fastrand::u64(0..50)))).await,
+            Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
+            Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
                 let listener = self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel));
@@ -791,7 +800,7 @@ impl Acquisition {
                     }
                     runtime::brief(waiter::courtesy(self.races, listener.has_rivals())).await;
                 };
-                self.wait(async { timeout(patience, news).await.unwrap_or_default() }).await?;
+                self.wait(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
                 self.races += 1;
                 Ok(())
             }
