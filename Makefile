@@ -181,7 +181,7 @@ chaos: python node kotlin
 # ---- benchmarks: peers are installed beside, never into what is built and tested ------------------------------------
 
 BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,quorum,handoff,herd,watchdog
+SUITES ?= pairs,growth,quorum,handoff,herd,watchdog
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call say,Python environment of the benchmarks)

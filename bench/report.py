@@ -1,4 +1,4 @@
-"""Turns results/results.json into the tables of docs/performance.md and into plots: report.py."""
+"""Turns results/results.json into the tables of docs/performance.md and the plots in docs/plots: report.py."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from run import OURS, RESULTS, is_floor
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "performance.md"
+PLOTS = HERE.parent / "docs" / "plots"
 LANGUAGES = tuple(OURS)
 THEMES = {
     "light": {
@@ -199,7 +200,7 @@ def plot(name: str, draw: Any) -> None:
         with mpl.rc_context(style):
             figure = draw(colors)
             figure.tight_layout()
-            figure.savefig(RESULTS / f"{name}-{theme}.svg", metadata={"Date": None})
+            figure.savefig(PLOTS / f"{name}-{theme}.svg", metadata={"Date": None})
             plt.close(figure)
 
 
@@ -222,12 +223,22 @@ def bars(rows: list[Row], value: Any, label: str, logarithmic: bool = False) -> 
     return draw
 
 
-def growth(series: dict[str, list[tuple[float, float]]], x: str, y: str) -> Any:
+def series(rows: list[Row], x: str, y: str, scale: float = 1) -> dict[str, list[tuple[float, float]]]:
+    """Collect a line of points for each library that has more than one."""
+    seen: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        if row[y]:
+            seen.setdefault(f"{row['language']} {row['library']}", {}).setdefault(row[x], []).append(row[y] * scale)
+    lines = {name: [(at, statistics.median(values)) for at, values in points.items()] for name, points in seen.items()}
+    return {name: points for name, points in lines.items() if len(points) > 1}
+
+
+def growth(lines: dict[str, list[tuple[float, float]]], x: str, y: str) -> Any:
     """Draw lines that show whether something bends as it grows."""
 
     def draw(colors: dict[str, str]) -> Any:
         figure, axes = plt.subplots(figsize=(7, 3.2))
-        for (name, points), style in zip(series.items(), ["-", "--", ":", "-."] * 4, strict=False):
+        for (name, points), style in zip(lines.items(), ["-", "--", ":", "-."] * 4, strict=False):
             color = colors["ours"] if "redlock" in name and "universal" not in name else colors["peer"]
             axes.plot(*zip(*sorted(points), strict=True), style, marker="o", markersize=3, color=color, label=name)
         axes.set_xscale("log")
@@ -235,7 +246,7 @@ def growth(series: dict[str, list[tuple[float, float]]], x: str, y: str) -> Any:
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.5)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
         axes.spines[["top", "right"]].set_visible(False)
         return figure
 
@@ -244,6 +255,7 @@ def growth(series: dict[str, list[tuple[float, float]]], x: str, y: str) -> Any:
 
 def main() -> int:
     results = json.loads((RESULTS / "results.json").read_text())
+    PLOTS.mkdir(exist_ok=True)
     parts: dict[str, str] = {}
     for name, rows in results.get("pairs", {}).items():
         parts[name] = pairs(rows)
@@ -259,11 +271,23 @@ def main() -> int:
         four = {(r["language"], r["library"]): r for r in results["handoff"] if r["processes"] == 4 and r["p50"]}
         label = "time from release to the next process's grant, median, ms (4 processes)"
         plot("handoff", bars(list(four.values()), lambda row: row["p50"] * 1e3, label, logarithmic=True))
+        plot(
+            "growth-handoff", growth(series(results["handoff"], "processes", "p50", 1e3), "processes", "ms to the next")
+        )
     if results.get("herd"):
-        series: dict[str, list[tuple[float, float]]] = {}
-        for row in results["herd"]:
-            series.setdefault(f"{row['language']} {row['library']}", []).append((row["waiters"], row["seconds"]))
-        plot("growth-herd", growth(series, "waiters of one process", "s until all had it"))
+        plot("growth-herd", growth(series(results["herd"], "waiters", "seconds"), "waiters", "s until all had it"))
+    if results.get("quorum"):
+        rows = [
+            {**row, "nodes": int(nodes)} for nodes, of in results["quorum"].items() if nodes.isdigit() for row in of
+        ]
+        plot("growth-quorum", growth(series(rows, "nodes", "p50", 1e6), "nodes", "µs a pair"))
+    if results.get("growth"):
+        rows = [
+            {**row, "at_once": int(size), "rate": statistics.median(row["rates"])}
+            for size, of in results["growth"].items()
+            for row in of
+        ]
+        plot("growth-parallel", growth(series(rows, "at_once", "rate"), "locks at once", "pairs a second"))
     if results.get("watchdog"):
         points = {
             "client CPU (redlock)": [(row["held"], row["client"]) for row in results["watchdog"]],

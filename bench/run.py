@@ -223,6 +223,18 @@ class Bench:
                     result[kind] += self.rows(contenders, {**work, "prefix": "uncontended"})
         return result
 
+    def growth(self) -> Any:
+        """More and more locks at once: ours and the floor."""
+        result: dict[str, list[Any]] = {}
+        for language in self.languages:
+            with Arena() as arena:
+                floor = [library for library in PEERS[language] if is_floor(library)]
+                contenders = arena.enter([(language, library) for library in OURS[language] + floor])
+                for size in (1, 10, 100, 1_000):
+                    work = {"work": "parallel", "at_once": size, "prefix": "growing"}
+                    result.setdefault(str(size), []).extend(self.rows(contenders, work))
+        return result
+
     def quorum(self) -> Any:
         """The same on three and five nodes, all well and with one of them frozen."""
         result: dict[str, Any] = {}
@@ -360,7 +372,7 @@ def awake() -> Iterator[None]:
 
 
 def main() -> int:
-    suites = ["pairs", "quorum", "handoff", "herd", "watchdog"]
+    suites = ["pairs", "growth", "quorum", "handoff", "herd", "watchdog"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="only whether everything runs")
     parser.add_argument("--rounds", type=int, default=7)

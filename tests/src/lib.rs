@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub mod campaign;
 pub mod clocks;
 pub mod driver;
+#[cfg(target_os = "linux")]
+pub mod event_loop;
 pub mod history;
 pub mod nemesis;
 pub mod nodes;

@@ -9,16 +9,17 @@ use std::{
     collections::BTreeMap,
     future::Future,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use futures_util::{StreamExt, stream};
-use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl};
+use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, host::Value};
 use redlock_tests::{
     campaign::number,
+    event_loop::Loop,
     proxy::{Cut, DIRECTIONS, Direction, Proxy},
     server::Server,
 };
@@ -38,10 +39,14 @@ enum Call {
     Try,
     /// The same on the connection of blocking callers.
     TryBlocking,
+    /// The same on the connection of an event loop, and as the first thing it sends.
+    TryHosted,
+    FirstHosted,
     /// A renewal.
     Extend,
     Release,
     ReleaseBlocking,
+    ReleaseHosted,
     /// An acquire that finds the lock held, subscribes, and gets it on its release.
     Wait,
 }
@@ -51,6 +56,7 @@ struct Case {
     servers: Arc<Vec<Server>>,
     proxies: Vec<Proxy>,
     client: Client,
+    host: Arc<Mutex<Loop>>,
     name: String,
 }
 
@@ -78,7 +84,7 @@ impl Case {
         let proxies: Vec<Proxy> = servers.iter().map(|server| Proxy::start(server.port())).collect();
         let client = Client::new(Config::new(proxies.iter().map(Proxy::url))).unwrap();
         let name = format!("lock-{}", NUMBER.fetch_add(1, Relaxed));
-        Self { servers: servers.clone(), proxies, client, name }
+        Self { servers: servers.clone(), proxies, client, host: Arc::new(Mutex::new(Loop::new())), name }
     }
 
     fn lock(&self) -> redlock::Lock {
@@ -91,13 +97,45 @@ impl Case {
         spawn_blocking(move || lock.acquire_blocking(request, &mut go_on)).await.unwrap()
     }
 
+    /// A try by an event loop.
+    async fn hosted(&self) -> Result<Lease, LockError> {
+        let (lock, host) = (self.lock(), self.host.clone());
+        let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
+        let outcome = spawn_blocking(move || {
+            let mut host = host.lock().unwrap();
+            let call = host.calls.acquire(&lock, request);
+            host.end(call)
+        });
+        match outcome.await.unwrap()? {
+            Value::Lease(lease) => Ok(lease),
+            other => panic!("no lease: {other:?}"),
+        }
+    }
+
+    async fn release_hosted(&self, lease: Lease) -> ReleaseOutcome {
+        let host = self.host.clone();
+        let outcome = spawn_blocking(move || {
+            let mut host = host.lock().unwrap();
+            let call = host.calls.release(&lease);
+            host.end(call)
+        });
+        match outcome.await.unwrap() {
+            Ok(Value::Outcome(outcome)) => outcome,
+            other => panic!("no outcome: {other:?}"),
+        }
+    }
+
     /// The call with what precedes it; `armed` is called right before it.
     async fn run(&self, call: Call, armed: impl FnOnce()) -> &'static str {
         let lock = self.lock();
         let shown = format!("{call:?} of {}", self.name);
         // Its connection, with all that a new one exchanges, is there before.
         match call {
-            Call::First => {}
+            Call::First | Call::FirstHosted => {}
+            Call::TryHosted | Call::ReleaseHosted => {
+                let lease = self.hosted().await.unwrap();
+                self.release_hosted(lease).await;
+            }
             Call::TryBlocking | Call::ReleaseBlocking => {
                 let lease = self.blocking().await.unwrap();
                 spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap().unwrap();
@@ -105,10 +143,11 @@ impl Case {
             _ => drop(lock.acquire().await.unwrap().release().await),
         }
         match call {
-            Call::First | Call::Try | Call::TryBlocking => {
+            Call::First | Call::Try | Call::TryBlocking | Call::TryHosted | Call::FirstHosted => {
                 armed();
                 let lease = match call {
                     Call::TryBlocking => returns(&shown, self.blocking()).await.map(Some),
+                    Call::TryHosted | Call::FirstHosted => returns(&shown, self.hosted()).await.map(Some),
                     _ => returns(&shown, lock.try_acquire()).await,
                 };
                 match lease {
@@ -116,10 +155,12 @@ impl Case {
                         let lease = lease.unwrap_or_else(|| panic!("{shown}: nobody else holds it"));
                         assert!(lease.held(), "{shown}");
                         let release = async {
-                            if call == Call::TryBlocking {
-                                spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap()
-                            } else {
-                                lease.release().await
+                            match call {
+                                Call::TryBlocking => {
+                                    spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap()
+                                }
+                                Call::TryHosted | Call::FirstHosted => Ok(self.release_hosted(lease).await),
+                                _ => lease.release().await,
                             }
                         };
                         released(returns(&shown, release).await.unwrap())
@@ -145,6 +186,11 @@ impl Case {
                 armed();
                 let release = spawn_blocking(move || lease.release_blocking(&mut go_on));
                 released(returns(&shown, release).await.unwrap().unwrap())
+            }
+            Call::ReleaseHosted => {
+                let lease = self.hosted().await.unwrap();
+                armed();
+                released(returns(&shown, self.release_hosted(lease)).await)
             }
             Call::Wait => {
                 let other = Client::new(Config::new(self.servers.iter().map(Server::url))).unwrap();
@@ -258,6 +304,12 @@ async fn acquires_leave_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_and_releases_leave_nothing() {
     every_byte(1, &[Call::Extend, Call::Release, Call::ReleaseBlocking], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_loops_leave_nothing() {
+    every_byte(1, &[Call::TryHosted, Call::ReleaseHosted], 1).await;
+    every_byte(1, &[Call::FirstHosted], number("REDLOCK_CUT_STRIDE").unwrap_or(13)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,68 +3,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use redlock::{
-    Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome,
+    Client, Config, LockError, LockOptions, Owner, ReleaseOutcome,
     bridge::Begun,
-    host::{Call, Calls, Outcome, Value},
+    host::{Call, Value},
 };
-use redlock_tests::server::Server;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use redlock_tests::{event_loop::Loop, server::Server};
 
 const LONG: Duration = Duration::from_secs(20);
-
-/// An event loop.
-struct Loop {
-    calls: Calls,
-    ended: HashMap<u64, Outcome>,
-}
-
-impl Loop {
-    fn new() -> Self {
-        Self { calls: Calls::hosted().unwrap(), ended: HashMap::new() }
-    }
-
-    /// Whether the descriptor is readable within `limit`.
-    fn is_readable(&self, limit: Duration) -> bool {
-        let limit = Timespec::try_from(limit).unwrap();
-        let mut watched = [PollFd::from_borrowed_fd(self.calls.fd().unwrap(), PollFlags::IN)];
-        poll(&mut watched, Some(&limit)).unwrap() > 0
-    }
-
-    /// Waits until the descriptor is readable, for no longer than `limit`, and drains.
-    fn turn(&mut self, limit: Duration) {
-        if self.is_readable(limit) {
-            self.ended.extend(self.calls.drain().unwrap());
-        }
-    }
-
-    fn end(&mut self, call: Result<Call, LockError>) -> Outcome {
-        let id = match call.unwrap() {
-            Begun::Done(outcome) => return outcome,
-            Begun::Pending(id) => id,
-        };
-        let start = Instant::now();
-        loop {
-            if let Some(outcome) = self.ended.remove(&id) {
-                return outcome;
-            }
-            assert!(start.elapsed() < LONG, "a call did not end");
-            self.turn(LONG);
-        }
-    }
-
-    fn lease(&mut self, call: Result<Call, LockError>) -> Lease {
-        match self.end(call) {
-            Ok(Value::Lease(lease)) => lease,
-            other => panic!("no lease: {other:?}"),
-        }
-    }
-}
 
 fn pending(call: Result<Call, LockError>) -> u64 {
     match call.unwrap() {
