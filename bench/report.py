@@ -182,6 +182,73 @@ def watchdog(rows: list[Row]) -> str:
     )
 
 
+def goals(results: dict[str, Any]) -> str:
+    """What the design set out for, and what came of it."""
+    lines: list[list[str]] = []
+
+    def against(what: str, kind: str, language: str, ours: str, other: str | None, goal: float) -> None:
+        """Compare round by round; without `other` with the fastest peer."""
+        rows = {row["library"]: row for row in results["pairs"][kind] if row["language"] == language}
+        peers = [name for name in rows if name not in OURS[language] and not is_floor(name)]
+        other = other or max(peers, key=lambda name: statistics.median(rows[name]["rates"]))
+        ratios = [a / b for a, b in zip(rows[ours]["rates"], rows[other]["rates"], strict=True)]
+        lines.append([what, f"{ours} / {other}", f"≥ {goal}", spread(ratios)])
+
+    if results.get("pairs"):
+        against("uncontended, Rust", "sequential", "Rust", "redlock-blocking", "bare-blocking", 0.9)
+        against("", "sequential", "Rust", "redlock", "bare", 0.9)
+        against("uncontended, Python", "sequential", "Python", "redlock-sync", "redis-py-sync", 2.2)
+        against("", "sequential", "Python", "redlock-asyncio", "redis-py-asyncio", 1.8)
+        against("a hundred at once, Python", "100 at once", "Python", "redlock-asyncio", "redis-py-asyncio", 4)
+        against("uncontended, Node", "sequential", "Node", "redlock-core", None, 1.0)
+        against("a hundred at once, Node", "100 at once", "Node", "redlock-core", None, 1.2)
+        against("uncontended, JVM", "sequential", "JVM", "redlock", "redisson-rlock", 1.0)
+        against("", "sequential", "JVM", "redlock-java", "redisson-rlock", 1.0)
+        for row in results["pairs"]["nested"]:
+            if row["library"].startswith("redlock-") and row["language"] == "Python":
+                goal = "≥ 500 000" if row["library"] == "redlock-sync" else ""
+                lines.append(["nested, pairs/s", row["library"], goal, spread(row["rates"], ",.0f").replace(",", " ")])
+    four = [row for row in results.get("handoff", []) if row["processes"] == 4 and is_ours(row)]
+    for field, what, goal, scale in (
+        ("p50", "hand-off between 4 processes, p50 ms", "≤ 0.5", 1e3),
+        ("p99", "p99 ms", "≤ 2", 1e3),
+        ("fairness", "slowest / fastest", "≥ 0.9", 1),
+        ("calls", "script calls a grant", "≤ 6", 1),
+    ):
+        if four:
+            libraries = ", ".join(sorted({row["language"] for row in four}))
+            lines.append([what, libraries, goal, spread([row[field] * scale for row in four])])
+    for row in results.get("herd", []):
+        if row["waiters"] == 10_000 and is_ours(row):
+            memory = (row["rss_after"] - row["rss_before"]) / row["waiters"] / 1024
+            name = f"{row['language']} {row['library']}"
+            order = "in order" if row["in_order"] else "not in order"
+            lines.append(
+                [
+                    "10 000 waiters: calls a grant, KiB a waiter with the host's own",
+                    name,
+                    "≤ 3, ≤ 2",
+                    f"{row['calls']:.1f}, {memory:.1f}, {order}",
+                ]
+            )
+    if results.get("quorum"):
+        alone = {(row["language"], row["library"]): row for row in results["quorum"]["1"]}
+        whole = {(row["language"], row["library"]): row for row in results["quorum"]["5"]}
+        for row in results["quorum"]["5"] + results["quorum"]["5, one frozen"]:
+            key = (row["language"], row["library"])
+            if is_ours(row) and row["language"] == "Rust":
+                frozen = row is not whole[key]
+                base = whole[key] if frozen else alone[key]
+                ratios = [one / many for one, many in zip(base["rates"], row["rates"], strict=True)]
+                what = "one of five frozen, against all well" if frozen else "quorum of 5 against one node"
+                lines.append([what, row["library"], "1" if frozen else "≤ 1.5", spread(ratios)])
+    for row in results.get("watchdog", []):
+        if row["held"] == 100_000:
+            shown = f"{row['client'] * 100:.1f} % of a core, {row['lost']} lost"
+            lines.append(["100 000 held locks, 5 min", "Rust", "≤ 15 %, 0", shown])
+    return table(["work", "what against what", "goal", "measured"], lines)
+
+
 def plot(name: str, draw: Any) -> None:
     """Draw once for each theme."""
     for theme, colors in THEMES.items():
@@ -294,6 +361,7 @@ def main() -> int:
             "server CPU": [(row["held"], max(row["server"], 1e-5)) for row in results["watchdog"]],
         }
         plot("growth-watchdog", growth(points, "held locks", "share of a core"))
+    parts["goals"] = goals(results)
     page = PAGE.read_text()
     for name, text in parts.items():
         pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.S)
