@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
@@ -305,9 +306,12 @@ def growth(lines: dict[str, list[tuple[float, float]]], x: str, y: str) -> Any:
 
     def draw(colors: dict[str, str]) -> Any:
         figure, axes = plt.subplots(figsize=(7, 3.2))
-        for (name, points), style in zip(lines.items(), ["-", "--", ":", "-."] * 4, strict=False):
-            color = colors["ours"] if "redlock" in name and "universal" not in name else colors["peer"]
-            axes.plot(*zip(*sorted(points), strict=True), style, marker="o", markersize=3, color=color, label=name)
+        ours = {f"{language} {library}" for language, libraries in OURS.items() for library in libraries}
+        styles = dict(zip(LANGUAGES, ["-", "--", ":", "-."], strict=True))
+        for (name, points), marker in zip(lines.items(), itertools.cycle("os^Dv*P")):
+            color = colors["ours"] if name in ours or "(redlock)" in name else colors["peer"]
+            style = styles.get(name.split()[0], "-")
+            axes.plot(*zip(*sorted(points), strict=True), style, marker=marker, markersize=4, color=color, label=name)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(x)
