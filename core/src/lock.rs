@@ -116,29 +116,12 @@ impl Lock {
 
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let (deliver, result) = oneshot::channel();
-        let call = self.start(request, move |lease| {
-            // A lease nobody waits for is dropped, and so released.
-            let _ = deliver.send(lease);
-        });
-        let call = AbortOnDrop(call);
+        let (call, result) = in_background(self.acquire_in(Lane::Background, request));
         async move {
             let lease = result.await.unwrap_or(Err(LockError::Closed));
             drop(call);
             lease
         }
-    }
-
-    /// Starts an acquire in the background and hands its result to `deliver`, on a thread that must not be blocked.
-    /// Aborting it gives up and leaves nothing behind.
-    pub fn start(
-        &self,
-        request: Request,
-        deliver: impl FnOnce(Result<Lease, LockError>) + Send + 'static,
-    ) -> AbortHandle {
-        let call = self.acquire_in(Lane::Background, request);
-        let task = runtime::background().spawn(async move { deliver(call.await) });
-        task.abort_handle()
     }
 
     /// An acquire by one lane, which begins when it is first polled. Dropping it gives up.
@@ -176,16 +159,7 @@ impl Lock {
             Err(Interrupted::Check(error)) => return Err(error),
             Err(Interrupted::Forked) => return Err(forked().into()),
         };
-        let (deliver, result) = oneshot::channel();
-        let call = see_through(Ok(acquisition));
-        let call = AbortOnDrop(
-            runtime::background()
-                .spawn(async move {
-                    // A lease nobody waits for is dropped, and so released.
-                    let _ = deliver.send(call.await);
-                })
-                .abort_handle(),
-        );
+        let (call, result) = in_background(see_through(Ok(acquisition)));
         match runtime::block(Lane::Background, result, check) {
             Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
             Err(Interrupted::Check(error)) => Err(error),
@@ -424,6 +398,18 @@ fn see_through(
         }
         lease
     }
+}
+
+/// Runs an acquire in the background until the first of the two is dropped; its result comes out of the second.
+fn in_background(
+    call: impl Future<Output = Result<Lease, LockError>> + Send + 'static,
+) -> (AbortOnDrop, oneshot::Receiver<Result<Lease, LockError>>) {
+    let (deliver, result) = oneshot::channel();
+    let task = runtime::background().spawn(async move {
+        // A lease nobody waits for is dropped, and so released.
+        let _ = deliver.send(call.await);
+    });
+    (AbortOnDrop(task.abort_handle()), result)
 }
 
 struct AbortOnDrop(AbortHandle);

@@ -353,7 +353,7 @@ impl Drop for Outstanding<'_> {
             }
         } else if self.connection.link.lane == Lane::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
-            self.inner.retire_own(&self.connection.link);
+            self.inner.retire(self.connection.link.lane, self.connection.number());
         } else {
             self.connection.abandoned.fetch_add(1, SeqCst);
             self.inner.probe(self.connection, self.since);
@@ -557,11 +557,6 @@ impl Inner {
             connection.retire();
             true
         })
-    }
-
-    /// The same, by its link.
-    fn retire_own(&self, link: &Link) -> bool {
-        self.retire(link.lane, link.number)
     }
 
     /// A reply on the background connection is overdue.
@@ -946,10 +941,10 @@ impl Inner {
             same
         } else {
             // Nobody may use a connection that is about to be killed.
-            self.retire_own(&link);
+            self.retire(link.lane, link.number);
             let other = self.settled(timeout).await?;
             ordered = matches!((&link.run, &other.facts.run), (Some(old), Some(new)) if old != new);
-            kill = link.peer.clone().filter(|(_, address)| match (&link.run, &other.facts.run) {
+            kill = link.peer.filter(|(_, address)| match (&link.run, &other.facts.run) {
                 // Of another run is nothing left, and the id may be somebody else's by now.
                 (Some(old), Some(new)) => old == new,
                 // Unknown: id and address together are as good as unique.
@@ -974,7 +969,7 @@ impl Inner {
         if reply.is_none() {
             if let Lane::Host(_) = link.lane {
                 // Perhaps its event loop stands still: the next try does without it.
-                self.retire_own(&link);
+                self.retire(link.lane, link.number);
             }
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use redlock::{
-    Lease, LockError,
+    Lease, LockError, ReleaseOutcome,
     bridge::Begun,
     host::{Call, Calls, Outcome, Value},
 };
@@ -71,6 +71,15 @@ impl Loop {
         match self.end(call) {
             Ok(Value::Lease(lease)) => lease,
             other => panic!("no lease: {other:?}"),
+        }
+    }
+
+    /// Releases a lease.
+    pub fn release(&mut self, lease: &Lease) -> ReleaseOutcome {
+        let call = self.calls.release(lease);
+        match self.end(call) {
+            Ok(Value::Outcome(outcome)) => outcome,
+            other => panic!("no outcome: {other:?}"),
         }
     }
 }

@@ -114,15 +114,7 @@ impl Case {
 
     async fn release_hosted(&self, lease: Lease) -> ReleaseOutcome {
         let host = self.host.clone();
-        let outcome = spawn_blocking(move || {
-            let mut host = host.lock().unwrap();
-            let call = host.calls.release(&lease);
-            host.end(call)
-        });
-        match outcome.await.unwrap() {
-            Ok(Value::Outcome(outcome)) => outcome,
-            other => panic!("no outcome: {other:?}"),
-        }
+        spawn_blocking(move || host.lock().unwrap().release(&lease)).await.unwrap()
     }
 
     /// The call with what precedes it; `armed` is called right before it.

@@ -30,7 +30,7 @@ fn connected(server: &Server) -> (Client, Loop) {
     let (client, mut host) = (client(server), Loop::new());
     let lock = client.lock("first", LockOptions::default()).unwrap();
     let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
-    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     (client, host)
 }
 
@@ -82,7 +82,7 @@ fn what_needs_no_round_trip_ends_at_once() {
     };
     assert_eq!(nested.token(), outer.token());
     assert!(matches!(host.calls.release(&nested), Ok(Begun::Done(Ok(Value::Outcome(ReleaseOutcome::Released))))));
-    assert!(matches!(host.end(host.calls.release(&outer)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(host.release(&outer), ReleaseOutcome::Released);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_call_that_is_given_up_leaves_nothing_and_disturbs_no_other() {
             host.turn(Duration::from_millis(5));
         }
         for lease in leases {
-            assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+            assert_eq!(host.release(&lease), ReleaseOutcome::Released);
         }
     }
 }
@@ -163,7 +163,7 @@ fn a_loop_that_ends_leaves_nothing() {
     until("both are gone", || keys(&server).is_empty());
     let mut next = Loop::new();
     let lease = next.lease(next.calls.acquire(&asked, asked.request(Owner::Fresh)));
-    assert!(matches!(next.end(next.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(next.release(&lease), ReleaseOutcome::Released);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_result_that_came_before_a_flush_is_still_told() {
         host.calls.flush();
         assert!(matches!(host.end(Ok(Begun::Pending(id))), Ok(Value::Nodes(_))));
         let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
-        assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+        assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     }
 }
 
@@ -200,7 +200,7 @@ fn a_frozen_server_is_unavailable_in_time_and_serves_again() {
             other => assert!(start.elapsed() < LONG, "{other:?}"),
         }
     };
-    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_server_that_restarts_is_connected_to_again() {
     let lock = client.lock("x", LockOptions::default()).unwrap();
     server.restart();
     let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
-    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
 #[test]
@@ -225,5 +225,5 @@ fn a_closed_client_ends_its_calls() {
     let closed = host.calls.close(&client).unwrap();
     assert!(matches!(host.end(waiting), Err(LockError::Closed)));
     assert!(matches!(host.end(Ok(Begun::Pending(closed))), Ok(Value::Nothing)));
-    assert!(matches!(host.end(host.calls.release(&lease)), Ok(Value::Outcome(ReleaseOutcome::Released))));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
