@@ -60,7 +60,8 @@ impl FromStr for TokenKey {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// One URL for each node: `redis://`, `rediss://`, `unix://` or `memory://`.
+    /// One URL for each node: `redis://`, `unix://`, `redis+cluster://`, `redis+sentinel://` or `memory://`; with TLS
+    /// `rediss://`, `rediss+cluster://` or `rediss+sentinel://`. See `docs/deployments.md`.
     pub nodes: Vec<String>,
     /// How many nodes must agree, from a majority to all. Default: a majority.
     pub quorum: Option<usize>,
@@ -91,6 +92,8 @@ pub struct Config {
     pub username: Option<String>,
     /// Password for nodes whose URL has none.
     pub password: Option<String>,
+    /// How many replicas of a node must have acknowledged a lock before it counts as taken there (`WAIT`). Default: 0.
+    pub min_replicas: u32,
     /// TLS material for `rediss://`.
     pub tls: Tls,
 }
@@ -126,6 +129,7 @@ impl fmt::Debug for Config {
             .field("reply_timeout", &self.reply_timeout)
             .field("strict", &self.strict)
             .field("quarantine", &self.quarantine)
+            .field("min_replicas", &self.min_replicas)
             .finish_non_exhaustive()
     }
 }
@@ -149,13 +153,23 @@ impl Config {
             quarantine: true,
             username: None,
             password: None,
+            min_replicas: 0,
             tls: Tls::default(),
         }
     }
 
-    /// The nodes of a comma-separated list of URLs, as `REDLOCK_URL` has it.
+    /// The nodes of a comma-separated list of URLs, as `REDLOCK_URL` has it. A URL may list several addresses itself.
     pub fn from_list(urls: &str) -> Self {
-        Self::new(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
+        let mut nodes: Vec<String> = Vec::new();
+        for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match nodes.last_mut() {
+                Some(last) if !part.contains("://") && SEVERAL.iter().any(|scheme| last.starts_with(scheme)) => {
+                    *last = format!("{last},{part}");
+                }
+                _ => nodes.push(part.to_owned()),
+            }
+        }
+        Self::new(nodes)
     }
 
     /// The nodes of the environment variable `REDLOCK_URL`, or else `redis://127.0.0.1:6379`.
@@ -198,6 +212,10 @@ impl Config {
                 return Err(LockError::invalid(argument, format!("must be from 1 ms to 10 years, not {timeout:?}")));
             }
         }
+        if self.min_replicas > MOST_REPLICAS {
+            let detail = format!("must be from 0 to {MOST_REPLICAS}, not {}", self.min_replicas);
+            return Err(LockError::invalid("min_replicas", detail));
+        }
         if self.tls.cert.is_some() != self.tls.key.is_some() {
             return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
         }
@@ -213,6 +231,10 @@ pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 const MIN_WATCHDOG: Duration = Duration::from_millis(300);
 /// The longest lease, and the longest of all times a caller gives.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// More than a server has.
+const MOST_REPLICAS: u32 = 1000;
+/// Schemes whose URLs list several addresses, separated by commas.
+const SEVERAL: [&str; 4] = ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
 /// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
@@ -259,6 +281,11 @@ impl Settings {
         self.majority_of > 1 && self.config.quarantine
     }
 
+    /// Whether a node is a cluster.
+    pub(crate) fn on_cluster(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| matches!(endpoint.transport, Transport::Cluster { .. }))
+    }
+
     /// How long to wait for a reply to a request about a lease of `ttl`.
     pub(crate) fn reply_timeout(&self, ttl: Duration) -> Duration {
         self.config.reply_timeout.min(self.validity(ttl)).max(Duration::from_millis(1))
@@ -290,6 +317,10 @@ impl Settings {
         }
         if key.contains('\0') {
             return Err(LockError::invalid("name", "must not contain NUL"));
+        }
+        if self.on_cluster() && !shares_a_slot(&key) {
+            let detail = "on a cluster, braces must be those of one {tag} that is not empty";
+            return Err(LockError::invalid("name", detail));
         }
         if let Ttl::Fixed(ttl) = options.ttl {
             self.check_ttl("ttl", ttl)?;
@@ -356,19 +387,82 @@ pub(crate) struct Endpoint {
     pub(crate) db: i64,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
+    /// Whether not even to ask for RESP3.
+    pub(crate) resp2: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Transport {
-    Tcp { host: String, port: u16 },
-    Tls { host: String, port: u16 },
-    Unix { path: String },
-    Memory { name: String },
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Tls {
+        host: String,
+        port: u16,
+    },
+    Unix {
+        path: String,
+    },
+    /// A Redis Cluster, found by any of these.
+    Cluster {
+        seeds: Vec<Address>,
+        tls: bool,
+    },
+    /// The master that these Sentinels name.
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+        tls: bool,
+        username: Option<String>,
+        password: Option<String>,
+    },
+    Memory {
+        name: String,
+    },
+}
+
+/// A host and its port.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    pub(crate) fn transport(self, tls: bool) -> Transport {
+        let Self { host, port } = self;
+        if tls { Transport::Tls { host, port } } else { Transport::Tcp { host, port } }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Whether all keys of a lock, which are made of this one, have its hash tag: braces are added only to a name without.
+fn shares_a_slot(key: &str) -> bool {
+    match (key.split_once('{'), key.contains('}')) {
+        (None, closed) => !closed,
+        (Some((before, rest)), _) => {
+            !before.contains('}')
+                && !rest.contains('{')
+                && rest.split_once('}').is_some_and(|(tag, after)| !tag.is_empty() && !after.contains('}'))
+        }
+    }
 }
 
 impl Endpoint {
     fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
-        let url = Url::parse(text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
+        // The others' hosts and ports are of the same form as the first's.
+        let (text, others) = several(text);
+        let url = Url::parse(&text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
         let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", shown(&url)));
         let decode = |part: &str| {
             percent_decode(part).ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
@@ -381,17 +475,29 @@ impl Endpoint {
                 .filter(|db| *db >= 0)
                 .ok_or_else(|| bad("the database must be a number of at least 0")),
         };
-        let query_db = || {
-            let last = url.query_pairs().filter(|(key, _)| key == "db").last();
-            db(last.as_ref().map_or("", |(_, value)| value))
+        let query = |name: &str| {
+            let last = url.query_pairs().filter(|(key, _)| key == name).last();
+            last.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
         };
-        let host = || match url.host() {
+        let query_db = || db(query("db").as_deref().unwrap_or_default());
+        let host_of = |url: &Url| match url.host() {
             None => Err(bad("the host is missing")),
             Some(url::Host::Domain(name)) => Ok(decode(name)?),
             Some(url::Host::Ipv4(ip)) => Ok(ip.to_string()),
             Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
         };
+        let host = || host_of(&url);
         let port = url.port().unwrap_or(6379);
+        let addresses = |usual: u16| {
+            let mut all = vec![Address { host: host()?, port: url.port().unwrap_or(usual) }];
+            for other in &others {
+                let other = Url::parse(other).map_err(|_| bad("an address of the list is wrong"))?;
+                all.push(Address { host: host_of(&other)?, port: other.port().unwrap_or(usual) });
+            }
+            all.sort();
+            all.dedup();
+            Ok::<_, LockError>(all)
+        };
         let path_db = || db(url.path().trim_matches('/'));
         let (transport, db) = match url.scheme() {
             "redis" | "valkey" => (Transport::Tcp { host: host()?, port }, path_db()?),
@@ -400,11 +506,39 @@ impl Endpoint {
                 (Transport::Unix { path: decode(url.path())? }, query_db()?)
             }
             "unix" | "redis+unix" => return Err(bad("the socket's path is missing")),
+            scheme @ ("redis+cluster" | "rediss+cluster") => {
+                if path_db()? != 0 {
+                    return Err(bad("a cluster has database 0 only"));
+                }
+                (Transport::Cluster { seeds: addresses(6379)?, tls: scheme.starts_with("rediss") }, 0)
+            }
+            scheme @ ("redis+sentinel" | "rediss+sentinel") => {
+                let mut path = url.path().trim_start_matches('/').splitn(2, '/');
+                let service = decode(path.next().unwrap_or_default())?;
+                if service.is_empty() {
+                    return Err(bad("the master's name is missing, as in redis+sentinel://host:26379/name"));
+                }
+                let transport = Transport::Sentinel {
+                    sentinels: addresses(26379)?,
+                    service,
+                    tls: scheme.starts_with("rediss"),
+                    username: query("sentinel_username"),
+                    password: query("sentinel_password"),
+                };
+                (transport, db(path.next().unwrap_or_default())?)
+            }
             "memory" => (Transport::Memory { name: url.host_str().unwrap_or_default().to_owned() }, 0),
             other => {
-                let detail = format!("unknown scheme {other:?}; use redis, rediss, unix or memory");
+                let detail = format!(
+                    "unknown scheme {other:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory"
+                );
                 return Err(LockError::invalid("nodes", detail));
             }
+        };
+        let resp2 = match query("protocol").as_deref() {
+            None | Some("3") => false,
+            Some("2") => true,
+            Some(_) => return Err(bad("the protocol must be 2 or 3")),
         };
         let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
         let secret = url.password().map(decode).transpose()?;
@@ -413,8 +547,22 @@ impl Endpoint {
             db,
             username: user.or_else(|| username.map(str::to_owned)),
             password: secret.or_else(|| password.map(str::to_owned)),
+            resp2,
         })
     }
+}
+
+/// A URL that lists several addresses as a URL with the first, and a URL with each of the others.
+fn several(text: &str) -> (String, Vec<String>) {
+    let plain = || (text.to_owned(), Vec::new());
+    let Some(scheme) = SEVERAL.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
+    let rest = &text[scheme.len()..];
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+    let mut hosts = hosts.split(',').map(str::trim);
+    let at = if authority.contains('@') { "@" } else { "" };
+    let first = format!("{scheme}{login}{at}{}{tail}", hosts.next().unwrap_or_default());
+    (first, hosts.map(|host| format!("{scheme}{host}")).collect())
 }
 
 fn percent_decode(text: &str) -> Option<String> {
@@ -444,11 +592,14 @@ fn shown(url: &Url) -> String {
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match self {
             Self::Tcp { host, port } | Self::Tls { host, port } if host.contains(':') => {
                 write!(f, "[{host}]:{port}")
             }
             Self::Tcp { host, port } | Self::Tls { host, port } => write!(f, "{host}:{port}"),
+            Self::Cluster { seeds, .. } => write!(f, "redis+cluster://{}", list(seeds)),
+            Self::Sentinel { sentinels, service, .. } => write!(f, "redis+sentinel://{}/{service}", list(sentinels)),
             Self::Unix { path } => write!(f, "unix://{path}"),
             Self::Memory { name } => write!(f, "memory://{name}"),
         }

@@ -360,11 +360,11 @@ impl Hold {
                     Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)))
                 }
                 // Renewals and the release include it.
-                Err(error) if error.may_have_run() => Place::Maybe(sent[node].get().cloned()),
+                Err(error) if error.may_have_run() => Place::Maybe(sent[node].get()),
                 // What it did is unknown.
-                Ok(reply) if answer::vote(&reply).is_none() => Place::Maybe(sent[node].get().cloned()),
+                Ok(reply) if answer::vote(&reply).is_none() => Place::Maybe(sent[node].get()),
                 Ok(reply) => {
-                    self.quorum.late_unmarked(node, &reply).await;
+                    self.quorum.late_unmarked(&self.terms.keys, node, &reply).await;
                     Place::No
                 }
                 Err(_) => Place::No,
@@ -554,9 +554,9 @@ impl Hold {
                     Ok(reply) => match answer::renewals(&reply, 1).map(|found| found[0]) {
                         Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
                         Some(_) => Some(Place::No),
-                        None => Some(Place::Maybe(sent.get().cloned())),
+                        None => Some(Place::Maybe(sent.get())),
                     },
-                    Err(error) if error.may_have_run() => Some(Place::Maybe(sent.get().cloned())),
+                    Err(error) if error.may_have_run() => Some(Place::Maybe(sent.get())),
                     Err(_) => Some(Place::No),
                 }
             }

@@ -24,7 +24,7 @@ use crate::{
     node::{Lane, Node},
     owner::{OwnerKey, Tenures},
     quorum::{Keys, Quorum},
-    redis_node::RedisNode,
+    redis_node::{ClusterNode, RedisNode},
     runtime::{self, Tied},
     table::Table,
     watchdog::Watchdog,
@@ -127,6 +127,7 @@ impl Home {
             .map(|endpoint| -> Result<Arc<dyn Node>, LockError> {
                 Ok(match &endpoint.transport {
                     Transport::Memory { name } => MemoryNode::open(name, Some(events.clone())),
+                    Transport::Cluster { .. } => Arc::new(ClusterNode::new(endpoint, settings, events.clone())?),
                     _ => Arc::new(RedisNode::new(endpoint, settings, events.clone())?),
                 })
             })

@@ -327,7 +327,7 @@ impl Session {
         }
         if let Some((lane, sent)) = sent {
             let run = Some(state.run.clone());
-            sent.set(Link { lane, number: self.number, peer: None, run });
+            sent.set(Link { lane, number: self.number, peer: None, run, server: None });
         }
         if let Status::Frozen(waiting) = &mut state.status {
             let (sender, reply) = oneshot::channel();
@@ -493,7 +493,7 @@ impl State {
     }
 
     fn run_script(&mut self, call: Call) -> Result<Reply, NodeError> {
-        let Call { script, keys, mut args, identify } = call;
+        let Call { script, keys, mut args, identify, .. } = call;
         if identify {
             args.extend([self.run.clone(), self.started.to_string(), "0".to_owned()]);
         }
@@ -872,7 +872,7 @@ impl Wired<'_> {
                     self.redis.pexpire(key, ttl);
                 }
                 1
-            } else if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
+            } else if note != key && self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
                 -2
             } else if self.redis.exists(key) {
                 -1

@@ -1,17 +1,17 @@
 //! The one seam of the crate: what a lock needs of a server. Implemented by Redis, by the in-memory node and by
 //! simulations. Everything above it is the same for one node and for many.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::script::{Call, Reply};
+use crate::{
+    script::{Call, Reply},
+    sync::Mutex,
+};
+
+/// The key of a node's marker, the same for all locks of a deployment. On a cluster it stands for that of the slot.
+pub(crate) const MARKER: &str = "redlock_node";
 
 /// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -26,6 +26,8 @@ pub enum Lane {
     /// The connection of a host's event loop, by the loop's number: driven while the loop runs, and only for calls that
     /// are polled in its turns.
     Host(u64),
+    /// The connection of requests that replicas must acknowledge: whatever is behind them waits, too.
+    Replicated,
 }
 
 /// A connection that carried a request, so that a clean-up can be ordered after it.
@@ -39,23 +41,24 @@ pub struct Link {
     pub peer: Option<(i64, String)>,
     /// The run of the server it leads to, when known.
     pub run: Option<String>,
+    /// The server's address, where a node has several servers.
+    pub server: Option<Arc<str>>,
 }
 
 /// Where a node writes down which connection it is about to use, before the first byte is sent. Empty means that
 /// nothing was sent.
 #[derive(Clone, Debug, Default)]
-pub struct Sent(Arc<OnceLock<Link>>);
+pub struct Sent(Arc<Mutex<Option<Link>>>);
 
 impl Sent {
-    /// Notes the connection.
+    /// Notes the connection. What was sent on an earlier one is known not to have run.
     pub fn set(&self, link: Link) {
-        // A request is sent once; if it is sent again (NOSCRIPT), it is on the same connection.
-        let _ = self.0.set(link);
+        *self.0.lock() = Some(link);
     }
 
     /// The connection, if anything was sent.
-    pub fn get(&self) -> Option<&Link> {
-        self.0.get()
+    pub fn get(&self) -> Option<Link> {
+        self.0.lock().clone()
     }
 }
 
@@ -65,7 +68,7 @@ pub trait Node: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Runs a script on `lane`; fails after `timeout` without a reply. The transport never sends it twice, except
-    /// after a NOSCRIPT reply, which proves that it did not run.
+    /// after a reply that proves that it did not run: NOSCRIPT, or where else to go.
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Runs a script so that it takes effect after everything ever sent on `link`: on that connection while it
@@ -83,6 +86,24 @@ pub trait Node: Send + Sync + 'static {
 
     /// Drops its connections. Later requests fail.
     fn close(&self);
+
+    /// Which of its parts keeps a key; a request may name keys of one part only. A server has one part, a cluster as
+    /// many as slots.
+    fn part(&self, key: &str) -> u16 {
+        let _ = key;
+        0
+    }
+
+    /// The key that says whether the part that keeps `key` may vote.
+    fn marker(&self, key: &str) -> String {
+        let _ = key;
+        MARKER.to_owned()
+    }
+
+    /// The markers of all its parts.
+    fn markers(&self) -> Vec<String> {
+        vec![MARKER.to_owned()]
+    }
 
     /// Whether an event loop may own a connection to it.
     fn is_hostable(&self) -> bool {
@@ -122,6 +143,21 @@ pub struct NodeError {
     pub kind: NodeErrorKind,
     /// For people; no credentials.
     pub detail: String,
+    /// Where else to ask, or when.
+    pub(crate) hint: Option<Hint>,
+}
+
+/// How a server that did not run a request said where, or when, it would be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// By the owner of the slot: its address, without a host if that is the same.
+    Moved(String),
+    /// By the next owner of the slot, this once.
+    Ask(String),
+    /// By the same server, once it has all keys or none.
+    TryAgain,
+    /// By the server's master.
+    Replica,
 }
 
 /// What an error means for the request.
@@ -142,7 +178,11 @@ pub enum NodeErrorKind {
 impl NodeError {
     /// An error of a kind.
     pub fn new(kind: NodeErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
+        Self { kind, detail: detail.into(), hint: None }
+    }
+
+    pub(crate) fn with_hint(self, hint: Option<Hint>) -> Self {
+        Self { hint, ..self }
     }
 
     /// Whether something of the request may be on the server, now or later.

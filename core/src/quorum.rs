@@ -18,7 +18,11 @@ use std::{
 };
 
 use crate::sync::{Mutex, tell};
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    future::join_all,
+    stream::{self, FuturesUnordered},
+};
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
@@ -26,10 +30,10 @@ use crate::{
     clock::{self, Deadline, Stamp},
     config::{Settings, TokenKey},
     error::{LockError, NodeCause},
-    node::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, Sent},
+    node::{BoxFuture, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, Sent},
     owner::{OwnerKey, wire_owner},
     runtime,
-    script::{Call, Reply, Scripts, scripts},
+    script::{Call, Reply, Scripts, WhileMoving, scripts},
 };
 
 /// How far a node follows a proposed token away from its own clock.
@@ -39,8 +43,8 @@ const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
 /// others' answers is allowed too.
 pub(crate) const GRACE: Duration = Duration::from_millis(5);
-/// The key of a node's marker, the same for all locks of a deployment.
-const MARKER: &str = "redlock_node";
+/// Markers written at once; a cluster has thousands.
+const PROVISIONS_AT_ONCE: usize = 256;
 /// How long a clean-up goes on for a node that does not come back.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -350,7 +354,14 @@ impl Quorum {
     pub(crate) fn release_call(&self, keys: &Keys, field: &str, announce: bool) -> Call {
         // An empty channel reaches nobody.
         let channel = if announce { keys.channel.clone() } else { String::new() };
-        Call::new(&self.scripts.release, vec![keys.lock.clone()], vec![field.to_owned(), channel])
+        let mut args = vec![field.to_owned(), channel];
+        args.extend(self.sharded());
+        Call::new(&self.scripts.release, vec![keys.lock.clone()], args)
+    }
+
+    /// What has a script announce to the listeners of a cluster's shard, too.
+    fn sharded(&self) -> Option<String> {
+        self.settings.on_cluster().then(|| "1".to_owned())
     }
 
     /// One renewal of many tenures; a ttl of zero only checks that a tenure is there.
@@ -360,7 +371,16 @@ impl Quorum {
             keys.extend([names.lock.clone(), names.ended.clone()]);
             args.extend([field.to_owned(), ttl.as_millis().to_string()]);
         }
-        Call::new(&self.scripts.renew, keys, args)
+        let mut call = Call::new(&self.scripts.renew, keys, args);
+        if self.settings.on_cluster() {
+            call.while_moving = if call.keys.len() == 2 {
+                let lock = call.keys[0].clone();
+                WhileMoving::Instead(Box::new(Call { keys: vec![lock.clone(), lock], ..call.clone() }))
+            } else {
+                WhileMoving::Fail
+            };
+        }
+        call
     }
 
     /// Has a node look at its marker first, where several vote; says whether it does.
@@ -388,7 +408,8 @@ impl Quorum {
     }
 
     pub(crate) fn end_call(&self, keys: &Keys, owner: Option<&str>) -> Call {
-        let args = vec![owner.map(wire_owner).unwrap_or_default(), keys.channel.clone()];
+        let mut args = vec![owner.map(wire_owner).unwrap_or_default(), keys.channel.clone()];
+        args.extend(self.sharded());
         Call::new(&self.scripts.end, vec![keys.lock.clone(), keys.ended.clone()], args)
     }
 
@@ -408,37 +429,48 @@ impl Quorum {
         Call::new(&self.scripts.learn, vec![keys.average.clone()], args)
     }
 
-    fn provision_call(&self, how: &str, seen: i64) -> Call {
+    fn provision_call(&self, marker: String, how: &str, seen: i64) -> Call {
         let args = vec![how.to_owned(), seen.to_string()];
-        Call { identify: true, ..Call::new(&self.scripts.provision, vec![MARKER.to_owned()], args) }
+        Call { identify: true, ..Call::new(&self.scripts.provision, vec![marker], args) }
     }
 
     /// Vouches for every node: all vote at once, whatever they went through.
     pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
-        let mut answers =
-            self.ask(Lane::Background, &self.provision_call("init", 0), self.settings.config.reply_timeout);
-        let mut causes = Vec::new();
+        let limit = self.settings.config.reply_timeout;
+        let markers = self
+            .nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(node, one)| one.markers().into_iter().map(move |marker| (node, marker)));
+        let written = markers.map(|(node, marker)| {
+            self.ask_one(node, Lane::Background, self.provision_call(marker, "init", 0), limit, Sent::default())
+        });
+        let mut answers = stream::iter(written.collect::<Vec<_>>()).buffer_unordered(PROVISIONS_AT_ONCE);
+        let mut causes: Vec<NodeCause> = Vec::new();
         while let Some((node, answer)) = answers.next().await {
             if let Some(error) = unwritten(answer) {
-                causes.push(self.cause(node, error));
+                let cause = self.cause(node, error);
+                if !causes.contains(&cause) {
+                    causes.push(cause);
+                }
             }
         }
         if causes.is_empty() { Ok(()) } else { Err(self.unavailable(causes)) }
     }
 
     /// A node without a marker answered after others, which have one, had granted.
-    pub(crate) async fn late_unmarked(&self, node: usize, reply: &Reply) {
+    pub(crate) async fn late_unmarked(&self, keys: &Keys, node: usize, reply: &Reply) {
         if let Some((Vote::Unmarked, time)) = answer::vote(reply) {
-            self.provision(&[(node, time)], false).await;
+            self.provision(keys, &[(node, time)], false).await;
         }
     }
 
     /// Writes markers on the nodes that lack one; returns what failed. `fresh`: no node has one, so this is a new
     /// deployment.
-    async fn provision(&self, missing: &[(usize, i64)], fresh: bool) -> Vec<(usize, NodeError)> {
+    async fn provision(&self, keys: &Keys, missing: &[(usize, i64)], fresh: bool) -> Vec<(usize, NodeError)> {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
-            let call = self.provision_call(how, *seen);
+            let call = self.provision_call(self.nodes[*node].marker(&keys.lock), how, *seen);
             self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));
@@ -528,7 +560,8 @@ impl Attempt {
             quorum.counter_ttl().to_string(),
         ];
         let identify = quorum.guard(&mut keys, &mut args);
-        Call { identify, ..Call::new(&quorum.scripts.acquire, keys, args) }
+        let replicas = quorum.settings.config.min_replicas;
+        Call { identify, replicas, ..Call::new(&quorum.scripts.acquire, keys, args) }
     }
 
     /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
@@ -582,9 +615,9 @@ impl Attempt {
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
-            let (quorum, missing) = (quorum.clone(), tally.missing.clone());
+            let (quorum, keys, missing) = (quorum.clone(), self.keys.clone(), tally.missing.clone());
             // A failure shows again in the next attempt.
-            runtime::background().spawn(async move { quorum.provision(&missing, false).await });
+            runtime::background().spawn(async move { quorum.provision(&keys, &missing, false).await });
         }
         let token = match self.agree(lane, &tally.grants).await {
             Ok(token) => token,
@@ -603,7 +636,7 @@ impl Attempt {
             .map(|node| match self.granted[node] {
                 Some(true) => Place::Yes(deadline),
                 Some(false) => Place::No,
-                None => Place::Maybe(self.sent[node].get().cloned()),
+                None => Place::Maybe(self.sent[node].get()),
             })
             .collect();
         Verdict::Held(Grant { token: token as u64, since, places, late: answers, sent: self.sent.clone() })
@@ -671,7 +704,7 @@ impl Attempt {
                 unmarked.get_or_insert_with(clock::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let failed = quorum.provision(&tally.missing, everywhere).await;
+                let failed = quorum.provision(&self.keys, &tally.missing, everywhere).await;
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {
                     let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
@@ -750,7 +783,7 @@ impl Attempt {
             None => !mutant!(ReleaseKnownOnly),
         });
         let known = unsettled.map(|(node, granted)| (node, granted.is_some()));
-        known.filter_map(|(node, known)| Some((node, self.sent[node].get()?.clone(), known))).collect()
+        known.filter_map(|(node, known)| Some((node, self.sent[node].get()?, known))).collect()
     }
 
     /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.

@@ -30,8 +30,7 @@ use std::{
 use crate::sync::Mutex;
 use futures_util::poll;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ProtocolVersion, PushInfo, PushKind, RedisResult, ServerError,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisResult, ServerError, Value,
     aio::{MultiplexedConnection, SendError},
 };
 use tokio::{
@@ -46,26 +45,29 @@ use crate::{
     config::{Endpoint, Settings},
     error::LockError,
     event::{Event, EventSink},
-    node::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    node::{BoxFuture, Hint, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
     runtime,
     script::{Call, Reply},
 };
 
+mod cluster;
 #[cfg(test)]
 mod fuzz;
 #[cfg(target_os = "linux")]
 mod hosted;
 mod pubsub;
 mod replies;
+mod sentinel;
 mod setup;
 
+pub(crate) use self::cluster::ClusterNode;
 use self::{
     pubsub::{Actor, Listener, Request},
     replies::{
-        closed, command, exchange, failure, identify, lacks_hello, no_answer, no_connection, not_run, ping, refusal,
-        refused_connection, reply, unanswered,
+        With, closed, command, exchange, failure, identify, lacks_hello, no_answer, no_connection, not_run, ping,
+        refusal, refused_connection, reply, unanswered,
     },
-    setup::client,
+    setup::Target,
 };
 
 /// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
@@ -94,11 +96,21 @@ pub(crate) struct RedisNode {
 impl RedisNode {
     /// Prepares the node; connects at first use.
     pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
+        Self::in_cluster(endpoint, settings, events, false)
+    }
+
+    /// The same for a server that is one of a cluster.
+    fn in_cluster(
+        endpoint: &Endpoint,
+        settings: &Settings,
+        events: EventSink,
+        in_cluster: bool,
+    ) -> Result<Self, LockError> {
         let config = &settings.config;
         let inner = Inner {
-            name: endpoint.transport.to_string(),
-            client: client(endpoint, &config.tls, ProtocolVersion::RESP3)?,
-            plain_client: client(endpoint, &config.tls, ProtocolVersion::RESP2)?,
+            name: endpoint.transport.to_string().into(),
+            target: Arc::new(Target::new(endpoint, config)?),
+            in_cluster,
             connect_timeout: config.connect_timeout,
             reply_timeout: config.reply_timeout,
             guarded: settings.guarded(),
@@ -108,6 +120,7 @@ impl RedisNode {
             changes: watch::Sender::new(0),
             news: watch::Sender::new(()),
             kick: Notify::new(),
+            replicated: tokio::sync::Mutex::new(()),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -132,13 +145,7 @@ impl Node for RedisNode {
 
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
         let inner = Arc::clone(&self.inner);
-        Box::pin(async move {
-            let connection = match lane {
-                Lane::Background => inner.background(timeout).await?,
-                Lane::Caller | Lane::Host(_) => inner.own(lane, timeout).await?,
-            };
-            inner.eval(&connection, &call, timeout, &sent).await
-        })
+        Box::pin(async move { inner.run(lane, &call, timeout, &sent, false).await })
     }
 
     fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
@@ -155,7 +162,7 @@ impl Node for RedisNode {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             let connection = inner.background(timeout).await?;
-            match inner.request(&connection, &ping(), None, timeout).await? {
+            match inner.request(&connection, &ping(), None, timeout, With::default()).await? {
                 // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
                 Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
                 _ => {
@@ -177,18 +184,15 @@ impl Node for RedisNode {
     }
 
     fn is_hostable(&self) -> bool {
-        cfg!(target_os = "linux")
-            && !matches!(self.inner.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        cfg!(target_os = "linux") && self.inner.target.is_hostable()
     }
 }
 
 /// What the node and its tasks share. Tasks hold it strongly; `close` ends them.
 struct Inner {
-    name: String,
-    /// RESP3: the server's goodbye is seen at once.
-    client: Client,
-    /// RESP2: for servers without HELLO, and for pub/sub.
-    plain_client: Client,
+    name: Arc<str>,
+    target: Arc<Target>,
+    in_cluster: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
     guarded: bool,
@@ -201,6 +205,8 @@ struct Inner {
     news: watch::Sender<()>,
     /// Ends the reviver's pause.
     kick: Notify,
+    /// Held by the one whose request waits for replicas, and makes the others wait.
+    replicated: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -315,6 +321,8 @@ struct Facts {
     lost_at: i64,
     /// Whether every write is on disk before its reply.
     durable: bool,
+    /// Whether it is the replica of another.
+    replica: bool,
     /// The eviction policy, if it can evict.
     evicts: Option<String>,
 }
@@ -447,6 +455,12 @@ impl Inner {
         state.reviver = Some(Task(runtime::background().spawn(reviver)));
     }
 
+    /// Whether requests fail, and the reviver is at work.
+    fn is_troubled(&self) -> bool {
+        let state = self.state.lock();
+        !state.closed && !matches!(state.health, Health::Idle | Health::Up)
+    }
+
     fn attempt_failed(&self, error: NodeError) {
         let report = {
             let mut state = self.state.lock();
@@ -465,7 +479,7 @@ impl Inner {
 
     fn report_down(&self, cause: Option<String>) {
         if let Some(cause) = cause {
-            self.emit(&Event::NodeDown { node: self.name.clone(), cause });
+            self.emit(&Event::NodeDown { node: self.name.to_string(), cause });
         }
     }
 
@@ -502,7 +516,7 @@ impl Inner {
 
     fn report_up(&self, came_back: bool) {
         if came_back {
-            self.emit(&Event::NodeUp { node: self.name.clone() });
+            self.emit(&Event::NodeUp { node: self.name.to_string() });
             self.changed();
         }
     }
@@ -510,7 +524,7 @@ impl Inner {
     /// Warns once of each `what`.
     fn warn(&self, what: String, detail: impl FnOnce() -> String) {
         if self.state.lock().warned.insert(what) {
-            self.emit(&Event::NodeWarning { node: self.name.clone(), detail: detail() });
+            self.emit(&Event::NodeWarning { node: self.name.to_string(), detail: detail() });
         }
     }
 
@@ -785,6 +799,16 @@ impl Inner {
 
     /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
     async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        if lane == Lane::Replicated {
+            // Whoever asks may not drive it; the background does.
+            let inner = Arc::clone(self);
+            let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
+            return connected.unwrap_or_else(|| Err(closed()));
+        }
+        self.connect_here(lane).await
+    }
+
+    async fn connect_here(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         tokio::time::timeout(self.connect_timeout, self.handshake(lane))
             .await
             .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
@@ -793,6 +817,7 @@ impl Inner {
     async fn handshake(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, SeqCst);
+        let clients = self.target.clients().await?;
         let dead = Arc::new(AtomicBool::new(false));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -820,13 +845,24 @@ impl Inner {
                 }
             }
         };
-        let connected = match open(&self.client, lane, watched, ended.clone()).await {
-            Err(error) if lacks_hello(&error) => open(&self.plain_client, lane, config, ended).await,
-            other => other,
+        let connected = match &clients.resp3 {
+            None => open(&clients.resp2, lane, config, ended).await,
+            Some(client) => match open(client, lane, watched, ended.clone()).await {
+                Err(error) if lacks_hello(&error) => open(&clients.resp2, lane, config, ended).await,
+                other => other,
+            },
         };
         let redis = connected.map_err(|error| refused_connection(&error))?;
-        let facts = identify(&redis).await?;
-        let link = Link { lane, number, peer: facts.peer.clone(), run: facts.run.clone() };
+        let mut facts = identify(&redis).await?;
+        if facts.replica && self.target.follows() {
+            return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
+        }
+        if self.in_cluster {
+            // A slot comes from another server, whose restarts are not this one's.
+            (facts.lost_at, facts.durable) = (0, false);
+        }
+        let server = self.in_cluster.then(|| Arc::clone(&self.name));
+        let link = Link { lane, number, peer: facts.peer.clone(), run: facts.run.clone(), server };
         Ok(Arc::new(Connection {
             link,
             facts,
@@ -845,12 +881,42 @@ impl Inner {
 
     // ---- requests ---------------------------------------------------------------------------------------------
 
+    /// Runs a script. `asking`: whether it was sent here by a server that is giving its slot away.
+    async fn run(
+        self: &Arc<Self>,
+        lane: Lane,
+        call: &Call,
+        timeout: Duration,
+        sent: &Sent,
+        asking: bool,
+    ) -> Result<Reply, NodeError> {
+        let mut with = With { asking, replicas: None };
+        if call.replicas == 0 {
+            let connection = match lane {
+                Lane::Background => self.background(timeout).await?,
+                Lane::Caller | Lane::Host(_) | Lane::Replicated => self.own(lane, timeout).await?,
+            };
+            return self.eval(&connection, call, timeout, sent, with).await;
+        }
+        let started = Instant::now();
+        let Some(_turn) = patient(Lane::Replicated, timeout, self.replicated.lock()).await else {
+            return Err(not_run("replicas have not acknowledged earlier locks yet"));
+        };
+        let left = timeout.saturating_sub(started.elapsed());
+        let connection = self.own(Lane::Replicated, left).await?;
+        // Shorter than a reply may take: a server that waits for replicas is not silent.
+        let limit = left.min(self.reply_timeout) / 2;
+        with.replicas = Some((call.replicas, limit));
+        self.eval(&connection, call, left, sent, with).await
+    }
+
     async fn eval(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         call: &Call,
         timeout: Duration,
         sent: &Sent,
+        with: With,
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
@@ -858,7 +924,23 @@ impl Inner {
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.link.clone());
-        reply(self.request(connection, &command, Some(call), timeout).await?)
+        let value = self.request(connection, &command, Some(call), timeout, with).await?;
+        self.understand(connection, reply(value))
+    }
+
+    /// A reply; one that says that the server is no master any more ends its connection.
+    fn understand(
+        self: &Arc<Self>,
+        connection: &Connection,
+        reply: Result<Reply, NodeError>,
+    ) -> Result<Reply, NodeError> {
+        match reply {
+            Err(error) if error.hint == Some(Hint::Replica) && self.target.follows() => {
+                self.broke(connection.link.lane, connection.number(), "became a replica");
+                Err(not_run("became a replica"))
+            }
+            other => other,
+        }
     }
 
     /// Waits until the connection takes a further request: thousands may be made at once by a healthy host.
@@ -896,13 +978,14 @@ impl Inner {
         command: &Cmd,
         call: Option<&Call>,
         timeout: Duration,
+        with: With,
     ) -> Result<Value, NodeError> {
         let lane = connection.link.lane;
         // What takes longer takes the node down.
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let reply = patient(lane, timeout, exchange(connection, command, call)).await;
+        let reply = patient(lane, timeout, exchange(connection, command, call, with)).await;
         match reply {
             Some(Ok(value)) => {
                 outstanding.answered();
@@ -917,7 +1000,7 @@ impl Inner {
                 if timeout == self.reply_timeout {
                     match lane {
                         Lane::Background => self.overdue(connection.number(), since),
-                        Lane::Caller | Lane::Host(_) => self.own_overdue(since),
+                        Lane::Caller | Lane::Host(_) | Lane::Replicated => self.own_overdue(since),
                     }
                 }
                 Err(no_answer(timeout))
@@ -930,7 +1013,7 @@ impl Inner {
             let state = self.state.lock();
             match link.lane {
                 Lane::Background => state.background.clone(),
-                Lane::Host(_) => state.own.get(&link.lane).and_then(|own| own.connection.clone()),
+                Lane::Host(_) | Lane::Replicated => state.own.get(&link.lane).and_then(|own| own.connection.clone()),
                 // Nobody may drive it.
                 Lane::Caller => None,
             }
@@ -1033,7 +1116,8 @@ impl Inner {
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         // Both are sent at once, in this order.
-        let (ordered, mut value) = tokio::join!(biased; killing, exchange(connection, &command, Some(call)));
+        let (ordered, mut value) =
+            tokio::join!(biased; killing, exchange(connection, &command, Some(call), With::default()));
         if !ordered {
             // What the old connection still carries runs about when this did, since the server reads all of them in
             // turn: a little later it has run.
@@ -1042,13 +1126,13 @@ impl Inner {
                     break;
                 }
                 tokio::time::sleep(pause).await;
-                value = exchange(connection, &command, Some(call)).await;
+                value = exchange(connection, &command, Some(call), With::default()).await;
             }
         }
         match value {
             Ok(value) => {
                 outstanding.answered();
-                reply(value)
+                self.understand(connection, reply(value))
             }
             Err(error) => {
                 let error = failure(&error);
@@ -1107,7 +1191,8 @@ impl Inner {
         }
         let (requests, inbox) = mpsc::unbounded_channel();
         let actor = Actor {
-            client: self.plain_client.clone(),
+            target: Arc::clone(&self.target),
+            sharded: self.in_cluster,
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
             generation: self.generation,
@@ -1165,7 +1250,7 @@ async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F:
 /// A timer on the runtime that drives the lane: the future may be polled by another one, or by none.
 fn timer(lane: Lane, limit: Duration) -> Sleep {
     match lane {
-        Lane::Background | Lane::Host(_) => {
+        Lane::Background | Lane::Host(_) | Lane::Replicated => {
             let background = runtime::background();
             let _inside = background.enter();
             tokio::time::sleep(limit)

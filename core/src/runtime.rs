@@ -200,7 +200,7 @@ pub fn block<T, E>(
         };
         let result = match lane {
             Lane::Caller => caller().block_on(slice),
-            Lane::Background | Lane::Host(_) => background().block_on(slice),
+            Lane::Background | Lane::Host(_) | Lane::Replicated => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);

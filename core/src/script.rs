@@ -78,6 +78,19 @@ pub fn scripts(wire: Wire) -> &'static Scripts {
     known.get_or_init(|| Box::new(Scripts::of(wire)))
 }
 
+/// What becomes of a call while some of its keys are on one server and some on another.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum WhileMoving {
+    /// It waits until all are on one.
+    #[default]
+    Wait,
+    /// It fails, and its caller makes smaller ones of it.
+    Fail,
+    /// Another with fewer keys takes its place.
+    Instead(Box<Call>),
+}
+
 /// One execution of a script.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -90,12 +103,16 @@ pub struct Call {
     /// Whether the node adds three ARGV about itself: its run id, the µs since when its keys may be incomplete
     /// (0: unknown) and "1" if every write is on disk before its reply.
     pub identify: bool,
+    /// What to do while a cluster moves the keys, and has moved some of them.
+    pub while_moving: WhileMoving,
+    /// How many replicas must have acknowledged what it wrote.
+    pub replicas: u32,
 }
 
 impl Call {
     /// A call without the node's own arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
-        Self { script, keys, args, identify: false }
+        Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0 }
     }
 }
 

@@ -34,7 +34,7 @@ impl Node for Scripted {
     }
 
     fn eval(&self, lane: Lane, call: Call, _: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        sent.set(Link { lane, number: 1, peer: None, run: None });
+        sent.set(Link { lane, number: 1, peer: None, run: None, server: None });
         let answer = self.answer.clone();
         async move {
             // A request takes a while, and so does its reply.

@@ -24,13 +24,15 @@ use crate::{
     clock::{self, Stamp},
     config::Settings,
     hold::{Hold, Task},
-    node::{Lane, Sent},
+    node::{Hint, Lane, NodeError, Sent},
     quorum::Quorum,
     runtime,
 };
 
 /// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
 const BATCH: usize = 100;
+/// Requests under way for different slots of a cluster.
+const PARTS_AT_ONCE: usize = 64;
 /// Repairs under way on one node; far below what a connection takes.
 const REPAIRS_AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
@@ -115,9 +117,9 @@ impl List {
     }
 
     /// What the answers planned may be due before the next look.
-    fn reconsider_all(&self, batch: &[Renewal]) {
-        for renewal in batch {
-            self.reconsider(&renewal.hold);
+    fn reconsider_all(&self, holds: &[Arc<Hold>]) {
+        for hold in holds {
+            self.reconsider(hold);
         }
     }
 
@@ -164,8 +166,9 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
             if !batch.is_empty() {
                 let (list, quorum) = (list.clone(), quorum.clone());
                 tokio::spawn(async move {
-                    renew(&quorum, node, &batch).await;
-                    list.reconsider_all(&batch);
+                    let holds: Vec<_> = batch.iter().map(|renewal| renewal.hold.clone()).collect();
+                    renew(&quorum, node, batch).await;
+                    list.reconsider_all(&holds);
                 });
             }
         }
@@ -173,8 +176,9 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
             if !batch.is_empty() {
                 let list = list.clone();
                 quorum.spawn_chore(async move {
+                    let holds: Vec<_> = batch.iter().map(|renewal| renewal.hold.clone()).collect();
                     repair(node, &batch).await;
-                    list.reconsider_all(&batch);
+                    list.reconsider_all(&holds);
                 });
             }
         }
@@ -205,22 +209,36 @@ struct Renewal {
     sent: Stamp,
 }
 
-/// Renews on one node, a batch at a time.
-async fn renew(quorum: &Quorum, node: usize, batch: &[Renewal]) {
-    for batch in batch.chunks(BATCH) {
-        let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
-        let limit = renewal_limit(&quorum.settings, batch);
-        let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default());
-        let found = answer.await.ok().and_then(|reply| answer::renewals(&reply, batch.len()));
-        let Some(found) = found else {
-            for renewal in batch {
-                renewal.hold.renewal_failed(node);
-            }
-            continue;
-        };
-        for (renewal, found) in batch.iter().zip(found) {
-            renewal.hold.renewed(node, found, renewal.ttl, renewal.sent);
+/// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
+async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
+    let target = &quorum.nodes[node];
+    batch.sort_by_cached_key(|renewal| target.part(&renewal.hold.terms.keys.lock));
+    let part = |renewal: &Renewal| target.part(&renewal.hold.terms.keys.lock);
+    let parts = batch.chunk_by(|one, next| part(one) == part(next));
+    let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
+    let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
+    stream::iter(batches).for_each_concurrent(at_once, |batch| renew_batch(quorum, node, batch)).await;
+}
+
+async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) {
+    let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
+    let limit = renewal_limit(&quorum.settings, batch);
+    let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default()).await;
+    if let Err(NodeError { hint: Some(Hint::TryAgain), .. }) = answer
+        && batch.len() > 1
+    {
+        // Some of these locks have moved to another server, and some not yet.
+        let each = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one)));
+        return stream::iter(each).for_each_concurrent(PARTS_AT_ONCE, |one| one).await;
+    }
+    let Some(found) = answer.ok().and_then(|reply| answer::renewals(&reply, batch.len())) else {
+        for renewal in batch {
+            renewal.hold.renewal_failed(node);
         }
+        return;
+    };
+    for (renewal, found) in batch.iter().zip(found) {
+        renewal.hold.renewed(node, found, renewal.ttl, renewal.sent);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod campaign;
 pub mod clocks;
+pub mod deployments;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod event_loop;

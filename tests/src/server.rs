@@ -21,6 +21,9 @@ const START: Duration = Duration::from_secs(10);
 /// How long one command may take; a frozen server answers none.
 const REPLY: Duration = Duration::from_secs(5);
 
+/// In an option, the server's directory.
+pub const DIRECTORY: &str = "{directory}";
+
 /// A redis-server process.
 #[derive(Debug)]
 pub struct Server {
@@ -45,6 +48,10 @@ impl Server {
 
     /// Starts a server with these options and environment variables.
     pub fn launch(args: &[&str], environment: &[(&str, &Path)]) -> Self {
+        Self::launch_with(args, environment, None)
+    }
+
+    fn launch_with(args: &[&str], environment: &[(&str, &Path)], configuration: Option<&str>) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = std::env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
         fs::create_dir_all(&directory).expect("a directory for the server");
@@ -53,11 +60,24 @@ impl Server {
         let mut server = Self { port: 0, directory, extra, environment, child: None, frozen: false };
         for _ in 0..20 {
             server.port = free_port();
+            if let Some(text) = configuration {
+                fs::write(server.directory.join("sentinel.conf"), text).expect("a configuration");
+            }
             if server.run() {
                 return server;
             }
         }
         panic!("no redis-server could be started; is it installed?");
+    }
+
+    /// Starts a Sentinel with this configuration, which it rewrites.
+    pub fn sentinel(configuration: &str) -> Self {
+        Self::launch_with(&["{directory}/sentinel.conf", "--sentinel"], &[], Some(configuration))
+    }
+
+    /// A directory of its own.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The port it listens on, the same after a restart.
@@ -124,9 +144,10 @@ impl Server {
     /// Starts the process and waits until it answers; false when it ended instead, as with a port in use.
     fn run(&mut self) -> bool {
         let child = Command::new("redis-server")
+            // A configuration file comes first.
+            .args(self.extra.iter().map(|arg| arg.replace(DIRECTORY, &self.directory.to_string_lossy())))
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--loglevel", "warning", "--dir"])
             .arg(&self.directory)
-            .args(&self.extra)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -143,7 +164,8 @@ impl Server {
             let pid = self.connect().and_then(|mut connection| {
                 let info: String = redis::cmd("INFO").query(&mut connection)?;
                 let own = info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default()));
-                Ok(own && info.contains("\nloading:0\r"))
+                // Sentinels load nothing.
+                Ok(own && !info.contains("\nloading:1\r"))
             });
             if pid.unwrap_or(false) {
                 return true;
@@ -169,7 +191,7 @@ impl Drop for Server {
 }
 
 /// A port below those that the kernel gives to outgoing connections: nobody takes it while its server is stopped.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         // Test processes that run at the same time start at different places.

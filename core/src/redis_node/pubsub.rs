@@ -1,15 +1,25 @@
 //! Release messages: one pub/sub connection for all channels of a node, owned by one task, so that a subscription and
 //! the end of another cannot overtake each other.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::Client;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream, FuturesUnordered},
+};
+use redis::{
+    AsyncConnectionConfig, Client, PushInfo, PushKind, Value,
+    aio::{MultiplexedConnection, PubSubSink, SendError},
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     CLOSED_BY_SERVER, Task,
-    replies::{closed, failure, no_answer, no_connection, not_run, refusal_text, refused_connection, server_text},
+    replies::{
+        closed, failure, into_text, lacks_hello, no_answer, no_connection, not_run, refusal, refusal_text,
+        refused_connection, server_text,
+    },
+    setup::{Clients, Target},
 };
 use crate::{
     node::{BoxFuture, NodeError, NodeErrorKind, Subscription},
@@ -49,9 +59,94 @@ pub(super) enum Phase {
     Leaving,
 }
 
+/// How a connection subscribes.
+#[derive(Clone)]
+enum Sink {
+    Plain(PubSubSink),
+    /// To the channel everywhere and to that of the slot. Needs RESP3, which the servers that have shards speak.
+    Sharded(MultiplexedConnection),
+}
+
+/// What a connection heard.
+enum Heard {
+    Message(String),
+    /// The server ended a subscription, since the slot went elsewhere.
+    Ended(String),
+}
+
+impl Sink {
+    async fn open(clients: &Clients, sharded: bool) -> Result<(Self, BoxStream<'static, Heard>), NodeError> {
+        if let (true, Some(client)) = (sharded, &clients.resp3) {
+            match Self::open_sharded(client).await {
+                Err(error) if lacks_hello(&error) => {}
+                opened => return opened.map_err(|error| refused_connection(&error)),
+            }
+        }
+        let connection = clients.resp2.get_async_pubsub().await.map_err(|error| refused_connection(&error))?;
+        let (sink, messages) = connection.split();
+        let heard = messages.map(|message| Heard::Message(message.get_channel_name().to_owned()));
+        Ok((Self::Plain(sink), heard.boxed()))
+    }
+
+    async fn open_sharded(client: &Client) -> redis::RedisResult<(Self, BoxStream<'static, Heard>)> {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let on_push = move |push: PushInfo| tell.send(push).map_err(|_| SendError);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(on_push);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let pushes = stream::poll_fn(move |context| told.poll_recv(context));
+        let heard = pushes
+            .take_while(|push| std::future::ready(push.kind != PushKind::Disconnection))
+            .filter_map(|push| std::future::ready(heard(push)));
+        Ok((Self::Sharded(connection), heard.boxed()))
+    }
+
+    async fn ask(self, channel: &str, join: bool) -> Result<(), NodeError> {
+        let mut connection = match self {
+            Self::Plain(mut sink) => {
+                let asked = if join { sink.subscribe(channel).await } else { sink.unsubscribe(channel).await };
+                return asked.map_err(|error| {
+                    let text = server_text(&error);
+                    text.map_or_else(|| failure(&error), |text| refusal_text(&text))
+                });
+            }
+            Self::Sharded(connection) => connection,
+        };
+        let commands = if join { ["SSUBSCRIBE", "SUBSCRIBE"] } else { ["SUNSUBSCRIBE", "UNSUBSCRIBE"] };
+        for name in commands {
+            let mut command = redis::cmd(name);
+            command.arg(channel);
+            match connection.send_packed_command(&command).await.map_err(|error| failure(&error))? {
+                // Before 7.0 there are no shards.
+                Value::ServerError(error) if refusal(&error).detail.starts_with("unknown command") => {}
+                Value::ServerError(error) => return Err(refusal(&error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn heard(push: PushInfo) -> Option<Heard> {
+    let name = match push.data.into_iter().next()? {
+        Value::BulkString(name) => into_text(name),
+        Value::SimpleString(name) => name,
+        _ => return None,
+    };
+    match push.kind {
+        PushKind::Message | PushKind::SMessage => Some(Heard::Message(name)),
+        PushKind::SUnsubscribe => Some(Heard::Ended(name)),
+        _ => None,
+    }
+}
+
 /// Subscriptions of one node. Ends with its connection; that closes every receiver.
 pub(super) struct Actor {
-    pub(super) client: Client,
+    pub(super) target: Arc<Target>,
+    /// Whether it is one of a cluster, where a channel is also one of its slot.
+    pub(super) sharded: bool,
     pub(super) connect_timeout: Duration,
     pub(super) reply_timeout: Duration,
     pub(super) generation: u64,
@@ -76,10 +171,10 @@ impl Actor {
 
     /// Serves until the connection ends; returns why it did.
     async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Request>) -> NodeError {
-        let connecting = self.client.get_async_pubsub();
+        let connecting = async { Sink::open(&*self.target.clients().await?, self.sharded).await };
         let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connection)) => connection.split(),
-            Ok(Err(error)) => return refused_connection(&error),
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return error,
             Err(_) => return no_connection(self.connect_timeout),
         };
         let mut asked = FuturesUnordered::<Asked>::new();
@@ -104,26 +199,30 @@ impl Actor {
                     }
                 }
                 message = messages.next() => {
-                    let Some(message) = message else { return not_run(CLOSED_BY_SERVER) };
-                    if let Some(channel) = self.channels.get(message.get_channel_name()) {
-                        channel.messages.send_modify(|count| *count += 1);
+                    match message {
+                        None => return not_run(CLOSED_BY_SERVER),
+                        Some(Heard::Message(name)) => {
+                            if let Some(channel) = self.channels.get(&name) {
+                                channel.messages.send_modify(|count| *count += 1);
+                            }
+                        }
+                        // Unasked for. Everybody subscribes anew, where the slots are by now.
+                        Some(Heard::Ended(name)) => {
+                            if self.channels.get(&name).is_some_and(|channel| channel.phase != Phase::Leaving) {
+                                return not_run("the slot of a channel went to another server");
+                            }
+                        }
                     }
                 }
             }
         }
     }
 
-    fn ask(&self, sink: &redis::aio::PubSubSink, channel: String, join: bool) -> Asked {
-        let (mut sink, timeout) = (sink.clone(), self.reply_timeout);
+    fn ask(&self, sink: &Sink, channel: String, join: bool) -> Asked {
+        let (sink, timeout) = (sink.clone(), self.reply_timeout);
         Box::pin(async move {
-            let asked = async { if join { sink.subscribe(&channel).await } else { sink.unsubscribe(&channel).await } };
-            let result = match tokio::time::timeout(timeout, asked).await {
-                Ok(result) => result.map_err(|error| {
-                    let text = server_text(&error);
-                    text.map_or_else(|| failure(&error), |text| refusal_text(&text))
-                }),
-                Err(_) => Err(no_answer(timeout)),
-            };
+            let asked = tokio::time::timeout(timeout, sink.ask(&channel, join)).await;
+            let result = asked.unwrap_or_else(|_| Err(no_answer(timeout)));
             (channel, join, result)
         })
     }

@@ -3,25 +3,88 @@
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
-use redis::{Cmd, ErrorKind, RedisError, ServerError, Value, aio::MultiplexedConnection};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerError, Value, aio::MultiplexedConnection};
 
 use super::{CLOSED_BY_SERVER, Connection, Facts};
 use crate::{
-    node::{NodeError, NodeErrorKind},
+    node::{Hint, NodeError, NodeErrorKind},
     script::{Call, Reply},
 };
 
+/// What goes with a command in one write, so that nothing comes between.
+#[derive(Clone, Copy, Default)]
+pub(super) struct With {
+    /// Before it: ASKING, to be served by a server that takes the slot over.
+    pub(super) asking: bool,
+    /// Behind it: WAIT, for so many replicas and so long.
+    pub(super) replicas: Option<(u32, Duration)>,
+}
+
 /// Sends a command and, when it names a script that the server does not know, the whole script.
-pub(super) async fn exchange(connection: &Connection, request: &Cmd, call: Option<&Call>) -> Result<Value, RedisError> {
+pub(super) async fn exchange(
+    connection: &Connection,
+    request: &Cmd,
+    call: Option<&Call>,
+    with: With,
+) -> Result<Value, RedisError> {
     let mut redis = connection.redis.clone();
-    let value = redis.send_packed_command(request).await?;
+    let value = send(&mut redis, request, with).await?;
     match (&value, call) {
         (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
             let request = command("EVAL", &call.script.source, call, &connection.facts);
-            redis.send_packed_command(&request).await
+            send(&mut redis, &request, with).await
         }
         _ => Ok(value),
     }
+}
+
+async fn send(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> Result<Value, RedisError> {
+    if !with.asking && with.replicas.is_none() {
+        return redis.send_packed_command(request).await;
+    }
+    let mut pipeline = Pipeline::new();
+    if with.asking {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(request.clone());
+    if let Some((replicas, limit)) = with.replicas {
+        pipeline.cmd("WAIT").arg(replicas).arg(limit.as_millis().max(1) as u64);
+    }
+    let mut values = redis.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
+    let acknowledged = with.replicas.and_then(|_| values.pop());
+    let value = values.pop().unwrap_or(Value::Nil);
+    Ok(match (with.replicas, acknowledged) {
+        // A lock that was not taken needs no acknowledgement, nor does an error.
+        (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
+            lacking(needed, limit, acknowledged).map_or(value, |detail| failed(&detail))
+        }
+        _ => value,
+    })
+}
+
+/// Whether the reply to an acquire is a grant.
+fn granted(value: &Value) -> bool {
+    matches!(value, Value::Array(parts) if parts.first() == Some(&Value::Int(1)))
+}
+
+/// What is missing of the replicas' acknowledgement.
+fn lacking(needed: u32, limit: Duration, reply: Value) -> Option<String> {
+    match reply {
+        Value::Int(count) if count >= i64::from(needed) => None,
+        Value::Int(count) => {
+            let limit = limit.as_millis();
+            Some(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
+        }
+        Value::ServerError(error) => Some(format!("WAIT: {}", refusal(&error).detail)),
+        _ => Some("WAIT: unexpected kind of reply".to_owned()),
+    }
+}
+
+/// An error as a server sends it.
+fn failed(detail: &str) -> Value {
+    // The crate has no other way to make one.
+    let error = redis::parse_redis_value(format!("-ERR {detail}\r\n").as_bytes());
+    error.unwrap_or(Value::Nil)
 }
 
 pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
@@ -95,6 +158,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
+        facts.replica = field("role") == Some("slave");
         facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
         facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
         facts.evicts = field("maxmemory_policy")
@@ -187,9 +251,19 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
     } else {
         NodeErrorKind::Refused
     };
+    let mut rest = text.split(' ').skip(1);
+    let hint = match code {
+        "MOVED" if !in_script => rest.nth(1).map(|address| Hint::Moved(address.to_owned())),
+        "ASK" if !in_script => rest.nth(1).map(|address| Hint::Ask(address.to_owned())),
+        "TRYAGAIN" => Some(Hint::TryAgain),
+        "READONLY" | "MASTERDOWN" => Some(Hint::Replica),
+        // As Redis before 7.0 wraps it.
+        _ if has("-readonly ") => Some(Hint::Replica),
+        _ => None,
+    };
     let shown = text.strip_prefix("ERR ").unwrap_or(text).trim_end();
     // A server's errors are one short line; whatever else answers need not fill a log.
-    NodeError::new(kind, shown.chars().take(200).collect::<String>())
+    NodeError::new(kind, shown.chars().take(200).collect::<String>()).with_hint(hint)
 }
 
 /// An error's text without where in a script it was raised, and whether it was raised in one.

@@ -1,5 +1,7 @@
 //! From a configuration to the `redis` crate's client: address, credentials, TLS material.
 
+use std::sync::Arc;
+
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
     TlsCertificates,
@@ -7,11 +9,65 @@ use redis::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 
-use super::KEEPALIVE;
+use super::{KEEPALIVE, sentinel::Sentinels};
 use crate::{
-    config::{Endpoint, Tls, Transport},
+    config::{Config, Endpoint, Tls, Transport},
     error::LockError,
+    node::NodeError,
 };
+
+/// Where a node's server is.
+pub(super) enum Target {
+    Fixed(Arc<Clients>),
+    /// Wherever the Sentinels say.
+    Followed(Box<Sentinels>),
+}
+
+/// The two ways to speak to a server.
+pub(super) struct Clients {
+    /// With RESP3 the server's goodbye is seen at once. None when the URL rules it out.
+    pub(super) resp3: Option<Client>,
+    /// For servers without HELLO, and for pub/sub.
+    pub(super) resp2: Client,
+}
+
+impl Clients {
+    pub(super) fn new(endpoint: &Endpoint, tls: &Tls) -> Result<Self, LockError> {
+        let resp3 = (!endpoint.resp2).then(|| client(endpoint, tls, ProtocolVersion::RESP3)).transpose()?;
+        Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)? })
+    }
+}
+
+impl Target {
+    pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, LockError> {
+        Ok(match Sentinels::new(endpoint, config)? {
+            Some(sentinels) => Self::Followed(Box::new(sentinels)),
+            None => Self::Fixed(Arc::new(Clients::new(endpoint, &config.tls)?)),
+        })
+    }
+
+    pub(super) async fn clients(&self) -> Result<Arc<Clients>, NodeError> {
+        match self {
+            Self::Fixed(clients) => Ok(Arc::clone(clients)),
+            Self::Followed(sentinels) => sentinels.master().await,
+        }
+    }
+
+    /// Whether it may lead to another server later.
+    pub(super) fn follows(&self) -> bool {
+        matches!(self, Self::Followed(_))
+    }
+
+    /// Whether an event loop may own a connection to it.
+    pub(super) fn is_hostable(&self) -> bool {
+        match self {
+            Self::Fixed(clients) => {
+                !matches!(clients.resp2.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+            }
+            Self::Followed(sentinels) => !sentinels.tls(),
+        }
+    }
+}
 
 pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<Client, LockError> {
     let invalid = |error: RedisError| LockError::invalid("nodes", error.to_string());
@@ -23,8 +79,9 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
                 .map_err(|_| LockError::invalid("nodes", format!("{host:?} is no host name for TLS")))?;
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
-        Transport::Memory { .. } => {
-            return Err(LockError::invalid("nodes", "memory:// is no server"));
+        // Made of several servers, or of none.
+        Transport::Cluster { .. } | Transport::Sentinel { .. } | Transport::Memory { .. } => {
+            return Err(LockError::invalid("nodes", format!("{} is not the URL of a server", endpoint.transport)));
         }
     };
     let mut login = RedisConnectionInfo::default()

@@ -239,7 +239,7 @@ async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
     assert!(before.elapsed() < SHORT / 2);
     assert!(unsent.get().is_none());
 
-    let link = sent.get().unwrap().clone();
+    let link = sent.get().unwrap();
     let after = tested.node.eval_after(link, del("lock"), SHORT).await;
     assert_eq!(after.unwrap_err().kind, NodeErrorKind::Unknown);
     server.signal("-CONT");
@@ -317,7 +317,7 @@ async fn a_barrier_holds_against_a_request_under_way() {
                 assert!(poll!(&mut eval).is_pending());
                 tokio::task::yield_now().await;
             }
-            sent.get().unwrap().clone()
+            sent.get().unwrap()
         })
     };
     let link = tokio::task::spawn_blocking(give_up).await.unwrap();
@@ -371,7 +371,7 @@ async fn a_hung_connection_is_replaced() {
     let error = tested.node.eval(Lane::Background, set("lock"), PATIENCE, sent.clone()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
-    let link = sent.get().unwrap().clone();
+    let link = sent.get().unwrap();
     let behind = tested.node.eval_after(link.clone(), del("lock"), PATIENCE);
     let mut behind = tokio::spawn(behind);
     tested.changed().await;
@@ -505,7 +505,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
                     tokio::task::yield_now().await;
                 }
                 drop(eval);
-                sent.get().unwrap().clone()
+                sent.get().unwrap()
             })
         };
         let link = tokio::task::spawn_blocking(give_up).await.unwrap();

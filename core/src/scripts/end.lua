@@ -1,6 +1,6 @@
 -- Ends tenures on purpose: all of an explicit owner, or everybody's. Leaves a note so that their holders learn why.
 -- KEYS  lock, ended note
--- ARGV  1 explicit owner ("=name"), or "" for everybody   2 channel
+-- ARGV  1 explicit owner ("=name"), or "" for everybody   2 channel   3 on a cluster "1": announce to the shard, too
 -- reply how many tenures ended, or -1: the key is no lock
 local pttl = redis.call('PTTL', KEYS[1])
 local all = fields(KEYS[1])
@@ -16,6 +16,6 @@ end
 if #ended > 0 then
   -- The note outlives every holder's deadline. It is a courtesy: without memory or right for it the tenures still end.
   redis.pcall('SET', KEYS[2], ' ' .. table.concat(ended, ' ') .. ' ', 'PX', math.max(pttl, 1000))
-  if redis.call('EXISTS', KEYS[1]) == 0 then redis.pcall('PUBLISH', ARGV[2], '0') end
+  if redis.call('EXISTS', KEYS[1]) == 0 then announce(ARGV[2], ARGV[3]) end
 end
 return #ended

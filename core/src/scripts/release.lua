@@ -1,9 +1,9 @@
 -- Ends one tenure; announces the lock as free when it was the last. Runs when memory is full.
 -- KEYS  lock
--- ARGV  1 field   2 channel
+-- ARGV  1 field   2 channel   3 on a cluster "1": announce to the shard, too
 -- reply 1 released, 0 the tenure held nothing here
 if not is_mine(KEYS[1], ARGV[1]) then return 0 end
 remove(KEYS[1], ARGV[1])
 -- Last and protected: a user without the right to publish has released all the same.
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.pcall('PUBLISH', ARGV[2], '0') end
+if redis.call('EXISTS', KEYS[1]) == 0 then announce(ARGV[2], ARGV[3]) end
 return 1

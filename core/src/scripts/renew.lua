@@ -1,5 +1,5 @@
 -- Extends tenures that still hold their lock. Never creates one, never shortens a TTL, runs when memory is full.
--- KEYS  for each tenure: lock, ended note
+-- KEYS  for each tenure: lock, ended note (or the lock again: nothing is known of a note)
 -- ARGV  for each tenure: field, ttl ms
 -- reply a list, for each tenure: 1 extended, 0 the key is gone, -1 somebody else's, -2 ended on purpose
 local replies = {}
@@ -9,7 +9,7 @@ for i = 1, #KEYS / 2 do
     if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
     replies[i] = 1
   else
-    local ended = redis.call('GET', note)
+    local ended = note ~= key and redis.call('GET', note)
     if ended and ended:find(' ' .. field .. ' ', 1, true) then replies[i] = -2
     elseif redis.call('EXISTS', key) == 1 then replies[i] = -1
     else replies[i] = 0 end

@@ -7,6 +7,11 @@ local function is_mine(key, field)
   if not text:find('WRONGTYPE', 1, true) then error(result) end
   return false
 end
+-- Tells waiters that the lock is free. Listeners of a shard's channels hear nothing of the others, nor these of them.
+local function announce(channel, sharded)
+  redis.pcall('PUBLISH', channel, '0')
+  if sharded == '1' then redis.pcall('SPUBLISH', channel, '0') end
+end
 -- Why a quorum node may not vote: 4 without a marker, 3 and the µs left in quarantine; nothing when it may. Notes a new
 -- run of the server. `since`: when keys may have been lost, µs; "0" for unknown. `durable`: "1" when none can be.
 local function refuses(marker, now, quarantine, run, since, durable)

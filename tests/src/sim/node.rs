@@ -311,7 +311,7 @@ impl Node for SimNode {
         Box::pin(async move {
             let conn = shared.connection(limit, false).await?;
             let run = locked(&shared.state).run.clone();
-            sent.set(Link { lane, number: conn, peer: None, run });
+            sent.set(Link { lane, number: conn, peer: None, run, server: None });
             shared.script(conn, call, limit).await
         })
     }

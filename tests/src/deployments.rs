@@ -1,0 +1,308 @@
+//! Servers that belong together: a Redis Cluster, and a master with replicas under Sentinels. Real processes, whose slots
+//! are moved and whose masters die as a test says.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use crate::server::{Server, free_port};
+
+const SLOTS: usize = 16_384;
+/// How long servers may take to find and to replace each other on a busy machine.
+const SETTLING: Duration = Duration::from_secs(60);
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < SETTLING, "not within {SETTLING:?}: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A line `name:value` of INFO and the like.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(|value| value.trim().to_owned())
+}
+
+/// A Redis Cluster. The first servers began as its masters, each with an equal range of slots; the rest are replicas, in
+/// the order of their masters.
+#[derive(Debug)]
+pub struct Cluster {
+    servers: Vec<Server>,
+    masters: usize,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts one and waits until all of it agrees.
+    pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::with_args(masters, replicas, &[])
+    }
+
+    /// Starts one whose servers have these options.
+    pub fn with_args(masters: usize, replicas: usize, args: &[&str]) -> Self {
+        let count = masters * (1 + replicas);
+        let servers: Vec<(Server, u16)> = (0..count)
+            .map(|_| {
+                let bus = free_port();
+                let bus_text = bus.to_string();
+                let own = ["--save", "", "--appendonly", "no", "--cluster-enabled", "yes"];
+                let timing =
+                    ["--cluster-node-timeout", "1000", "--cluster-port", &bus_text, "--repl-diskless-sync-delay", "0"];
+                (Server::with_args(&[&own[..], &timing[..], args].concat()), bus)
+            })
+            .collect();
+        for (index, (server, _)) in servers.iter().enumerate() {
+            let _: String = server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+            if index < masters {
+                let (first, end) = (SLOTS * index / masters, SLOTS * (index + 1) / masters);
+                let (first, last) = (first.to_string(), (end - 1).to_string());
+                let _: String = server.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
+        }
+        let (port, bus) = (servers[0].0.port().to_string(), servers[0].1.to_string());
+        for (server, _) in &servers[1..] {
+            let _: String = server.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        let servers: Vec<Server> = servers.into_iter().map(|(server, _)| server).collect();
+        let ids = servers.iter().map(|server| server.command(&["CLUSTER", "MYID"])).collect();
+        let cluster = Self { servers, masters, ids };
+        cluster.agree();
+        for index in masters..count {
+            let master = (index - masters) / replicas;
+            let _: String = cluster.servers[index].command(&["CLUSTER", "REPLICATE", &cluster.ids[master]]);
+        }
+        for replica in &cluster.servers[masters..] {
+            until("replicas are in step", || {
+                let info: String = replica.command(&["INFO", "replication"]);
+                field(&info, "master_link_status").as_deref() == Some("up")
+            });
+        }
+        cluster.agree();
+        cluster
+    }
+
+    /// Waits until every running server knows all others and finds the cluster whole.
+    pub fn agree(&self) {
+        let count = self.servers.len().to_string();
+        for server in self.servers.iter().filter(|server| server.is_up()) {
+            until("the servers of the cluster agree", || {
+                let info: String = server.command(&["CLUSTER", "INFO"]);
+                field(&info, "cluster_state").as_deref() == Some("ok")
+                    && field(&info, "cluster_known_nodes").as_deref() == Some(&count)
+            });
+        }
+    }
+
+    /// Its URL, by the first server.
+    pub fn url(&self) -> String {
+        self.url_of(0)
+    }
+
+    /// Its URL, by one of its servers.
+    pub fn url_of(&self, server: usize) -> String {
+        format!("redis+cluster://127.0.0.1:{}", self.servers[server].port())
+    }
+
+    /// Its servers.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// One of its servers.
+    pub fn server(&mut self, index: usize) -> &mut Server {
+        &mut self.servers[index]
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> usize {
+        let up = self.servers.iter().find(|server| server.is_up()).expect("a server that runs");
+        up.command(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The server that serves a key by now.
+    pub fn owner(&self, key: &str) -> usize {
+        let slot = self.slot(key);
+        let mut owner = None;
+        until("a server serves the slot", || {
+            let up = self.servers.iter().filter(|server| server.is_up());
+            owner = up.clone().find_map(|server| {
+                let nodes: String = server.command(&["CLUSTER", "NODES"]);
+                let line = nodes.lines().find(|line| {
+                    line.contains("myself")
+                        && line.contains("master")
+                        && line.split(' ').skip(8).any(|range| match range.split_once('-') {
+                            Some((first, last)) => first.parse().is_ok_and(|first: usize| {
+                                last.parse().is_ok_and(|last: usize| (first..=last).contains(&slot))
+                            }),
+                            None => range.parse() == Ok(slot),
+                        })
+                })?;
+                let id = line.split(' ').next()?;
+                self.ids.iter().position(|known| known == id)
+            });
+            owner.is_some()
+        });
+        owner.expect("just seen")
+    }
+
+    /// A master of the beginning that does not serve the key.
+    pub fn another(&self, key: &str) -> usize {
+        let owner = self.owner(key);
+        (0..self.masters).find(|index| *index != owner).expect("more than one master")
+    }
+
+    /// Begins to move the slot of a key: its keys stay for now.
+    pub fn begin_move(&self, key: &str, to: usize) {
+        let (from, slot) = (self.owner(key), self.slot(key).to_string());
+        let _: String = self.servers[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
+        let _: String = self.servers[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
+    }
+
+    /// Moves one key of a slot that is on its way.
+    pub fn move_key(&self, key: &str, from: usize, to: usize) {
+        let port = self.servers[to].port().to_string();
+        let _: String = self.servers[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    }
+
+    /// Moves whatever keys the slot has left, and the slot.
+    pub fn end_move(&self, key: &str, from: usize, to: usize) {
+        let slot = self.slot(key).to_string();
+        loop {
+            let keys: Vec<String> = self.servers[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                self.move_key(&key, from, to);
+            }
+        }
+        for index in [to, from] {
+            let _: String = self.servers[index].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]);
+        }
+        until("the slot has its new owner", || self.owner(key) == to);
+    }
+}
+
+/// A master, replicas and three Sentinels that watch over them.
+#[derive(Debug)]
+pub struct Watched {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+/// What the Sentinels call it.
+pub const SERVICE: &str = "main";
+
+impl Watched {
+    /// Starts them and waits until the Sentinels know all of them. The first server is the master.
+    pub fn start(replicas: usize) -> Self {
+        Self::with_args(replicas, &[], "")
+    }
+
+    /// Servers with these options, and Sentinels with these lines of configuration.
+    pub fn with_args(replicas: usize, args: &[&str], lines: &str) -> Self {
+        let own = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
+        let master = Server::with_args(&[&own[..], args].concat());
+        let port = master.port().to_string();
+        let mut servers = vec![master];
+        for _ in 0..replicas {
+            servers.push(Server::with_args(&[&own[..], &["--replicaof", &format!("127.0.0.1 {port}")], args].concat()));
+        }
+        let configuration = format!(
+            "sentinel monitor {SERVICE} 127.0.0.1 {port} 2\nsentinel down-after-milliseconds {SERVICE} 700\n\
+             sentinel failover-timeout {SERVICE} 3000\n{lines}\n"
+        );
+        let sentinels = (0..3).map(|_| Server::sentinel(&configuration)).collect();
+        let watched = Self { servers, sentinels };
+        watched.agree();
+        watched
+    }
+
+    /// Waits until every Sentinel knows all running servers and all Sentinels.
+    pub fn agree(&self) {
+        let replicas = (self.servers.len() - 1).to_string();
+        for replica in self.servers.iter().filter(|server| server.is_up()) {
+            until("replicas are in step", || {
+                let info: String = replica.command(&["INFO", "replication"]);
+                field(&info, "role").as_deref() == Some("master")
+                    || field(&info, "master_link_status").as_deref() == Some("up")
+            });
+        }
+        let master = &self.servers[self.master()];
+        // A replica that is new to its master acknowledges nothing for a while.
+        until("all replicas acknowledge", || {
+            let running = self.servers.iter().filter(|server| server.is_up()).count() - 1;
+            master.command::<usize>(&["WAIT", &running.to_string(), "200"]) == running
+        });
+        for sentinel in &self.sentinels {
+            until("the Sentinels know each other", || {
+                let known: Vec<String> = sentinel.command(&["SENTINEL", "MASTER", SERVICE]);
+                let value = |name: &str| known.iter().position(|one| one == name).map(|at| known[at + 1].clone());
+                value("num-slaves").as_ref() == Some(&replicas)
+                    && value("num-other-sentinels").as_deref() == Some("2")
+                    && value("flags").as_deref() == Some("master")
+            });
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+        format!("redis+sentinel://{}/{SERVICE}", addresses.join(","))
+    }
+
+    /// The servers.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// One of the servers.
+    pub fn server(&mut self, index: usize) -> &mut Server {
+        &mut self.servers[index]
+    }
+
+    /// One of the Sentinels.
+    pub fn sentinel(&mut self, index: usize) -> &mut Server {
+        &mut self.sentinels[index]
+    }
+
+    /// The server that most Sentinels name as the master.
+    pub fn master(&self) -> usize {
+        let ports: Vec<u16> = self
+            .sentinels
+            .iter()
+            .filter(|sentinel| sentinel.is_up())
+            .filter_map(|sentinel| {
+                let address: Vec<String> = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
+                address.get(1)?.parse().ok()
+            })
+            .collect();
+        let votes = |index: &usize| ports.iter().filter(|port| **port == self.servers[*index].port()).count();
+        (0..self.servers.len()).max_by_key(votes).expect("a server")
+    }
+
+    /// Waits for another master than this one, that has taken over.
+    pub fn failed_over(&self, from: usize) -> usize {
+        let mut master = from;
+        until("the Sentinels have elected another master", || {
+            master = self.master();
+            master != from && self.servers[master].is_up() && {
+                let info: String = self.servers[master].command(&["INFO", "replication"]);
+                field(&info, "role").as_deref() == Some("master")
+            }
+        });
+        master
+    }
+
+    /// Has the Sentinels change the master although it is well; returns the new one.
+    pub fn hand_over(&self) -> usize {
+        let from = self.master();
+        until("a failover begins", || {
+            let mut connection = self.sentinels[0].connect().expect("a Sentinel that runs");
+            redis::cmd("SENTINEL").arg(&["FAILOVER", SERVICE]).query::<String>(&mut connection).is_ok()
+        });
+        self.failed_over(from)
+    }
+}

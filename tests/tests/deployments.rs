@@ -1,0 +1,446 @@
+//! Locks on what production runs: clusters whose slots move and whose masters die, masters under Sentinels, replicas that
+//! must acknowledge. Real servers; times appear only as bounds that separate one mechanism from another.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
+use redlock_tests::{
+    deployments::{Cluster, Watched},
+    server::Server,
+};
+
+fn client(urls: &[String], change: impl FnOnce(&mut Config)) -> Client {
+    let mut config = Config::new(urls.iter().cloned());
+    change(&mut config);
+    Client::new(config).unwrap()
+}
+
+fn on(url: String) -> Client {
+    client(&[url], |_| {})
+}
+
+fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
+    let mut options = LockOptions::default();
+    change(&mut options);
+    options
+}
+
+/// Waits for something that will happen soon, without saying when.
+async fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_locks_of_all_slots() {
+    let cluster = Cluster::start(3, 0);
+    let (one, other) = (on(cluster.url()), on(cluster.url_of(2)));
+    let mut leases = Vec::new();
+    for number in 0..200 {
+        let name = format!("lock {number}");
+        let lease = one.lock(&name, LockOptions::default()).unwrap().acquire().await.unwrap();
+        assert!(other.lock(&name, LockOptions::default()).unwrap().try_acquire().await.unwrap().is_none());
+        leases.push(lease);
+    }
+    for server in cluster.servers() {
+        let keys: usize = server.command(&["DBSIZE"]);
+        assert!(keys >= 2 * 20, "each server keeps some of the locks");
+    }
+    for lease in leases {
+        assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    }
+    let pong = one.ping().await.unwrap();
+    assert!(pong[0].state.is_ok(), "{pong:?}");
+}
+
+/// A lease that ends soon without renewals.
+fn quick(config: &mut Config) {
+    config.watchdog = Duration::from_secs(3);
+}
+
+/// A lease that outlives a failover.
+fn steady(config: &mut Config) {
+    config.watchdog = Duration::from_secs(20);
+}
+
+#[tokio::test]
+async fn a_release_wakes_a_waiter_in_a_cluster() {
+    let cluster = Cluster::start(3, 0);
+    let (one, other) = (on(cluster.url()), on(cluster.url_of(1)));
+    let (one, other) = (one.lock("x", options(|_| {})).unwrap(), other.lock("x", options(|_| {})).unwrap());
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        let lease = one.acquire().await.unwrap();
+        let waiting = tokio::spawn(other.acquire());
+        let owner = &cluster.servers()[cluster.owner("x")];
+        until("the waiter listens to the shard", || {
+            let counts: Vec<redis::Value> = owner.command(&["PUBSUB", "SHARDNUMSUB", "redisson_lock__channel:{x}"]);
+            counts.last() == Some(&redis::Value::Int(1))
+        })
+        .await;
+        let released = Instant::now();
+        lease.release().await.unwrap();
+        let lease = waiting.await.unwrap().unwrap();
+        waits.push(released.elapsed());
+        lease.release().await.unwrap();
+        until("the waiter listens no more", || {
+            let channels: Vec<String> = owner.command(&["PUBSUB", "SHARDCHANNELS"]);
+            channels.is_empty()
+        })
+        .await;
+    }
+    waits.sort();
+    // Without messages it would be the poll of two seconds.
+    assert!(waits[10] < Duration::from_millis(500), "{waits:?}");
+}
+
+#[tokio::test]
+async fn either_kind_of_message_wakes_a_waiter_in_a_cluster() {
+    let cluster = Cluster::start(3, 0);
+    let client = on(cluster.url());
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let channel = "redisson_lock__channel:{x}";
+    for publish in ["PUBLISH", "SPUBLISH"] {
+        let owner = &cluster.servers()[cluster.owner("x")];
+        let _: () = owner.command(&["HSET", "x", "11111111-2222-3333-4444-555555555555:1", "1"]);
+        let _: () = owner.command(&["PEXPIRE", "x", "60000"]);
+        let waiting = tokio::spawn(lock.acquire());
+        until("the waiter listens", || {
+            let counts: Vec<redis::Value> = owner.command(&["PUBSUB", "SHARDNUMSUB", channel]);
+            let plain: Vec<redis::Value> = owner.command(&["PUBSUB", "NUMSUB", channel]);
+            counts.last() == Some(&redis::Value::Int(1)) && plain.last() == Some(&redis::Value::Int(1))
+        })
+        .await;
+        // As Redisson releases, of the one age or of the other.
+        let _: () = owner.command(&["DEL", "x"]);
+        let released = Instant::now();
+        let _: () = owner.command(&[publish, channel, "0"]);
+        let lease = waiting.await.unwrap().unwrap();
+        assert!(released.elapsed() < Duration::from_secs(2), "{publish} woke it, not the poll");
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_held_lock_moves_with_its_slot() {
+    let cluster = Cluster::start(3, 0);
+    let client = client(&[cluster.url()], quick);
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let (from, to) = (cluster.owner("x"), cluster.another("x"));
+    cluster.begin_move("x", to);
+    // The lock has gone ahead, its counter has not: no request for both can be served, by either server.
+    cluster.move_key("x", from, to);
+    lease.extend(Duration::from_secs(20)).await.unwrap();
+    let waited = lock.inspect().await;
+    assert!(matches!(waited, Err(LockError::Unavailable { .. })), "{waited:?}");
+    cluster.end_move("x", from, to);
+    assert_eq!(lock.inspect().await.unwrap().unwrap().owner, lease.owner());
+    assert!(lease.held());
+    let pttl: i64 = cluster.servers()[to].command(&["PTTL", "x"]);
+    assert!(pttl > 15_000, "the extension reached the new owner: {pttl} ms left");
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let left: i64 = cluster.servers()[to].command(&["EXISTS", "x"]);
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn the_watchdog_keeps_locks_whose_slot_is_on_its_way() {
+    let cluster = Cluster::start(3, 0);
+    let client = client(&[cluster.url()], quick);
+    // Of one slot.
+    let names: Vec<String> = (0..10).map(|number| format!("{{x}} {number}")).collect();
+    let mut leases = Vec::new();
+    for name in &names {
+        leases.push(client.lock(name, options(|_| {})).unwrap().acquire().await.unwrap());
+    }
+    let (from, to) = (cluster.owner("{x}"), cluster.another("{x}"));
+    cluster.begin_move("{x}", to);
+    // Half of them have gone, and stay in between for longer than any lease lasts by itself.
+    for name in names.iter().step_by(2) {
+        cluster.move_key(name, from, to);
+    }
+    let renewed = |server: usize, name: &str| -> bool {
+        let pttl: i64 = cluster.servers()[server].command(&["EVAL", "return redis.call('PTTL', KEYS[1])", "1", name]);
+        pttl > 0
+    };
+    let begun = Instant::now();
+    until("more than a lease has passed", || begun.elapsed() > Duration::from_secs(4)).await;
+    assert!(leases.iter().all(redlock::Lease::held));
+    assert!(renewed(from, &names[1]));
+    cluster.end_move("{x}", from, to);
+    for lease in leases {
+        assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_waits_for_a_slot_that_is_on_its_way() {
+    let cluster = Cluster::start(3, 0);
+    let client = on(cluster.url());
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    // Leaves the counter.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let (from, to) = (cluster.owner("x"), cluster.another("x"));
+    cluster.begin_move("x", to);
+    let waiting = tokio::spawn(lock.acquire());
+    let refused = lock.try_acquire().await;
+    assert!(refused.is_err() || refused.unwrap().is_none());
+    cluster.end_move("x", from, to);
+    let lease = waiting.await.unwrap().unwrap();
+    assert!(lease.held());
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failover_keeps_what_the_replica_has() {
+    let mut cluster = Cluster::start(3, 1);
+    let client = client(&[cluster.url()], steady);
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let token = lease.token();
+    let owner = cluster.owner("x");
+    let _: i64 = cluster.servers()[owner].command(&["WAIT", "1", "5000"]);
+    until("the replica has the lock", || {
+        let replica = &cluster.servers()[3 + owner];
+        let info: String = replica.command(&["INFO", "keyspace"]);
+        info.contains("db0:keys=")
+    })
+    .await;
+    cluster.server(owner).stop();
+    until("the replica takes over", || cluster.owner("x") == 3 + owner).await;
+    let left = lease.remaining();
+    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    assert!(lease.held());
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let next = lock.acquire().await.unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failover_that_forgot_a_lock_is_told_to_its_holder() {
+    let mut cluster = Cluster::start(3, 1);
+    let client = client(&[cluster.url()], |_| {});
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let owner = cluster.owner("x");
+    // The replica hears of nothing more, until it takes over.
+    cluster.server(3 + owner).freeze();
+    let _: i64 = cluster.servers()[owner].command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let lease = lock.acquire().await.unwrap();
+    cluster.server(owner).stop();
+    cluster.server(3 + owner).thaw();
+    until("the replica takes over", || cluster.owner("x") == 3 + owner).await;
+    let held = Instant::now();
+    let reason = tokio::time::timeout(Duration::from_secs(9), lease.lost()).await;
+    assert_eq!(reason.unwrap(), Some(LostReason::Deleted), "well before the lease of 30 s ends: {:?}", held.elapsed());
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_master_is_unavailable_and_the_rest_goes_on() {
+    let mut cluster = Cluster::with_args(3, 0, &["--cluster-require-full-coverage", "no"]);
+    let client = client(&[cluster.url()], |config| config.patience = Duration::from_millis(300));
+    let (dead, alive) = (cluster.owner("x"), cluster.another("x"));
+    let name = (0..1000).map(|n| format!("y{n}")).find(|name| cluster.owner(name) == alive).unwrap();
+    let other = client.lock(&name, options(|_| {})).unwrap().acquire().await.unwrap();
+    cluster.server(dead).stop();
+    let wait = options(|options| options.wait = Some(Duration::from_secs(5)));
+    let error = client.lock("x", wait).unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+    assert!(error.to_string().contains(&cluster.servers()[dead].port().to_string()), "{error}");
+    assert!(other.held());
+    other.extend(Duration::from_secs(60)).await.unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_sent_for_a_name_whose_keys_would_not_share_a_slot() {
+    let client = on("redis+cluster://127.0.0.1:1".into());
+    for name in ["a{b", "a}b", "{}x", "{a}{b}", "}{", "a{b}}"] {
+        let error = client.lock(name, options(|_| {})).err().unwrap_or_else(|| panic!("{name} was taken"));
+        assert_eq!(error.code(), "invalid", "{name}");
+    }
+    for name in ["a", "{a}b", "b{a}"] {
+        client.lock(name, options(|_| {})).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sentinels_lead_to_the_new_master() {
+    let mut watched = Watched::start(2);
+    let client = client(&[watched.url()], steady);
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let _: i64 = watched.servers()[0].command(&["WAIT", "2", "5000"]);
+    until("both replicas have the lock", || {
+        watched.servers()[1..].iter().all(|replica| {
+            let info: String = replica.command(&["INFO", "keyspace"]);
+            info.contains("db0:keys=")
+        })
+    })
+    .await;
+    watched.server(0).stop();
+    let master = watched.failed_over(0);
+    let left = lease.remaining();
+    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    let pttl: i64 = watched.servers()[master].command(&["PTTL", "x"]);
+    assert!(pttl > 0);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let again = lock.acquire().await.unwrap();
+    assert!(again.token() > lease.token());
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_master_is_left_for_the_one_that_the_sentinels_elect() {
+    let mut watched = Watched::start(1);
+    let client = client(&[watched.url()], |_| {});
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    watched.server(0).freeze();
+    let master = watched.failed_over(0);
+    let lease = lock.acquire().await.unwrap();
+    let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
+    assert_eq!(exists, 1);
+    // It comes back believing that it is the master.
+    watched.server(0).thaw();
+    lease.extend(Duration::from_secs(40)).await.unwrap();
+    lease.release().await.unwrap();
+    let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
+    assert_eq!(exists, 0);
+}
+
+#[tokio::test]
+async fn a_planned_failover_loses_nothing() {
+    let watched = Watched::start(1);
+    let client = client(&[watched.url()], steady);
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let _: i64 = watched.servers()[0].command(&["WAIT", "1", "5000"]);
+    let master = watched.hand_over();
+    let left = lease.remaining();
+    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    assert!(lease.held());
+    let pttl: i64 = watched.servers()[master].command(&["PTTL", "x"]);
+    assert!(pttl > 0);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn wrong_sentinels_are_told_apart() {
+    let mut watched = Watched::start(0);
+    let wait = |options: &mut LockOptions| options.wait = Some(Duration::ZERO);
+    let wrong = watched.url().replace("/main", "/other");
+    let error = on(wrong).lock("x", options(wait)).unwrap().acquire().await.unwrap_err();
+    assert!(error.to_string().contains("knows no master \"other\""), "{error}");
+    let plain = format!("redis+sentinel://127.0.0.1:{}/main", watched.servers()[0].port());
+    let error = on(plain).lock("x", options(wait)).unwrap().acquire().await.unwrap_err();
+    assert!(error.to_string().contains("unknown command"), "{error}");
+    // One of three is enough to find the master.
+    watched.sentinel(0).stop();
+    watched.sentinel(1).freeze();
+    let client = on(watched.url());
+    client.lock("x", options(wait)).unwrap().acquire().await.unwrap().release().await.unwrap();
+    watched.sentinel(2).stop();
+    let error = on(watched.url()).lock("x", options(wait)).unwrap().acquire().await.unwrap_err();
+    assert!(error.to_string().contains("no Sentinel names a master"), "{error}");
+}
+
+#[tokio::test]
+async fn replicas_acknowledge_a_lock_before_it_counts() {
+    let mut watched = Watched::start(2);
+    let url = watched.servers()[0].url();
+    let client = client(&[url], |config| {
+        config.min_replicas = 2;
+        config.patience = Duration::from_millis(100);
+    });
+    let lock = client.lock("x", options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(20)))).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    for replica in &watched.servers()[1..] {
+        let pttl: i64 = replica.command(&["PTTL", "x"]);
+        assert!(pttl > 0, "the replica has it when the acquire returns");
+    }
+    lease.release().await.unwrap();
+    watched.server(2).stop();
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+    assert!(error.to_string().contains("only 1 of 2 replicas acknowledged the lock within"), "{error}");
+    until("nothing is left of it", || watched.servers()[0].command::<i64>(&["EXISTS", "x"]) == 0).await;
+    // Those that hold a lock are not delayed by those that wait for replicas.
+    let plain = on(watched.servers()[0].url());
+    let other = plain.lock("y", options(|_| {})).unwrap().acquire().await.unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quorum_of_deployments_agrees() {
+    let (mut cluster, mut watched, server) = (Cluster::start(3, 0), Watched::start(1), Server::start());
+    let urls = [cluster.url(), watched.url(), server.url()];
+    let client = client(&urls, |config| {
+        config.watchdog = Duration::from_secs(3);
+        config.max_ttl = Duration::from_secs(3);
+    });
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let mut token = 0;
+    for _ in 0..5 {
+        let lease = lock.acquire().await.unwrap();
+        assert!(lease.token() > token);
+        token = lease.token();
+        lease.release().await.unwrap();
+    }
+    let lease = lock.acquire().await.unwrap();
+    // One of three is down; which holds the lock is known on the others.
+    let owner = cluster.owner("x");
+    cluster.server(owner).stop();
+    let left = lease.remaining();
+    until("it is renewed on the two others", || lease.remaining() > left).await;
+    lease.release().await.unwrap();
+    cluster.server(owner).restart();
+    cluster.agree();
+    // It lost its keys: it does not vote for a while, and the others do.
+    let lease = lock.acquire().await.unwrap();
+    assert!(lease.token() > token);
+    lease.release().await.unwrap();
+    watched.server(0).stop();
+    let error =
+        client.lock("x", options(|options| options.wait = Some(Duration::ZERO))).unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    watched.failed_over(0);
+    // A promoted replica may lack its master's last writes, and sits out as well, until both vote again.
+    let lease = lock.acquire().await;
+    let lease = match lease {
+        Ok(lease) => lease,
+        Err(error) => {
+            assert!(error.to_string().contains("votes again in"), "{error}");
+            lock.acquire_as(redlock::Request { wait: Some(Duration::from_secs(20)), ..lock.request(Owner::Fresh) })
+                .await
+                .unwrap()
+        }
+    };
+    assert!(lease.token() > token);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_listed_twice_is_one_vote() {
+    let cluster = Cluster::start(3, 0);
+    let server = Server::start();
+    let client = client(&[cluster.url(), cluster.url_of(1), server.url()], |_| {});
+    let lock = client.lock("x", options(|options| options.wait = Some(Duration::from_secs(1)))).unwrap();
+    let mut seen = String::new();
+    for _ in 0..200 {
+        match lock.try_acquire().await {
+            Ok(lease) => drop(lease),
+            Err(error) => {
+                seen = error.to_string();
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(seen.contains("is the same server as"), "{seen:?}");
+}
