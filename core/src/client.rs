@@ -21,6 +21,7 @@ use crate::{
     owner::{Owner, OwnerKey},
     quorum::{Grant, Keys, Place},
     runtime,
+    value::HeldValue,
 };
 
 /// A client of one or several nodes. Cheap to clone.
@@ -111,6 +112,12 @@ impl Client {
     fn keys(&self, name: &str) -> Result<Arc<Keys>, LockError> {
         let settings = &self.shared.settings;
         Ok(Arc::new(Keys::new(name, settings.check_lock(name, &LockOptions::default())?, settings)))
+    }
+
+    /// A value that may stand in the key of a lock, whoever wrote it: for drop-in shims. Needs [`crate::Wire::Token`].
+    #[doc(hidden)]
+    pub fn value(&self, name: &str, value: &str) -> Result<HeldValue, LockError> {
+        HeldValue::new(self.shared.clone(), name, value)
     }
 
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`.

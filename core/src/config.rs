@@ -291,7 +291,7 @@ impl Settings {
         self.config.reply_timeout.min(self.validity(ttl)).max(Duration::from_millis(1))
     }
 
-    fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
+    pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
         if self.majority_of > 1 && ttl > self.config.max_ttl {
             let detail = format!(
                 "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
@@ -300,6 +300,17 @@ impl Settings {
             return Err(LockError::invalid(argument, detail));
         }
         Ok(())
+    }
+
+    /// Checks a fixed lease. One of a drop-in shim is as short or long as its library allows.
+    fn check_fixed(&self, ttl: Duration, options: &LockOptions) -> Result<(), LockError> {
+        if options.value.is_none() {
+            return self.check_ttl("ttl", ttl);
+        }
+        if ttl < Duration::from_millis(1) || ttl >= NEVER {
+            return Err(LockError::invalid("ttl", format!("must be from 1 ms to below 2^53 ms, not {ttl:?}")));
+        }
+        self.check_quorum_ttl("ttl", ttl)
     }
 
     /// Checks a ttl that a caller gave.
@@ -322,8 +333,9 @@ impl Settings {
             let detail = "on a cluster, braces must be those of one {tag} that is not empty";
             return Err(LockError::invalid("name", detail));
         }
+        self.check_shim(options)?;
         if let Ttl::Fixed(ttl) = options.ttl {
-            self.check_ttl("ttl", ttl)?;
+            self.check_fixed(ttl, options)?;
         }
         if let Some(owner) = &options.owner {
             check_owner(owner)?;
@@ -335,13 +347,42 @@ impl Settings {
         }
         if let Some(max_hold) = options.max_hold {
             check_duration("max_hold", max_hold, MIN_TTL)?;
-            if matches!(options.ttl, Ttl::Fixed(_)) {
+            if options.ttl.is_fixed() {
                 let detail = "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
                 return Err(LockError::invalid("max_hold", detail));
             }
         }
         Ok(key)
     }
+
+    /// Checks what exists for drop-in shims alone.
+    fn check_shim(&self, options: &LockOptions) -> Result<(), LockError> {
+        if !options.is_alone() {
+            return Ok(());
+        }
+        let argument = if options.value.is_some() { "value" } else { "ttl" };
+        if self.config.wire != Wire::Token {
+            return Err(LockError::invalid(argument, "a value of one's own and no ttl need wire=\"token\""));
+        }
+        if options.owner.is_some() {
+            return Err(LockError::invalid("owner", "cannot be given with a value of one's own, nor without a ttl"));
+        }
+        if options.ttl == Ttl::Never && self.majority_of > 1 {
+            return Err(LockError::invalid(
+                "ttl",
+                "is needed on a quorum, where the client's max_ttl bounds every ttl",
+            ));
+        }
+        options.value.as_deref().map_or(Ok(()), check_value)
+    }
+}
+
+/// Checks the text that is to stand in a key.
+pub(crate) fn check_value(value: &str) -> Result<(), LockError> {
+    if !(1..=65_536).contains(&value.len()) {
+        return Err(LockError::invalid("value", format!("must have 1 to 65536 bytes, not {}", value.len())));
+    }
+    Ok(())
 }
 
 /// How long a lease lives.
@@ -356,6 +397,26 @@ pub enum Ttl {
     /// A renewed lease whose length follows how long this lock is usually held: four times the average hold, from
     /// 2 s to the watchdog's lease.
     Adaptive,
+    /// No ttl at all, as some peers lock: held until it is released, whatever becomes of its holder, and a loss is seen
+    /// by the next `extend` or `release` alone. Each acquire is an owner of its own. Only on one node, with
+    /// [`Wire::Token`]; made for drop-in shims.
+    #[doc(hidden)]
+    Never,
+}
+
+/// The length of a lease that never ends: more than the fixed ones that shims take, and little enough to count with.
+pub(crate) const NEVER: Duration = Duration::from_millis(1 << 53);
+
+impl Ttl {
+    /// Whether the watchdog leaves it alone.
+    pub(crate) fn is_fixed(self) -> bool {
+        matches!(self, Self::Fixed(_) | Self::Never)
+    }
+}
+
+/// A lease as the scripts know it.
+pub(crate) fn wire_ttl(ttl: Duration) -> String {
+    if ttl == NEVER { "-1".to_owned() } else { ttl.as_millis().to_string() }
 }
 
 /// How a lock is taken.
@@ -372,11 +433,24 @@ pub struct LockOptions {
     pub max_hold: Option<Duration>,
     /// Whether its owner may take it again while it holds it. Default: true.
     pub reentrant: bool,
+    /// The text that stands in the key while it is held, instead of one that is drawn. Each acquire is then an owner of
+    /// its own and is granted only while there is no key, not even with this value: as `SET NX`. It must be new for
+    /// each acquire, since a request whose reply was lost is undone by its value, perhaps later. Only with
+    /// [`Wire::Token`]; made for drop-in shims.
+    #[doc(hidden)]
+    pub value: Option<String>,
+}
+
+impl LockOptions {
+    /// Whether each acquire is an owner of its own that nobody joins.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.value.is_some() || self.ttl == Ttl::Never
+    }
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true }
+        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true, value: None }
     }
 }
 

@@ -25,11 +25,12 @@ use tokio::{sync::watch, time::timeout};
 use crate::{
     answer::{self, Renewed, Vote},
     clock::{self, Deadline, Stamp},
+    config::NEVER,
     error::LostReason,
     event::{Event, EventSink},
     node::{BoxFuture, Lane, Node, NodeError, NodeErrorKind, Sent},
     owner::OwnerKey,
-    quorum::{Answers, GRACE, Grant, Keys, Place, Quorum, clean_up, pause},
+    quorum::{self, Answers, GRACE, Grant, Keys, Place, Quorum, clean_up, pause},
     runtime,
     script::{Call, Reply},
 };
@@ -332,16 +333,7 @@ impl Hold {
                 if let Place::Maybe(Some(link)) = place {
                     return clean_up(node, link, call, false).await;
                 }
-                let mut changes = node.changes();
-                let over = Deadline::after(ttl);
-                while !over.passed() {
-                    let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
-                    let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
-                    if !answer.is_err_and(|error| !error.is_permanent()) {
-                        return;
-                    }
-                    pause(&mut changes, over.left().min(Duration::from_secs(1))).await;
-                }
+                quorum::insist(node, call, ttl).await;
             });
         }
     }
@@ -629,6 +621,8 @@ impl Hold {
     /// Asks all nodes for a lease of `ttl` from now on.
     pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
         let sent = clock::now();
+        // What never ends is asked for as that, and so stays.
+        let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
         let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
         let places = {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::{
     answer,
-    config::{Settings, Transport, Ttl},
+    config::{NEVER, Settings, Transport, Ttl},
     error::{LockError, LostReason},
     event::EventSink,
     hold::{Fate, Hold},
@@ -161,6 +161,7 @@ impl Home {
         match ttl {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
             Ttl::Fixed(ttl) => Some(ttl),
+            Ttl::Never => Some(NEVER),
             Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(*average)),
         }
     }

@@ -31,6 +31,7 @@ use crate::{
     node::Lane,
     owner::Owner,
     runtime::Tied,
+    value::{HeldValue, Retime},
 };
 
 /// The value of an option, as a host gives it.
@@ -226,6 +227,12 @@ impl Idiom {
         };
         Failure { code: error.code(), message, reason, causes }
     }
+}
+
+/// How a drop-in shim takes a lock: with a value of its library's making, and a ttl in ms or none at all.
+pub fn shim_options(value: String, ttl: Option<u64>) -> LockOptions {
+    let ttl = ttl.map_or(Ttl::Never, |millis| Ttl::Fixed(Duration::from_millis(millis)));
+    LockOptions { ttl, value: Some(value), ..LockOptions::default() }
 }
 
 /// A string, for whatever is none of the options. Fails with `invalid` for anything else.
@@ -449,6 +456,24 @@ impl Calls {
     pub fn lost(&self, lease: &Lease) -> Result<u64, LockError> {
         let lost = lease.lost();
         Ok(self.bridge()?.watch(async move { Ok(Value::Lost(lost.await)) }))
+    }
+
+    /// Starts `value.release()`: a `Flag`.
+    pub fn release_value(&self, value: &HeldValue) -> Result<u64, LockError> {
+        let released = value.release();
+        self.run(async move { released.await.map(Value::Flag) })
+    }
+
+    /// Starts `value.retime()`: a `Flag`.
+    pub fn retime_value(&self, value: &HeldValue, how: Retime, millis: i64) -> Result<u64, LockError> {
+        let changed = value.retime(how, millis);
+        self.run(async move { changed.await.map(Value::Flag) })
+    }
+
+    /// Starts `value.is_there()`: a `Flag`.
+    pub fn is_value_there(&self, value: &HeldValue) -> Result<u64, LockError> {
+        let there = value.is_there();
+        self.run(async move { there.await.map(Value::Flag) })
     }
 
     /// Starts `client.ping()`: `Nodes`.

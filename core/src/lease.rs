@@ -15,7 +15,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
     answer::TOKENS,
-    config::{LockOptions, MIN_TTL, Settings, Wire, check_duration, check_owner},
+    config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed},
     home::Home,
@@ -357,9 +357,9 @@ impl Lease {
         Ok(Some((self.begin_release()?, self.ended(lost))))
     }
 
-    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
-    /// lock over from it, in this or another process, once.
-    pub fn detach(&self) -> Result<String, LockError> {
+    /// Stops renewing and lets go of the lock without releasing it, for a drop-in shim that knows it by its value.
+    #[doc(hidden)]
+    pub fn let_go(&self) -> Result<(), LockError> {
         let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
@@ -370,6 +370,15 @@ impl Lease {
         })?;
         self.claim.released.store(true, Relaxed);
         home.forget(hold);
+        Ok(())
+    }
+
+    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
+    /// lock over from it, in this or another process, once.
+    pub fn detach(&self) -> Result<String, LockError> {
+        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
+            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        };
         let millis = hold.terms.ttl.as_millis() as u64;
         let kind = match hold.terms {
             ref terms if terms.adaptive => Kind::Adaptive(millis),
@@ -384,6 +393,13 @@ impl Lease {
             token: self.facts.token,
             kind,
         };
+        if !detached.is_field() || hold.terms.ttl == NEVER {
+            return Err(LockError::invalid(
+                "lease",
+                "has a value of its taker's own, or no ttl; only its taker knows it",
+            ));
+        }
+        self.let_go()?;
         Ok(detached.text())
     }
 }

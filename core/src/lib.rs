@@ -58,6 +58,7 @@ mod table;
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub mod turns;
+mod value;
 mod waiter;
 mod watchdog;
 
@@ -73,3 +74,5 @@ pub use memory_node::Memory;
 #[cfg(feature = "simulation")]
 pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};
+#[doc(hidden)]
+pub use value::{HeldValue, Retime};

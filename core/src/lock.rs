@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::{
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task::AbortHandle,
     time::{sleep, timeout},
 };
@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     answer::{self, End},
     clock::{self, Stamp},
-    config::{LockOptions, Ttl, check_owner},
+    config::{LockOptions, NEVER, Ttl, check_owner},
     error::{LockError, LostReason, NodeCause},
     event::Event,
     hold::{Claim, Fate, Hold, ReleaseOutcome, Terms},
@@ -216,6 +216,7 @@ impl Lock {
             answered: false,
             heard: None,
             seen: None,
+            undone: None,
         })
     }
 
@@ -276,6 +277,9 @@ impl Lock {
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
+        if self.options.is_alone() {
+            return Owner::Fresh;
+        }
         self.options.owner.clone().map_or_else(|| owner.clone(), Owner::Explicit)
     }
 
@@ -450,6 +454,8 @@ struct Acquisition {
     _chore: Chore,
     /// What the first look saw, when that was taken before the task ran.
     seen: Option<Result<Next, LockError>>,
+    /// Pending while an attempt with the same value may still be on a node, or come there.
+    undone: Option<mpsc::Receiver<()>>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "lives for one call, on the stack")]
@@ -535,12 +541,13 @@ impl Acquisition {
     }
 
     fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
-        Claim::new((!matches!(self.lock.options.ttl, Ttl::Fixed(_))).then_some(ttl))
+        Claim::new((!self.lock.options.ttl.is_fixed()).then_some(ttl))
     }
 
     fn nest(&self, hold: &Arc<Hold>) -> Next {
         let ttl = match self.lock.options.ttl {
             Ttl::Fixed(ttl) => ttl,
+            Ttl::Never => NEVER,
             Ttl::Watchdog | Ttl::Adaptive if !hold.terms.fixed => hold.terms.ttl,
             Ttl::Watchdog | Ttl::Adaptive => self.home.settings.config.watchdog,
         };
@@ -617,7 +624,11 @@ impl Acquisition {
 
     fn attempt(&mut self, ttl: Duration) -> Attempt {
         self.heard = self.home.table.heard(&self.lock.keys.lock);
-        Attempt::new(&self.home.quorum, &self.lock.keys, self.home.tenures.draw(&self.key), ttl)
+        let (quorum, keys) = (&self.home.quorum, &self.lock.keys);
+        match &self.lock.options.value {
+            Some(value) => Attempt::of_value(quorum, keys, value.clone(), ttl),
+            None => Attempt::new(quorum, keys, self.home.tenures.draw(&self.key), ttl),
+        }
     }
 
     /// Boxed, since a future keeps its argument twice.
@@ -647,6 +658,7 @@ impl Acquisition {
                 }
                 Next::Queued => self.wait(pin!(std::future::pending())).await?,
                 Next::Try => {
+                    Box::pin(self.undone()).await?;
                     // Boxed, like what follows: thousands may wait, few try.
                     let ttl = Box::pin(self.home.ttl(&self.lock.keys, self.lock.options.ttl)).await;
                     let mut attempt = Box::new(self.attempt(ttl));
@@ -660,6 +672,17 @@ impl Acquisition {
                 }
             }
         }
+    }
+
+    /// Waits until nothing is left of an attempt with the value of the next one: what undoes it cannot tell them apart.
+    async fn undone(&mut self) -> Result<(), LockError> {
+        let Some(mut undone) = self.undone.take() else { return Ok(()) };
+        let limit = self.limit().min(self.home.settings.config.patience);
+        if timeout(limit, undone.recv()).await.is_ok() {
+            return Ok(());
+        }
+        let outage = self.home.table.outage(&self.lock.keys.lock);
+        Err(self.home.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
     }
 
     /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
@@ -686,6 +709,9 @@ impl Acquisition {
 
     /// What an attempt means for this acquire.
     fn conclude(&mut self, verdict: Verdict, mut attempt: Attempt) -> Conclusion {
+        if self.lock.options.value.is_some() && !matches!(verdict, Verdict::Held(_)) {
+            self.undone = attempt.undo(false);
+        }
         let key = &self.lock.keys.lock;
         match verdict {
             Verdict::Held(grant) => {
@@ -701,7 +727,7 @@ impl Acquisition {
                     owner: self.key.clone(),
                     field: attempt.field().to_owned(),
                     ttl,
-                    fixed: matches!(options.ttl, Ttl::Fixed(_)),
+                    fixed: options.ttl.is_fixed(),
                     adaptive: options.ttl == Ttl::Adaptive,
                     max_hold: options.max_hold,
                     thread: self.request.thread,

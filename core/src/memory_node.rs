@@ -508,6 +508,7 @@ impl State {
             "end" => lock.end(&keys, &args),
             "inspect" => lock.inspect(&keys),
             "attach" => lock.attach(&keys, &args),
+            "retime" => lock.retime(&keys, &args),
             "learn" => lock.redis.learn(&keys, &args),
             "provision" => lock.redis.provision(&keys, &args),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
@@ -717,6 +718,10 @@ impl Wired<'_> {
                 self.redis.pexpire(key, ttl);
                 Ok(())
             }
+            Wire::Token if ttl == -1 => {
+                self.redis.set(key, field.to_owned());
+                Ok(())
+            }
             Wire::Token => self.redis.set_px(key, field.to_owned(), ttl),
         }
     }
@@ -767,7 +772,7 @@ impl Wired<'_> {
             return Ok(ints([code, left, now]));
         }
 
-        if self.holds(key, field)? {
+        if owner != "!" && self.holds(key, field)? {
             if self.redis.pttl(key) < ttl {
                 self.redis.pexpire(key, ttl);
             }
@@ -868,7 +873,7 @@ impl Wired<'_> {
             let ttl = number(ttl)?;
             // A key of another type is somebody else's.
             let reply = if self.holds(key, field).unwrap_or(false) {
-                if self.redis.pttl(key) < ttl {
+                if ttl > 0 && self.redis.pttl(key) < ttl {
                     self.redis.pexpire(key, ttl);
                 }
                 1
@@ -943,6 +948,21 @@ impl Wired<'_> {
         }
         self.rename(key, old, new, ttl)?;
         Ok(Reply::Int(ttl))
+    }
+
+    /// `scripts/retime.lua`
+    fn retime(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, ..], [field, time, how, ..]) = (keys, args) else { return Err(missing()) };
+        let time = number(time)?;
+        if !self.holds(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        let pttl = self.redis.pttl(key);
+        if pttl == -1 && how != "set" {
+            return Ok(Reply::Int(0));
+        }
+        self.redis.pexpire(key, if how == "add" { time + pttl } else { time });
+        Ok(Reply::Int(1))
     }
 
     fn set_counter(&mut self, counter: &str, token: String, ttl: &str) -> Result<(), Fault> {

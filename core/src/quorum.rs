@@ -23,12 +23,15 @@ use futures_util::{
     future::join_all,
     stream::{self, FuturesUnordered},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 
 use crate::{
     answer::{self, Vote},
     clock::{self, Deadline, Stamp},
-    config::{Settings, TokenKey},
+    config::{NEVER, Settings, TokenKey, wire_ttl},
     error::{LockError, NodeCause},
     node::{BoxFuture, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, Sent},
     owner::{OwnerKey, wire_owner},
@@ -46,7 +49,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(5);
 /// Markers written at once; a cluster has thousands.
 const PROVISIONS_AT_ONCE: usize = 256;
 /// How long a clean-up goes on for a node that does not come back.
-const CLEANUP_LIMIT: Duration = Duration::from_secs(3600);
+pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The names of one lock on the servers.
 #[derive(Debug)]
@@ -329,6 +332,34 @@ impl Quorum {
         Err(self.unavailable(causes))
     }
 
+    /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more. Else which nodes did
+    /// not answer, and why.
+    pub(crate) async fn decide(
+        &self,
+        lane: Lane,
+        call: &Call,
+        read: impl Fn(&Reply) -> Option<bool>,
+    ) -> Result<bool, (Vec<usize>, Vec<NodeCause>)> {
+        let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
+        let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
+        while let Some((node, answer)) = answers.next().await {
+            match answer.and_then(|reply| read(&reply).ok_or_else(answer::no_answer)) {
+                Ok(true) => yes += 1,
+                Ok(false) => no += 1,
+                Err(error) => {
+                    silent.push(node);
+                    causes.push(self.cause(node, error));
+                }
+            }
+            if yes >= self.needed() || no > self.spare() {
+                // The other nodes are to run it as well, whether or not somebody waits.
+                runtime::background().spawn(answers.for_each(|_| async {}));
+                return Ok(yes >= self.needed());
+            }
+        }
+        Err((silent, causes))
+    }
+
     /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
     fn proposal(&self) -> i64 {
         let mut known: Vec<i64> =
@@ -369,6 +400,8 @@ impl Quorum {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (names, field, ttl) in tenures {
             keys.extend([names.lock.clone(), names.ended.clone()]);
+            // To never end is nothing that could be asked for again.
+            let ttl = if ttl == NEVER { Duration::ZERO } else { ttl };
             args.extend([field.to_owned(), ttl.as_millis().to_string()]);
         }
         let mut call = Call::new(&self.scripts.renew, keys, args);
@@ -420,6 +453,11 @@ impl Quorum {
     pub(crate) fn attach_call(&self, keys: &Keys, old: &str, new: &str, ttl: Duration) -> Call {
         let args = vec![old.to_owned(), new.to_owned(), ttl.as_millis().to_string()];
         Call::new(&self.scripts.attach, vec![keys.lock.clone()], args)
+    }
+
+    pub(crate) fn retime_call(&self, keys: &Keys, value: &str, how: &str, millis: i64) -> Call {
+        let args = vec![value.to_owned(), millis.to_string(), how.to_owned()];
+        Call::new(&self.scripts.retime, vec![keys.lock.clone()], args)
     }
 
     /// Reads, or with a sample updates, the average hold of a lock.
@@ -500,6 +538,8 @@ pub(crate) struct Attempt {
     quorum: Arc<Quorum>,
     keys: Arc<Keys>,
     field: String,
+    /// Whether the field was chosen by the caller.
+    is_value: bool,
     ttl: Duration,
     sent: Vec<Sent>,
     /// What each node is known to have done: `None` while unknown.
@@ -527,11 +567,19 @@ impl Attempt {
             quorum: quorum.clone(),
             keys: keys.clone(),
             field,
+            is_value: false,
             ttl,
             sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
             granted: vec![None; quorum.nodes.len()],
             settled: false,
         }
+    }
+
+    /// An attempt to write what the caller chose. It was never on a node before, or is not there any more.
+    pub(crate) fn of_value(quorum: &Arc<Quorum>, keys: &Arc<Keys>, value: String, ttl: Duration) -> Self {
+        let mut attempt = Self::new(quorum, keys, value, ttl);
+        attempt.is_value = true;
+        attempt
     }
 
     pub(crate) fn field(&self) -> &str {
@@ -553,8 +601,8 @@ impl Attempt {
         let mut keys = vec![self.keys.lock.clone(), self.keys.counter.clone()];
         let mut args = vec![
             self.field.clone(),
-            explicit_owner(owner),
-            self.ttl.as_millis().to_string(),
+            if self.is_value { "!".to_owned() } else { explicit_owner(owner) },
+            wire_ttl(self.ttl),
             quorum.proposal().to_string(),
             PROPOSAL_SLACK.as_micros().to_string(),
             quorum.counter_ttl().to_string(),
@@ -787,15 +835,24 @@ impl Attempt {
     }
 
     /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
-    pub(crate) fn undo(&mut self, announce: bool) {
+    /// What it returns, if there was anything, closes once it is done or given up.
+    pub(crate) fn undo(&mut self, announce: bool) -> Option<mpsc::Receiver<()>> {
         if mutant!(KeepPartialVotes) {
             self.settled = true;
-            return;
+            return None;
         }
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
-        for (node, link, known) in self.leftovers() {
-            self.quorum.spawn_chore(clean_up(self.quorum.nodes[node].clone(), link, call.clone(), known));
+        let (busy, undone) = mpsc::channel(1);
+        let leftovers = self.leftovers();
+        let any = !leftovers.is_empty();
+        for (node, link, known) in leftovers {
+            let (work, busy) = (clean_up(self.quorum.nodes[node].clone(), link, call.clone(), known), busy.clone());
+            self.quorum.spawn_chore(async move {
+                work.await;
+                drop(busy);
+            });
         }
+        any.then_some(undone)
     }
 }
 
@@ -804,6 +861,20 @@ impl Drop for Attempt {
         if !self.settled {
             self.undo(true);
         }
+    }
+}
+
+/// Runs a script on a node, again and again until it answered or `limit` is over.
+pub(crate) async fn insist(node: Arc<dyn Node>, call: Call, limit: Duration) {
+    let mut changes = node.changes();
+    let over = Deadline::after(limit);
+    while !over.passed() {
+        let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
+        let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
+        if !answer.is_err_and(|error| !error.is_permanent()) {
+            return;
+        }
+        pause(&mut changes, over.left().min(Duration::from_secs(1))).await;
     }
 }
 

@@ -47,13 +47,25 @@ export interface Loop {
   attach(client: Client, text: Given): Id;
   close(client: Client): Id;
   events(events: Events): Id;
+  releaseValue(value: HeldValue): Id;
+  /** `how`: "add" to what is left, "replace" it where there is a ttl, "set" it in any case. */
+  retimeValue(value: HeldValue, how: "add" | "replace" | "set", millis: number): Id;
+  isValueThere(value: HeldValue): Id;
 }
 
 export interface Client {
   readonly nodes: string[];
   readonly events: Events;
   lock(name: Given, options: Options): Lock;
+  /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
+  shimLock(name: string, value: string, ttl?: number): Lock;
+  /** For drop-in shims: a value that may stand in the key of a lock, whoever wrote it. */
+  value(name: string, value: string): HeldValue;
 }
+
+/** A value that may stand in the key of a lock; what is done with it starts at the {@link Loop}. */
+// biome-ignore lint/complexity/noBannedTypes: it has no members
+export type HeldValue = {};
 
 /** The events of a client. Does not keep the client alive. */
 export interface Events {
@@ -73,6 +85,8 @@ export interface Lease {
   remaining(): number;
   check(): void;
   detach(): string;
+  /** For drop-in shims: stops everything about it and leaves the key alone. */
+  letGo(): void;
 }
 
 interface Native {

@@ -34,7 +34,8 @@ const AVERAGES: [&str; 2] = ["hold:a", "hold:b"];
 const MISSING: &str = "never written";
 /// "=a:12" contains "=a:1", the last two have no tenure number.
 const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
-const OWNERS: [&str; 3] = ["", "=a", "=b"];
+/// "!" is a value of the caller's choosing.
+const OWNERS: [&str; 4] = ["", "=a", "=b", "!"];
 /// Far from each other and from 0, so that no comparison of two depends on the moment it is made.
 const TTLS: [&str; 4] = ["60000", "120000", "600000", "3600000"];
 const TOLERANCE_MS: i64 = 5_000;
@@ -579,7 +580,11 @@ impl Diff {
 
     fn ttl(&mut self) -> String {
         // A ttl of nothing is refused long before; a script must not do something else with it all the same.
-        if self.chance(1) { "0".into() } else { self.pick(&TTLS).to_owned() }
+        if self.chance(1) {
+            return "0".into();
+        }
+        // None at all.
+        if self.chance(3) { "-1".into() } else { self.pick(&TTLS).to_owned() }
     }
 
     /// The counter of the lock, once in a while something else.
@@ -632,7 +637,14 @@ impl Diff {
                 let keys = vec![key, self.other_key(counter(lock))];
                 Step::Call { script: &all.inspect, keys, args: Vec::new() }
             }
-            84..92 => {
+            84..88 => {
+                let how = self.pick(&["add", "replace", "set"]).to_owned();
+                // To an earlier time as well, but to none that passes while the two are compared.
+                let time = if self.chance(10) { self.pick(&["0", "-1", "-9999999999"]) } else { self.pick(&TTLS) };
+                let args = vec![same(&field), same(time), same(&how)];
+                Step::Call { script: &all.retime, keys: vec![key], args }
+            }
+            88..92 => {
                 let (new, ttl) = (self.pick(&FIELDS), self.ttl());
                 let ttl = if self.chance(30) { "0".to_owned() } else { ttl };
                 let args = vec![same(&field), same(new), same(&ttl)];
@@ -827,6 +839,10 @@ const EXPECTED: &[&str] = &[
     "attach Token -2",
     "attach Token value",
     "attach Token wrong type",
+    "retime Redisson 0",
+    "retime Redisson 1",
+    "retime Token 0",
+    "retime Token 1",
     "learn Redisson value",
     "learn Token value",
     "provision Redisson 0",

@@ -9,6 +9,7 @@ use redlock::{Config, LockError, host};
 use crate::{
     event_loop::Loop,
     lock::Lock,
+    value::HeldValue,
     values::{Given, NODE, Options, OrThrow, setting, settings},
 };
 
@@ -63,6 +64,19 @@ impl Client {
         let name = host::text("name", setting(name));
         let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
         Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+    }
+
+    /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
+    #[napi]
+    pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Lock> {
+        let lock = self.core.lock(&name, host::shim_options(value, ttl.map(|millis| millis as u64)));
+        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+    }
+
+    /// For drop-in shims: a value that may stand in the key of a lock.
+    #[napi]
+    pub fn value(&self, env: &Env, name: String, value: String) -> Result<HeldValue> {
+        Ok(HeldValue { core: self.core.value(&name, &value).or_throw(env)?, _client: self.core.clone() })
     }
 
     /// Where its events wait.

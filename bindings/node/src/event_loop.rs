@@ -24,6 +24,7 @@ use crate::{
     client::{Client, Events},
     lease::Lease,
     lock::Lock,
+    value::HeldValue,
     values::{Failure, Given, NODE, OrThrow, result, setting},
     waker::Waker,
 };
@@ -190,6 +191,24 @@ impl Loop {
     #[napi]
     pub fn lost(&self, env: &Env, lease: &Lease) -> Result<f64> {
         self.calls.lost(&lease.core).map(number).or_throw(env)
+    }
+
+    /// Starts `value.release()`: whether it was there.
+    #[napi]
+    pub fn release_value(&self, env: &Env, value: &HeldValue) -> Result<f64> {
+        self.calls.release_value(&value.core).map(number).or_throw(env)
+    }
+
+    /// Starts `value.retime()`: whether it was there. `how`: "add", "replace" or "set".
+    #[napi]
+    pub fn retime_value(&self, env: &Env, value: &HeldValue, how: String, millis: f64) -> Result<f64> {
+        how.parse().and_then(|how| self.calls.retime_value(&value.core, how, millis as i64)).map(number).or_throw(env)
+    }
+
+    /// Starts `value.isThere()`.
+    #[napi]
+    pub fn is_value_there(&self, env: &Env, value: &HeldValue) -> Result<f64> {
+        self.calls.is_value_there(&value.core).map(number).or_throw(env)
     }
 
     /// Starts `client.ping()`.

@@ -55,6 +55,12 @@ impl Lease {
         self.core.check().or_throw(env)
     }
 
+    /// For drop-in shims: stops everything about it and leaves the key alone.
+    #[napi]
+    pub fn let_go(&self, env: &Env) -> Result<()> {
+        self.core.let_go().or_throw(env)
+    }
+
     /// Lets go of the lock without releasing it.
     #[napi]
     pub fn detach(&self, env: &Env) -> Result<String> {

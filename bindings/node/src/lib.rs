@@ -15,5 +15,6 @@ mod lease;
 mod lock;
 #[cfg(target_os = "linux")]
 mod poll;
+mod value;
 mod values;
 mod waker;

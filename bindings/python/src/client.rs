@@ -1,9 +1,11 @@
 //! A client: configuration, and what is done with nodes rather than with one lock.
 
 use pyo3::{prelude::*, types::PyDict};
-use redlock::{Config, NodeStatus};
+use redlock::{Config, NodeStatus, host};
 
-use crate::{arguments, errors::Fallible, events, lease::Lease, owner::Caller, waiting::wait};
+use crate::{
+    arguments, errors::Fallible, events, lease::Lease, lock::Lock, owner::Caller, value::HeldValue, waiting::wait,
+};
 
 /// Nodes, and how to use them.
 #[pyclass(frozen, module = "redlock._native")]
@@ -50,6 +52,17 @@ impl Client {
         events::attend(py)?;
         let nodes = wait(py, "", self.core.ping())??;
         Ok(nodes.iter().map(|node| status(py, node)).collect::<PyResult<_>>()?)
+    }
+
+    /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
+    #[pyo3(signature = (name, value, ttl))]
+    fn shim_lock(&self, name: &str, value: String, ttl: Option<u64>) -> Fallible<Lock> {
+        Lock::of(&self.core, name, host::shim_options(value, ttl))
+    }
+
+    /// For drop-in shims: a value that may stand in the key of a lock.
+    fn value(&self, name: &str, value: &str) -> Fallible<HeldValue> {
+        Ok(HeldValue { core: self.core.value(name, value)? })
     }
 
     /// Frees a lock whoever holds it; says whether anybody did.

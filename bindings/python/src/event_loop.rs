@@ -23,6 +23,7 @@ use crate::{
     lease::Lease,
     lock::{Lock, Request, info},
     owner::Caller,
+    value::{self, HeldValue},
 };
 
 /// The value of a call, and the exception it ended with instead.
@@ -178,6 +179,24 @@ impl Loop {
     /// Waits for the end of a lease: whether it was lost.
     fn lost(&self, lease: &Lease) -> Fallible<u64> {
         Ok(self.calls.lost(&lease.core)?)
+    }
+
+    /// Starts `value.release()`.
+    fn release_value(&self, py: Python<'_>, value: &HeldValue) -> Fallible<u64> {
+        events::attend(py)?;
+        Ok(self.calls.release_value(&value.core)?)
+    }
+
+    /// Starts `value.retime()`.
+    fn retime_value(&self, py: Python<'_>, value: &HeldValue, how: &str, millis: i64) -> Fallible<u64> {
+        events::attend(py)?;
+        Ok(self.calls.retime_value(&value.core, value::how(how)?, millis)?)
+    }
+
+    /// Starts `value.is_there()`.
+    fn is_value_there(&self, py: Python<'_>, value: &HeldValue) -> Fallible<u64> {
+        events::attend(py)?;
+        Ok(self.calls.is_value_there(&value.core)?)
     }
 
     /// Starts `client.ping()`.

@@ -87,6 +87,11 @@ impl Lease {
         Ok(self.core.detach()?)
     }
 
+    /// For drop-in shims: stops everything about it and leaves the key alone.
+    fn let_go(&self) -> Fallible<()> {
+        Ok(self.core.let_go()?)
+    }
+
     /// Tells of a loss; used like a `threading.Event`.
     #[getter]
     fn lost(slf: Py<Self>) -> Lost {

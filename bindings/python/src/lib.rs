@@ -12,6 +12,7 @@ mod events;
 mod lease;
 mod lock;
 mod owner;
+mod value;
 mod waiting;
 
 /// `redlock._native`, the core as the Python package uses it. Not an interface: it changes without notice.
@@ -27,6 +28,7 @@ mod native {
         lease::{Lease, Lost},
         lock::{Lock, Request},
         owner::Identity,
+        value::HeldValue,
     };
 
     #[pymodule_init]

@@ -82,6 +82,12 @@ impl Lock {
         Ok(self.core.get_or_init(|| core))
     }
 
+    /// A lock of a client.
+    pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
+        let core = OnceLock::from(client.lock(name, options.clone())?);
+        Ok(Self { name: name.to_owned(), options, core, entered: Entered::default() })
+    }
+
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
         events::attend(py)?;
         let core = self.core(py)?;

@@ -1,6 +1,7 @@
--- Takes the lock for one tenure and draws its fencing token. Sending it twice changes nothing.
+-- Takes the lock for one tenure and draws its fencing token. Sending it twice changes nothing, but for a value of the
+-- caller's choosing ("!"): that one is granted only where there is no key, of whatever type, as SET NX does it.
 -- KEYS  lock, token counter [, node marker]
--- ARGV  1 field (the tenure)       2 explicit owner ("=name") or ""   3 ttl ms
+-- ARGV  1 field (the tenure)       2 explicit owner ("=name"), "" or "!"   3 ttl ms, -1 for none
 --       4 proposed token µs, 0 for this node's time     5 how far from this node's time a proposal may lie, µs
 --       6 counter ttl ms, 0 for none
 --       with a marker: 7 quarantine µs, then (added by the node) 8 run id, 9 when keys may have been lost, µs,
@@ -19,7 +20,7 @@ if marker then
   if code then return { code, left, now } end
 end
 
-if holds(key, field) then
+if ARGV[2] ~= '!' and holds(key, field) then
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
   return { 1, tonumber(redis.call('GET', counter) or 0), now }
 end

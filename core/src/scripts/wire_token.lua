@@ -5,7 +5,9 @@ local function fields(key)
   local value = redis.call('GET', key)
   return value and { value } or {}
 end
-local function put(key, field, ttl) redis.call('SET', key, field, 'PX', ttl) end
+local function put(key, field, ttl)
+  if ttl == -1 then redis.call('SET', key, field) else redis.call('SET', key, field, 'PX', ttl) end
+end
 local function remove(key) redis.call('DEL', key) end
 local function rename(key, _, new, ttl) put(key, new, ttl) end
 local function joins() return false end -- a string has room for one tenure

@@ -1,0 +1,39 @@
+//! A value that stands in a lock's key, for drop-in shims of libraries that know a hold by its value alone.
+
+use pyo3::prelude::*;
+use redlock::Retime;
+
+use crate::{errors::Fallible, events, waiting::blocking};
+
+/// A value that may stand in the key of a lock, whoever wrote it.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct HeldValue {
+    pub(crate) core: redlock::HeldValue,
+}
+
+/// How a time is changed.
+pub(crate) fn how(word: &str) -> Fallible<Retime> {
+    Ok(word.parse()?)
+}
+
+#[pymethods]
+impl HeldValue {
+    /// Frees the lock if the value stands in its key; says whether it did.
+    fn release(&self, py: Python<'_>) -> Fallible<bool> {
+        events::attend(py)?;
+        blocking(py, |check| self.core.release_blocking(check))
+    }
+
+    /// Lets it end `millis` later ("add"), or `millis` from now ("replace"; "set" where there is no ttl, too).
+    fn retime(&self, py: Python<'_>, how: &str, millis: i64) -> Fallible<bool> {
+        events::attend(py)?;
+        let how = self::how(how)?;
+        blocking(py, |check| self.core.retime_blocking(how, millis, check))
+    }
+
+    /// Whether the value stands in the key.
+    fn is_there(&self, py: Python<'_>) -> Fallible<bool> {
+        events::attend(py)?;
+        blocking(py, |check| self.core.is_there_blocking(check))
+    }
+}
