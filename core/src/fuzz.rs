@@ -265,7 +265,7 @@ proptest! {
     ) {
         let client = client(&prefix);
         let ttl = ttl.map_or(Ttl::Watchdog, Ttl::Fixed);
-        let options = LockOptions { ttl, wait, owner: owner.clone(), max_hold, reentrant: true };
+        let options = LockOptions { ttl, wait, owner: owner.clone(), max_hold, reentrant: true, value: None };
         let key = format!("{prefix}{name}");
         match client.lock(&name, options) {
             Err(error) => assert!(["name", "ttl", "wait", "owner", "max_hold"].contains(&invalid(&error)), "{error}"),
