@@ -216,6 +216,11 @@ impl Config {
             let detail = format!("must be from 0 to {MOST_REPLICAS}, not {}", self.min_replicas);
             return Err(LockError::invalid("min_replicas", detail));
         }
+        if self.min_replicas > 0
+            && let Some(memory) = endpoints.iter().find(|e| matches!(e.transport, Transport::Memory { .. }))
+        {
+            return Err(LockError::invalid("min_replicas", format!("{} has no replicas", memory.transport)));
+        }
         if self.tls.cert.is_some() != self.tls.key.is_some() {
             return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
         }

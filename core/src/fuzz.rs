@@ -305,8 +305,8 @@ proptest! {
         millis in any::<bool>(),
         name in prop_oneof![
             4 => sample::select(vec![
-                "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "max_ttl", "maxTtl", "patience",
-                "connectTimeout", "strict", "quarantine", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
+                "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "max_ttl", "maxTtl",
+                "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
                 "max_hold", "maxHold", "reentrant",
             ]).prop_map(str::to_owned),
             1 => text(),

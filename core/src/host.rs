@@ -68,7 +68,7 @@ pub enum Idiom {
 }
 
 /// The options of a client.
-const CLIENT_OPTIONS: [&str; 17] = [
+const CLIENT_OPTIONS: [&str; 18] = [
     "quorum",
     "watchdog",
     "prefix",
@@ -76,6 +76,7 @@ const CLIENT_OPTIONS: [&str; 17] = [
     "drift",
     "token_key",
     "max_ttl",
+    "min_replicas",
     "patience",
     "connect_timeout",
     "reply_timeout",
@@ -167,13 +168,14 @@ impl Idiom {
         for (option, value) in options {
             let option = self.known(&option, &CLIENT_OPTIONS)?;
             match option {
-                "quorum" => config.quorum = Some(whole(option, &value)?),
+                "quorum" => config.quorum = Some(whole(option, &value, 1)?),
                 "watchdog" => config.watchdog = self.duration(option, &value)?,
                 "prefix" => config.prefix = text(option, value)?,
                 "wire" => config.wire = word(option, value)?,
                 "drift" => config.drift = number(option, &value)?,
                 "token_key" => config.token_key = word(option, value)?,
                 "max_ttl" => config.max_ttl = self.duration(option, &value)?,
+                "min_replicas" => config.min_replicas = whole(option, &value, 0)? as u32,
                 "patience" => config.patience = self.duration(option, &value)?,
                 "connect_timeout" => config.connect_timeout = self.duration(option, &value)?,
                 "reply_timeout" => config.reply_timeout = self.duration(option, &value)?,
@@ -255,11 +257,14 @@ fn number(argument: &'static str, value: &Setting) -> Result<f64, LockError> {
     }
 }
 
-fn whole(argument: &'static str, value: &Setting) -> Result<usize, LockError> {
+fn whole(argument: &'static str, value: &Setting, least: u32) -> Result<usize, LockError> {
     match value {
-        Setting::Number(number) if number.fract() == 0.0 && (1.0..=1e6).contains(number) => Ok(*number as usize),
+        Setting::Number(number) if number.fract() == 0.0 && (f64::from(least)..=1e6).contains(number) => {
+            Ok(*number as usize)
+        }
         other => {
-            Err(LockError::invalid(argument, format!("must be a whole number of at least 1, not {}", other.shown())))
+            let detail = format!("must be a whole number of at least {least}, not {}", other.shown());
+            Err(LockError::invalid(argument, detail))
         }
     }
 }

@@ -51,7 +51,8 @@ export class Redlock {
   readonly #listeners: Listeners;
 
   /**
-   * `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path` or
+   * `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
+   * `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
    * `memory://[name]` (inside this process, for tests). Sends nothing. Throws {@link InvalidArgument}.
    */
   constructor(urls: string | readonly string[], options?: ClientOptions | null) {

@@ -24,6 +24,8 @@ export interface ClientOptions {
   tokenKey?: "redlock" | "redisson" | null | undefined;
   /** The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s. */
   maxTtl?: number | null | undefined;
+  /** How many replicas of a node must have acknowledged a lock before it counts there. Default: 0. */
+  minReplicas?: number | null | undefined;
   /** How long an outage may last before a waiting acquire rejects with {@link Unavailable}. Default: 5 s. */
   patience?: number | null | undefined;
   /** How long a connection may take. Default: 2 s. */

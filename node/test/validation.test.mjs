@@ -30,6 +30,7 @@ for (const [options, message] of [
   [{ drift: 0.5 }, /^drift: must be from 0.01 to below 0.5, not 0.5$/],
   [{ tokenKey: "x" }, /^tokenKey: /],
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
+  [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
   [{ connectTimeout: 0 }, /^connectTimeout: must be from 1 ms/],

@@ -33,6 +33,9 @@ class ClientOptions(TypedDict, total=False):
     max_ttl: Seconds | None
     """The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s."""
 
+    min_replicas: int | None
+    """How many replicas of a node must have acknowledged a lock before it counts there. Default: 0."""
+
     patience: Seconds | None
     """How long an outage may last before a waiting acquire raises `Unavailable`. Default: 5 s."""
 

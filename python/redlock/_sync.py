@@ -75,7 +75,8 @@ def make_lock(client: Redlock | None, name: str, options: LockOptions) -> Lock:
 class Redlock(BaseClient):
     """A client of one Redis node, or of several that vote.
 
-    `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path` or
+    `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
+    `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
     `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
     nothing and raises `InvalidArgument`. Threads may share a client; in a `with` statement it is closed at the end.
     """

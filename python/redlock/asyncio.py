@@ -371,7 +371,8 @@ def _restore_lock(client: Redlock | None, name: str, options: LockOptions) -> Lo
 class Redlock(BaseClient):
     """A client of one Redis node, or of several that vote. It works in every event loop, one after another.
 
-    `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path` or
+    `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
+    `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
     `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
     nothing and raises `InvalidArgument`. In an `async with` statement the client is closed at the end.
     """

@@ -44,6 +44,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
      * @param tokenKey where fencing tokens are counted; default: apart
      * @param maxTtl the longest ttl on a quorum, and so how long a restarted node does not vote; default: 60 s
+     * @param minReplicas how many replicas of a node must have acknowledged a lock before it counts there; default: 0
      * @param patience how long an outage may last before a waiting acquire fails with [Unavailable]; default: 5 s
      * @param connectTimeout how long a connection may take; default: 2 s
      * @param replyTimeout how long a reply may take; default: 2 s
@@ -64,6 +65,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
         drift: Double? = null,
         tokenKey: TokenKey? = null,
         maxTtl: Duration? = null,
+        minReplicas: Int? = null,
         patience: Duration? = null,
         connectTimeout: Duration? = null,
         replyTimeout: Duration? = null,
@@ -83,6 +85,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
             "drift" to drift,
             "tokenKey" to tokenKey,
             "maxTtl" to maxTtl,
+            "minReplicas" to minReplicas,
             "patience" to patience,
             "connectTimeout" to connectTimeout,
             "replyTimeout" to replyTimeout,
@@ -118,6 +121,9 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     /** These, and the longest ttl on a quorum. */
     public fun maxTtl(maxTtl: JavaDuration): RedlockOptions = with("maxTtl", maxTtl)
+
+    /** These, and how many replicas of a node must have acknowledged a lock before it counts there. */
+    public fun minReplicas(minReplicas: Int): RedlockOptions = with("minReplicas", minReplicas)
 
     /** These, and how long an outage may last before a waiting acquire fails. */
     public fun patience(patience: JavaDuration): RedlockOptions = with("patience", patience)

@@ -17,7 +17,8 @@ public class Redlock private constructor(private val native: Client) : AutoClose
     /**
      * A client of these nodes with the default options.
      *
-     * @param urls one for each node: `redis://`, `rediss://`, `unix://` or `memory://`
+     * @param urls one for each node: `redis://`, `rediss://` (TLS), `unix://`, `redis+cluster://host,…`,
+     * `redis+sentinel://host,…/name` (both also with TLS, as `rediss+…`) or `memory://`
      * @throws InvalidArgument when a URL is wrong
      */
     public constructor(vararg urls: String) : this(urls.asList())
@@ -32,7 +33,8 @@ public class Redlock private constructor(private val native: Client) : AutoClose
     /**
      * A client of these nodes.
      *
-     * @param urls one for each node: `redis://`, `rediss://`, `unix://` or `memory://`
+     * @param urls one for each node: `redis://`, `rediss://` (TLS), `unix://`, `redis+cluster://host,…`,
+     * `redis+sentinel://host,…/name` (both also with TLS, as `rediss+…`) or `memory://`
      * @throws InvalidArgument when a URL or an option is wrong
      */
     @JvmOverloads

@@ -28,6 +28,7 @@ class ValidationTest {
         refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = (-1).seconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = Duration.INFINITE)) }
+        refused("minReplicas") { client(RedlockOptions(minReplicas = -1)) }
         refused("maxTtl") { client(RedlockOptions(maxTtl = 1.milliseconds)) }
         refused("connectTimeout") { client(RedlockOptions(connectTimeout = Duration.ZERO)) }
         refused("replyTimeout") { client(RedlockOptions(replyTimeout = (-1).milliseconds)) }
