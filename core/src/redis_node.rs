@@ -221,6 +221,8 @@ struct State {
     /// Whether the reviver is connecting, not pausing.
     attempting: bool,
     listener: Option<Listener>,
+    /// Hears of new masters.
+    follower: Option<Task>,
     /// Whether `NodeDown` was reported and `NodeUp` is due.
     reported: bool,
     closed: bool,
@@ -383,7 +385,7 @@ impl Inner {
     }
 
     fn close(&self) {
-        let (background, own, reviver, listener);
+        let (background, own, reviver, listener, follower);
         {
             let mut state = self.state.lock();
             state.closed = true;
@@ -392,11 +394,12 @@ impl Inner {
             own = std::mem::take(&mut state.own);
             reviver = state.reviver.take();
             listener = state.listener.take();
+            follower = state.follower.take();
         }
         for connection in background.into_iter().chain(own.into_values().filter_map(|own| own.connection)) {
             connection.retire();
         }
-        drop((reviver, listener));
+        drop((reviver, listener, follower));
         self.news.send_replace(());
     }
 
@@ -558,6 +561,41 @@ impl Inner {
         gone.retire();
         self.report_down(report.then(|| cause.to_owned()));
         self.changed();
+    }
+
+    /// Leaves a master as soon as the Sentinels elect another, even if it still answers.
+    fn hear_elections(self: &Arc<Self>) {
+        let Target::Followed(sentinels) = &*self.target else { return };
+        let mut state = self.state.lock();
+        if state.closed || state.follower.is_some() {
+            return;
+        }
+        let (mut elections, inner) = (sentinels.elections(), Arc::downgrade(self));
+        state.follower = Some(Task(runtime::background().spawn(async move {
+            while let Some(master) = elections.recv().await {
+                let Some(inner) = inner.upgrade() else { return };
+                if let Target::Followed(sentinels) = &*inner.target
+                    && !sentinels.knows(&master)
+                {
+                    inner.abandon("the Sentinels elected another master");
+                }
+            }
+        })));
+    }
+
+    /// Breaks all connections.
+    fn abandon(self: &Arc<Self>, cause: &str) {
+        let connections: Vec<_> = {
+            let state = self.state.lock();
+            let own = state.own.values().filter_map(|own| own.connection.as_ref());
+            state.background.iter().chain(own).map(|connection| connection.link.clone()).collect()
+        };
+        // Its channel ends, and waiters subscribe anew.
+        let listener = self.state.lock().listener.take();
+        drop(listener);
+        for link in connections {
+            self.broke(link.lane, link.number, cause);
+        }
     }
 
     /// Forgets the connection of a lane of its own, if it is this one.
@@ -857,6 +895,7 @@ impl Inner {
         if facts.replica && self.target.follows() {
             return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
         }
+        self.hear_elections();
         if self.in_cluster {
             // A slot comes from another server, whose restarts are not this one's.
             (facts.lost_at, facts.durable) = (0, false);

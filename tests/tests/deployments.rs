@@ -2,9 +2,12 @@
 //! must acknowledge. Real servers; times appear only as bounds that separate one mechanism from another.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use redlock::{Client, Config, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
+use redlock::{Client, Config, Event, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
 use redlock_tests::{
     deployments::{Cluster, Watched},
     server::Server,
@@ -298,11 +301,18 @@ async fn sentinels_lead_to_the_new_master() {
 #[tokio::test]
 async fn a_frozen_master_is_left_for_the_one_that_the_sentinels_elect() {
     let mut watched = Watched::start(1);
-    let client = client(&[watched.url()], |_| {});
+    let (tell, told) = std::sync::mpsc::channel();
+    let sink = move |event: &Event| drop(tell.send(event.clone()));
+    let client = Client::with_events(Config::new([watched.url()]), Arc::new(sink)).unwrap();
     let lock = client.lock("x", options(|_| {})).unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
     watched.server(0).freeze();
     let master = watched.failed_over(0);
+    // Nobody asked it for anything since it froze.
+    until("the election is heard of", || {
+        told.try_iter().any(|event| matches!(event, Event::NodeDown { cause, .. } if cause.contains("elected another")))
+    })
+    .await;
     let lease = lock.acquire().await.unwrap();
     let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
     assert_eq!(exists, 1);

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, Value};
+use tokio::sync::mpsc;
 
 use super::{
     replies::{into_text, not_run, permanent, refusal, refused_connection},
@@ -17,6 +18,10 @@ use crate::{
     runtime,
     sync::Mutex,
 };
+
+/// The pauses between attempts to listen to a Sentinel.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The Sentinels of a service.
 pub(super) struct Sentinels {
@@ -75,6 +80,20 @@ impl Sentinels {
         self.tls
     }
 
+    /// Hears of each newly elected master, for as long as the receiver lives.
+    pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for one in &self.asked {
+            runtime::background().spawn(listen(Arc::clone(one), Arc::clone(&self.service), sender.clone()));
+        }
+        receiver
+    }
+
+    /// Whether this is the master that was last asked for.
+    pub(super) fn knows(&self, master: &Address) -> bool {
+        self.known.lock().as_ref().is_some_and(|(known, _)| known == master)
+    }
+
     /// How to reach the master.
     pub(super) async fn master(&self) -> Result<Arc<Clients>, NodeError> {
         // In the background, which alone can wait for a socket whoever asks.
@@ -90,6 +109,38 @@ impl Sentinels {
         let clients = Arc::new(clients);
         *self.known.lock() = Some((told.address, Arc::clone(&clients)));
         Ok(clients)
+    }
+}
+
+/// Tells of each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
+/// would not notice.
+async fn listen(sentinel: Arc<Asked>, service: Arc<str>, elected: mpsc::UnboundedSender<Address>) {
+    let mut pause = FIRST_PAUSE;
+    while !elected.is_closed() {
+        if let Ok(mut connection) = sentinel.client.get_async_pubsub().await
+            && connection.subscribe("+switch-master").await.is_ok()
+        {
+            pause = FIRST_PAUSE;
+            let mut messages = connection.on_message();
+            loop {
+                tokio::select! {
+                    () = elected.closed() => return,
+                    message = messages.next() => {
+                        let Some(message) = message else { break };
+                        let text = message.get_payload::<String>().unwrap_or_default();
+                        // Its name, the old address, the new one.
+                        if let [name, _, _, host, port] = text.split(' ').collect::<Vec<_>>()[..]
+                            && name == &*service
+                            && let Ok(port) = port.parse()
+                        {
+                            let _ = elected.send(Address { host: host.to_owned(), port });
+                        }
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
