@@ -2,6 +2,7 @@
 //! are moved and whose masters die as a test says.
 
 use std::{
+    collections::HashSet,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -178,10 +179,19 @@ impl Cluster {
                 self.move_key(&key, from, to);
             }
         }
-        for index in [to, from] {
+        let others = (0..self.masters).filter(|index| ![to, from].contains(index));
+        for index in [to, from].into_iter().chain(others) {
             let _: String = self.servers[index].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]);
         }
         until("the slot has its new owner", || self.owner(key) == to);
+        // A server that has not heard of this move could not outbid it in the next one.
+        until("the servers agree on the epoch", || {
+            let epochs = self.servers.iter().filter(|server| server.is_up()).map(|server| {
+                let info: String = server.command(&["CLUSTER", "INFO"]);
+                field(&info, "cluster_current_epoch")
+            });
+            epochs.collect::<HashSet<_>>().len() == 1
+        });
     }
 }
 

@@ -10,6 +10,8 @@ use std::{
 use redlock::{Client, Config, Event, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
 use redlock_tests::{
     deployments::{Cluster, Watched},
+    history::{self, Findings, Hold},
+    process::monotonic,
     server::Server,
 };
 
@@ -453,4 +455,47 @@ async fn a_cluster_listed_twice_is_one_vote() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(seen.contains("is the same server as"), "{seen:?}");
+}
+
+/// Takes and releases a lock until it was done so often, and says when it held it.
+async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hold> {
+    let lock = client.lock(name, options(|_| {})).unwrap();
+    let mut holds = Vec::new();
+    while holds.len() < times {
+        let called = monotonic();
+        let lease = lock.acquire().await.unwrap();
+        let from = monotonic();
+        tokio::task::yield_now().await;
+        let until = monotonic();
+        holds.push(Hold { token: lease.token(), called, from, until: lease.held().then_some(until) });
+        lease.release().await.unwrap();
+    }
+    holds
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_exclude_and_tokens_rise_while_their_slot_is_moved_about() {
+    let cluster = Cluster::start(3, 0);
+    let clients: Vec<Client> = (0..3).map(|server| on(cluster.url_of(server))).collect();
+    let turns = clients.iter().flat_map(|client| (0..2).map(|_| tokio::spawn(take_turns(client.clone(), "x", 200))));
+    let turns: Vec<_> = turns.collect();
+    let mut moves = 0;
+    while turns.iter().any(|turns| !turns.is_finished()) {
+        let (from, to) = (cluster.owner("x"), cluster.another("x"));
+        cluster.begin_move("x", to);
+        // Sometimes its counter goes ahead of it.
+        if moves % 2 == 0 {
+            cluster.move_key("redlock_token:{x}", from, to);
+        }
+        cluster.end_move("x", from, to);
+        moves += 1;
+    }
+    let mut holds = Vec::new();
+    for turns in turns {
+        holds.extend(turns.await.unwrap());
+    }
+    assert_eq!(holds.len(), 6 * 200);
+    assert!(holds.iter().all(|hold| hold.until.is_some()), "no hold was lost on the way");
+    assert_eq!(history::check(holds), Findings::default());
+    assert!(moves > 2, "{moves} moves");
 }

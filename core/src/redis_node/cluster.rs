@@ -238,8 +238,12 @@ impl Inner {
             let result = member.inner.run(lane, &call, left(), &sent, asking).await;
             let Err(error) = result else { return result };
             hops += 1;
-            if hops > MOST_HOPS || left().is_zero() {
-                return Err(error);
+            if hops > MOST_HOPS {
+                self.doubt();
+                return Err(NodeError { detail: format!("the cluster's servers disagree: {}", error.detail), ..error });
+            }
+            if left().is_zero() {
+                return Err(blame(&member, error));
             }
             match (&error.hint, error.kind) {
                 (Some(Hint::Moved(address)), _) => {
@@ -384,7 +388,6 @@ impl Inner {
                 map.assign(slot, slot, &address);
             }
         }
-        self.changes.send_modify(|count| *count += 1);
         self.doubt();
         Ok(owner)
     }
@@ -512,51 +515,37 @@ impl Inner {
 
     /// Takes the map over; says whether it is of a cluster in trouble, and will change soon.
     fn install(self: &Arc<Self>, told: Result<Told, NodeError>) -> bool {
-        let (changed, troubled) = {
+        let (failed_over, troubled) = {
             let mut map = self.map.lock();
             map.learning = false;
             if map.closed {
                 return false;
             }
-            let changed = match told {
+            let failed_over = match told {
                 Err(error) => {
                     map.error = Some(error);
                     false
                 }
                 Ok(told) => {
-                    let before: Vec<_> = map.owned();
+                    let before = std::mem::take(&mut map.masters);
                     map.error = (!told.healthy).then(|| not_run("CLUSTERDOWN: the cluster is down"));
-                    map.masters.clear();
                     map.owners.fill(NOBODY);
                     for (first, last, address) in &told.ranges {
                         if self.member(&mut map, address).is_ok() {
                             map.assign(*first, *last, address);
                         }
                     }
-                    // Servers that left; seeds may be addresses that only lead there.
-                    let gone: Vec<_> = map
-                        .members
-                        .keys()
-                        .filter(|address| {
-                            !told.members.contains(address)
-                                && !map.masters.contains(address)
-                                && !self.seeds.contains(address)
-                        })
-                        .cloned()
-                        .collect();
-                    for address in gone {
-                        if let Some(member) = map.members.remove(&address) {
-                            member.close();
-                        }
-                    }
-                    before != map.owned()
+                    // Servers that left are forgotten; seeds may be addresses that only lead to some.
+                    map.members.retain(|address, _| told.members.contains(address) || self.seeds.contains(address));
+                    // A slot that was moved brought its keys. A master that is none any more may have left some behind.
+                    before.iter().any(|master| !map.masters.contains(master))
                 }
             };
             let masters = map.masters.iter().filter_map(|address| map.members.get(address));
-            (changed, masters.into_iter().any(|master| master.inner.is_troubled()))
+            (failed_over, masters.into_iter().any(|master| master.inner.is_troubled()))
         };
         self.learned.send_modify(|count| *count += 1);
-        if changed {
+        if failed_over {
             self.changes.send_modify(|count| *count += 1);
         }
         troubled
@@ -596,13 +585,6 @@ impl Map {
         if let Some(slots) = self.owners.get_mut(usize::from(first)..=usize::from(last)) {
             slots.fill(index as u16);
         }
-    }
-
-    /// Who owns what, whatever the order of masters.
-    fn owned(&self) -> Vec<Option<Address>> {
-        let mut owned: Vec<_> = self.owners.iter().map(|index| self.masters.get(usize::from(*index))).collect();
-        owned.dedup();
-        owned.into_iter().map(Option::<&Address>::cloned).collect()
     }
 }
 
