@@ -1,6 +1,7 @@
 """One process that takes and releases a lock so many times and logs it.
 
-Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS], to hold it for up to so many milliseconds.
+Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]], to hold it for up to so many
+milliseconds, to let others go first for up to so many and note each call, and to write it as others do.
 `tests/tests/languages.rs` starts it beside those of the other languages; `tests/src/history.rs` describes the log.
 """
 
@@ -12,42 +13,51 @@ import random
 import sys
 import time
 from time import monotonic_ns
+from typing import Any
 
 import redlock
 import redlock.asyncio
 
 
-def fight(urls: list[str], name: str, times: int, log: int, hold: float) -> None:
-    with redlock.Redlock(urls) as client:
+def fight(urls: list[str], name: str, times: int, log: int, hold: float, pause: float, options: dict[str, Any]) -> None:
+    with redlock.Redlock(urls, **options) as client:
         lock = client.lock(name)
         for _ in range(times):
+            called = monotonic_ns() if pause else None
             lease = lock.acquire()
             granted = monotonic_ns()
             if hold:
                 time.sleep(random.uniform(0, hold))
-            lines = note(lease, granted)
+            lines = note(lease, granted, called)
             # Nobody confirms it while nodes are in trouble.
             lease.release()
             os.write(log, lines)
+            if pause:
+                time.sleep(random.uniform(0, pause))
 
 
-async def fight_async(urls: list[str], name: str, times: int, log: int, hold: float) -> None:
-    async with redlock.asyncio.Redlock(urls) as client:
+async def fight_async(
+    urls: list[str], name: str, times: int, log: int, hold: float, pause: float, options: dict[str, Any]
+) -> None:
+    async with redlock.asyncio.Redlock(urls, **options) as client:
         lock = client.lock(name)
         for _ in range(times):
+            called = monotonic_ns() if pause else None
             lease = await lock.acquire()
             granted = monotonic_ns()
             if hold:
                 await asyncio.sleep(random.uniform(0, hold))
-            lines = note(lease, granted)
+            lines = note(lease, granted, called)
             await lease.release()
             os.write(log, lines)
+            if pause:
+                await asyncio.sleep(random.uniform(0, pause))
 
 
-def note(lease: redlock.Lease | redlock.asyncio.Lease, granted: int) -> bytes:
+def note(lease: redlock.Lease | redlock.asyncio.Lease, granted: int, called: int | None) -> bytes:
     # Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it was at it.
     released = monotonic_ns()
-    lines = f"grant {lease.token} {granted}\n"
+    lines = f"grant {lease.token} {granted}{'' if called is None else f' {called}'}\n"
     if lease.held:
         lines += f"release {lease.token} {released}\n"
     return lines.encode()
@@ -55,9 +65,10 @@ def note(lease: redlock.Lease | redlock.asyncio.Lease, granted: int) -> bytes:
 
 if __name__ == "__main__":
     kind, urls, name, times, path, *rest = sys.argv[1:]
-    hold = int(rest[0]) / 1000 if rest else 0.0
+    hold, pause = (int(word) / 1000 for word in [*rest, "0", "0"][:2])
+    options = dict(zip(("wire", "prefix"), rest[2:], strict=False))
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if kind == "asyncio":
-        asyncio.run(fight_async(urls.split(","), name, int(times), log, hold))
+        asyncio.run(fight_async(urls.split(","), name, int(times), log, hold, pause, options))
     else:
-        fight(urls.split(","), name, int(times), log, hold)
+        fight(urls.split(","), name, int(times), log, hold, pause, options)

@@ -4,15 +4,17 @@
 //! A log has one line an event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and every
 //! language reads: `grant <token> <ns> [<ns of the call>]` with the time right after an acquire returned, and
 //! `release <token> <ns>` with a time right before the release was sent at which the lock was still held. Whoever
-//! writes one keeps a line in no buffer beyond its turn. A grant that was found lost at once has no second line.
+//! writes one keeps a line in no buffer beyond its turn. A grant that was found lost at once has no second line. Locks
+//! of other libraries have no tokens: `-` stands for one, and such holds are only looked at for overlaps. A further line
+//! of theirs, `ready - <ns>`, says that they begin.
 
 use std::{collections::HashMap, fs, io, path::Path};
 
 /// One tenure, as its holder saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The fencing token.
-    pub token: u64,
+    /// The fencing token, if its library has such.
+    pub token: Option<u64>,
     /// When the acquire was called; where that was not noted, when it returned.
     pub called: u64,
     /// When the acquire returned.
@@ -42,11 +44,12 @@ impl Findings {
 pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for log in logs {
-        let mut open: HashMap<u64, usize> = HashMap::new();
+        let mut open: HashMap<Option<u64>, usize> = HashMap::new();
         for line in fs::read_to_string(log)?.lines() {
             let mut words = line.split_whitespace();
             let (Some(event), Some(token), Some(time)) = (words.next(), words.next(), words.next()) else { continue };
-            let (Ok(token), Ok(time)) = (token.parse(), time.parse()) else { continue };
+            let token = if token == "-" { Ok(None) } else { token.parse().map(Some) };
+            let (Ok(token), Ok(time)) = (token, time.parse()) else { continue };
             let called = words.next().and_then(|word| word.parse().ok()).unwrap_or(time);
             match event {
                 "grant" => {
@@ -81,6 +84,7 @@ pub fn check(mut holds: Vec<Hold>) -> Findings {
             last = Some((*hold, until));
         }
     }
+    holds.retain(|hold| hold.token.is_some());
     // Of the holds that began before a moment, the one with the largest token.
     let mut largest: Vec<Hold> = Vec::with_capacity(holds.len());
     for hold in &holds {
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     fn hold(token: u64, from: u64, until: u64) -> Hold {
-        Hold { token, called: from, from, until: Some(until) }
+        Hold { token: Some(token), called: from, from, until: Some(until) }
     }
 
     #[test]
@@ -147,7 +151,26 @@ mod tests {
         let (lost, held) = (Hold { until: None, ..hold(1, 25, 0) }, hold(2, 20, 30));
         let called = Hold { called: 1, ..lost };
         assert_eq!(check(vec![called, held]), Findings::default());
-        let twice = Hold { token: 2, ..called };
+        let twice = Hold { token: Some(2), ..called };
         assert_eq!(check(vec![twice, held]).disorder.len(), 1);
+    }
+
+    #[test]
+    fn without_a_token_only_overlaps_count() {
+        let bare = |from, until| Hold { token: None, ..hold(0, from, until) };
+        assert_eq!(check(vec![bare(10, 20), hold(2, 20, 30), bare(30, 40), hold(3, 40, 50)]), Findings::default());
+        let (theirs, ours) = (bare(10, 21), hold(1, 20, 30));
+        assert_eq!(check(vec![theirs, ours]).overlaps, vec![(theirs, ours)]);
+    }
+
+    #[test]
+    fn a_log_without_tokens_is_read() -> io::Result<()> {
+        let log = std::env::temp_dir().join(format!("redlock-history-{}", std::process::id()));
+        fs::write(&log, "ready - 1\ngrant - 20 10\nrelease - 30\ngrant - 50 40\n")?;
+        let holds = read([&log]);
+        fs::remove_file(&log)?;
+        let first = Hold { token: None, called: 10, from: 20, until: Some(30) };
+        assert_eq!(holds?, vec![first, Hold { called: 40, from: 50, until: None, ..first }]);
+        Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! Helpers shared by the tests of all layers: real servers that can be broken, a view of servers and in-memory nodes
 //! that makes the same faults on both, the shared scenarios and who follows them in which language, a checker of
-//! histories, and what chaos needs: a network and clocks that misbehave, faults drawn by lot, and processes under them.
+//! histories, processes of other languages and libraries, and what chaos needs: a network and clocks that misbehave,
+//! faults drawn by lot, and processes under them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod campaign;
 pub mod clocks;
+pub mod contender;
 pub mod deployments;
 pub mod driver;
 #[cfg(target_os = "linux")]
@@ -13,6 +15,7 @@ pub mod event_loop;
 pub mod history;
 pub mod nemesis;
 pub mod nodes;
+pub mod peer;
 pub mod process;
 pub mod proxy;
 pub mod register;

@@ -258,7 +258,7 @@ impl Work {
             let bound = if renewed { u64::MAX } else { from + valid };
             let tenure = Tenure { lease: &lease, name: &name(number), bound, until: None };
             let until = self.act(tenure, from, renewed, &mut access, &mut dice).await?;
-            self.note(number, Hold { token: lease.token(), called, from, until })?;
+            self.note(number, Hold { token: Some(lease.token()), called, from, until })?;
             lease.release().await?;
         }
         Ok(())
@@ -297,6 +297,7 @@ impl Work {
 
     fn note(&self, number: usize, hold: Hold) -> io::Result<()> {
         let Hold { token, called, from, until } = hold;
+        let token = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
         let mut lines = format!("grant {token} {from} {called}\n");
         if let Some(until) = until {
             // Writing to a string cannot fail.

@@ -10,8 +10,8 @@
 
 use std::{
     env, fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, id},
+    path::PathBuf,
+    process::id,
     sync::Mutex,
     thread::sleep,
     time::{Duration, Instant},
@@ -20,66 +20,20 @@ use std::{
 use redlock::{Client, Config, LockError, LockOptions, Owner};
 use redlock_tests::{
     campaign::number,
+    contender::{self, Contender, PATIENCE, until},
     history::{self, Findings, Hold},
     locked,
     nemesis::{Arena, Fault, HARMLESS, Plan},
     server::Server,
 };
 
-/// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(90);
 const LOCK: &str = "fight";
-
-/// A process in the fight; it is killed when it is dropped.
-struct Contender {
-    name: String,
-    log: PathBuf,
-    child: Child,
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        // Fails only when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Contender {
-    fn start(name: &str, command: &str, urls: &str, times: usize, hold_ms: u64, folder: &Path) -> Self {
-        let log = folder.join(format!("{name}.log"));
-        let mut shell = Command::new("/bin/sh");
-        // The shell becomes the contender, so that killing the one kills the other.
-        shell.args(["-c", &format!("exec {command} \"$@\""), name, urls, LOCK, &times.to_string()]).arg(&log);
-        if hold_ms > 0 {
-            shell.arg(hold_ms.to_string());
-        }
-        let child = shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).spawn().unwrap();
-        Self { name: name.to_owned(), log, child }
-    }
-
-    /// How much it has logged; enough to see that it goes on.
-    fn progress(&self) -> u64 {
-        fs::metadata(&self.log).map_or(0, |log| log.len())
-    }
-}
 
 /// What fights: two processes of Rust, and one of each other language.
 fn commands() -> Vec<(String, String)> {
     let rust = format!("'{}'", env!("CARGO_BIN_EXE_contender"));
-    let others = env::var("REDLOCK_CONTENDERS").unwrap_or_default();
-    let others = others.split(';').map(str::trim).filter(|one| !one.is_empty());
-    let others = others.map(|one| one.split_once('=').expect("REDLOCK_CONTENDERS has name=command;…"));
-    let others = others.map(|(name, command)| (name.to_owned(), command.to_owned()));
-    ["rust 1", "rust 2"].map(|name| (name.to_owned(), rust.clone())).into_iter().chain(others).collect()
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(5));
-    }
+    let two = ["rust 1", "rust 2"].map(|name| (name.to_owned(), rust.clone()));
+    two.into_iter().chain(contender::commands("REDLOCK_CONTENDERS")).collect()
 }
 
 /// What they fight on.
@@ -132,7 +86,8 @@ fn contest<R: Ring>(
     let mut go_on = || Ok::<(), LockError>(());
     let barrier = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
     let start = |(number, (name, command)): (usize, &(String, String))| {
-        Contender::start(name, command, &ring.urls(number), times, hold_ms, &folder)
+        let more: &[&str] = if hold_ms > 0 { &[&hold_ms.to_string()] } else { &[] };
+        Contender::start(name, command, [&ring.urls(number), LOCK, &times.to_string()], more, &folder)
     };
     let mut contenders: Vec<Contender> = commands().iter().enumerate().map(start).collect();
     until("all of them wait", || {

@@ -1,32 +1,44 @@
 //! One process that takes and releases a lock so many times and logs it, for tests with several processes:
-//! `contender URLS NAME TIMES LOG [HOLD_MS]`, to hold it for up to so many milliseconds.
+//! `contender URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]`, to hold it for up to so many milliseconds, to let
+//! others go first for up to so many and note each call, and to write it as others do.
 
-use std::{env, fs::OpenOptions, io::Write, thread::sleep, time::Duration};
+use std::{env, error::Error, fs::OpenOptions, io::Write, thread::sleep, time::Duration};
 
 use redlock::{Client, Config, LockError, LockOptions, Owner};
 use redlock_tests::process::monotonic;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [urls, name, times, log, hold @ ..] = &arguments[..] else {
+    let [urls, name, times, log, more @ ..] = &arguments[..] else {
         return Err("contender URLS NAME TIMES LOG".into());
     };
-    let hold = hold.first().map_or(Ok(0), |text| text.parse::<u64>())?;
+    let duration = |at: usize| more.get(at).map_or(Ok(0), |text| text.parse::<u64>());
+    let (hold, pause) = (duration(0)?, duration(1)?);
+    let rest = |most: u64| {
+        if most > 0 {
+            sleep(Duration::from_micros(fastrand::u64(0..=most * 1000)));
+        }
+    };
     let mut log = OpenOptions::new().create(true).append(true).open(log)?;
-    let client = Client::new(Config::from_list(urls))?;
+    let mut config = Config::from_list(urls);
+    if let Some(wire) = more.get(2) {
+        config.wire = wire.parse()?;
+    }
+    config.prefix = more.get(3).cloned().unwrap_or_default();
+    let client = Client::new(config)?;
     let lock = client.lock(name, LockOptions::default())?;
     let mut go_on = || Ok::<(), LockError>(());
     for _ in 0..times.parse::<u32>()? {
+        let called = if pause > 0 { format!(" {}", monotonic()) } else { String::new() };
         let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on)?;
         let granted = monotonic();
-        if hold > 0 {
-            sleep(Duration::from_micros(fastrand::u64(0..=hold * 1000)));
-        }
+        rest(hold);
         // Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it was at it.
         let released = monotonic();
         let end = if lease.held() { format!("release {} {released}\n", lease.token()) } else { String::new() };
         lease.release_blocking(&mut go_on)?;
-        log.write_all(format!("grant {} {granted}\n{end}", lease.token()).as_bytes())?;
+        log.write_all(format!("grant {} {granted}{called}\n{end}", lease.token()).as_bytes())?;
+        rest(pause);
     }
     Ok(())
 }

@@ -1,0 +1,72 @@
+//! Processes of any language or library that fight for a lock: each takes and releases it so many times and writes a
+//! log as `history` reads it. How they are called comes from the environment, since what runs them is built elsewhere.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A process in a fight; it is killed when it is dropped.
+#[derive(Debug)]
+pub struct Contender {
+    /// What it is called in reports.
+    pub name: String,
+    /// Its log.
+    pub log: PathBuf,
+    /// The process.
+    pub child: Child,
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        // Fails only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Contender {
+    /// Starts `command` with the three words, its log in `folder`, and what more it is told.
+    pub fn start(name: &str, command: &str, words: [&str; 3], more: &[&str], folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let child = shell(name, command).args(words).arg(&log).args(more).spawn().expect("a shell");
+        Self { name: name.to_owned(), log, child }
+    }
+
+    /// How much it has logged; enough to see that it goes on.
+    pub fn progress(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |log| log.len())
+    }
+}
+
+/// A command in the project's directory, to which words can be added. The shell becomes what it runs, so that killing the
+/// one kills the other.
+pub fn shell(name: &str, command: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &format!("exec {command} \"$@\""), name]);
+    shell.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    shell
+}
+
+/// The names and commands in an environment variable, as `name=command;…`.
+pub fn commands(variable: &str) -> Vec<(String, String)> {
+    let all = env::var(variable).unwrap_or_default();
+    let each = all.split(';').map(str::trim).filter(|one| !one.is_empty());
+    let each = each.map(|one| one.split_once('=').unwrap_or_else(|| panic!("{variable} has name=command;…")));
+    each.map(|(name, command)| (name.to_owned(), command.to_owned())).collect()
+}
+
+/// Waits for something that will happen soon, without saying when.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
