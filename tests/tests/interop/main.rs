@@ -1,0 +1,93 @@
+//! Other lock libraries, for real: each runs in a process of its own, on the same names as this project's. Redisson
+//! (`redisson.rs`) shares our own format, wake-ups and fencing tokens; those that write strings (`strings.rs`) share
+//! `wire="token"`.
+//!
+//! `REDLOCK_PEERS` names them and `REDLOCK_CONTENDERS` our other languages, as `name=command;…` run in the project's
+//! directory: `make interop-test` has both. `REDLOCK_HANDOFFS` sets how often a lock goes from Redisson to one of our
+//! languages and back; of those that poll, a fifth of that. Words on the command line choose the checks whose names contain one of them. Ends with a table.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fight;
+mod redisson;
+mod strings;
+
+use std::{
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    time::Instant,
+};
+
+use redlock::{Client, Config, LockOptions, Ttl};
+use redlock_tests::{campaign::number, contender, server::Server};
+
+use crate::fight::{Row, table};
+
+/// A library, or a language of ours: its name and how it is started.
+type Party = (String, String);
+/// A check without hand-offs.
+type Plain = fn(&Party);
+/// A check by name.
+type Check = (String, Box<dyn FnOnce() -> Vec<Row>>);
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let peers = contender::commands("REDLOCK_PEERS");
+    assert!(!peers.is_empty(), "REDLOCK_PEERS names no library: call `make interop-test`");
+    let mut ours: Vec<Party> = vec![("rust".to_owned(), format!("'{}'", env!("CARGO_BIN_EXE_contender")))];
+    ours.extend(contender::commands("REDLOCK_CONTENDERS"));
+
+    let mut checks: Vec<Check> = Vec::new();
+    // Of several versions of Redisson the first is the current one.
+    let of_redisson = |peer: &&Party| peer.0.starts_with("redisson");
+    for (number, peer) in peers.iter().filter(of_redisson).enumerate() {
+        checks.extend(redisson::checks(peer, &ours, number == 0));
+    }
+    for peer in peers.iter().filter(|peer| !of_redisson(peer)) {
+        checks.extend(strings::checks(peer, &ours));
+    }
+    checks.retain(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word)));
+    assert!(!checks.is_empty(), "no check is called so");
+
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for (name, check) in checks {
+        let start = Instant::now();
+        let end = catch_unwind(AssertUnwindSafe(check));
+        let took = start.elapsed().as_secs_f64();
+        println!("{} {name} ({took:.1} s)", if end.is_ok() { "ok    " } else { "FAILED" });
+        match end {
+            Ok(more) => rows.extend(more),
+            Err(_) => failed.push(name),
+        }
+    }
+    println!("{}", table(&rows));
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("FAILED: {}", failed.join("; "));
+    ExitCode::FAILURE
+}
+
+/// How often a lock changes sides: `usual`, or of what the environment says every `part`-th.
+fn handoffs(usual: usize, part: usize) -> usize {
+    number("REDLOCK_HANDOFFS").map_or(usual, |all| all as usize / part)
+}
+
+/// Our side of a check: a client in this process.
+fn client(server: &Server, change: impl FnOnce(&mut Config)) -> Client {
+    let mut config = Config::new([server.url()]);
+    change(&mut config);
+    Client::new(config).unwrap()
+}
+
+/// A lock of ours with this lease.
+fn lock(client: &Client, name: &str, ttl: Ttl) -> redlock::Lock {
+    let mut options = LockOptions::default();
+    options.ttl = ttl;
+    client.lock(name, options).unwrap()
+}
+
+/// Runs a check that awaits; the locks themselves run on threads of their own.
+fn run<T>(check: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(check)
+}
