@@ -14,14 +14,15 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
-	rust-lint python-lint node-lint kotlin-lint rust-test model-test python-test node-test kotlin-test languages-test \
-	model sim chaos bench bench-tools bench-test
+	rust-lint python-lint node-lint kotlin-lint interop-lint rust-test model-test python-test node-test kotlin-test \
+	languages-test interop-tools interop-test interop model sim chaos bench bench-tools bench-test
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
+	@echo "make interop ten thousand hand-offs between this project and each other lock library (half an hour); HANDOFFS changes that"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
@@ -99,7 +100,14 @@ kotlin-lint: kotlin-tools
 	$(call say,ktlint)
 	$(MVN) ktlint:check
 
-lint: rust-lint python-lint node-lint kotlin-lint
+# Java's and Go's warnings are errors when they are built.
+interop-lint: node-tools interop-tools
+	$(call say,clippy and biome and gofmt for the peers)
+	cargo clippy --package redlock-tests --test interop --quiet -- -D warnings
+	cd node && npx biome check --config-path=. ../tests/interop/node/peer.mjs
+	test -z "$$(gofmt -l tests/interop/go)"
+
+lint: rust-lint python-lint node-lint kotlin-lint interop-lint
 
 rust-test: rust-tools
 	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
@@ -156,6 +164,45 @@ languages-test: python node kotlin
 	$(call say,The demo)
 	$(BIN)/pytest demo
 
+# ---- other lock libraries, on the same locks as ours ----------------------------------------------------------------
+
+# The current one, and one from before it noted unlocks for retries.
+REDISSON := 4.7.0 3.23.5
+redisson = redisson $(1)=java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
+	-cp 'target/interop/redisson-$(1)/classes:target/interop/redisson-$(1)/lib/*' dev.redlock.interop.Peer;
+peers = $(foreach version,$(REDISSON),$(call redisson,$(version))) \
+	redis-py=$(BIN)/python tests/interop/python/peer.py; \
+	node-redlock=node tests/interop/node/peer.mjs redlock; \
+	redis-semaphore=node tests/interop/node/peer.mjs redis-semaphore; redsync=target/interop/redsync
+interop = REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
+	cargo test --package redlock-tests --test interop --quiet
+
+tests/interop/node/node_modules/.ready: tests/interop/node/package.json
+
+target/interop/redisson-%/.ready: tests/interop/jvm/pom.xml tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java
+	$(call say,A peer: Redisson $*)
+	rm -rf $(@D)
+	mvn -q -B -ntp -f tests/interop/jvm compile -Dredisson.version=$*
+	@touch $@
+
+target/interop/redsync: tests/interop/go/main.go tests/interop/go/go.mod tests/interop/go/go.sum
+	$(call say,A peer: redsync)
+	cd tests/interop/go && go vet . && go build -o "$(CURDIR)/$@" .
+
+interop-tools: python-tools node-tools kotlin-tools tests/interop/node/node_modules/.ready
+	@./scripts/system-packages go
+	@$(MAKE) --no-print-directory --quiet $(REDISSON:%=target/interop/redisson-%/.ready) target/interop/redsync
+
+interop-test: python node kotlin interop-tools
+	$(call say,Other libraries: Redisson; redis-py; node-redlock; redis-semaphore; redsync)
+	$(interop)
+
+# As long as the figures in docs/interop.md took.
+HANDOFFS ?= 10000
+interop: python node kotlin interop-tools
+	$(call say,Other libraries: $(HANDOFFS) hand-offs for each pair)
+	REDLOCK_HANDOFFS=$(HANDOFFS) $(interop) -- turns
+
 SEEDS ?= 100000
 FROM ?= 0
 sim: rust-tools
@@ -211,7 +258,7 @@ bench: bench-tools
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
 
-test: lint rust-test model-test python-test node-test kotlin-test languages-test bench-test
+test: lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test
 	$(call say,All checks passed)
 
 demo: python node kotlin
@@ -224,4 +271,5 @@ docs: node-tools kotlin-tools
 	$(MVN) dokka:dokka
 
 clean:
-	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target
+	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target \
+		tests/interop/node/node_modules
