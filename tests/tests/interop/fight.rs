@@ -7,6 +7,7 @@ use std::{
     fs::{create_dir_all, remove_dir_all},
     path::PathBuf,
     process::id,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread::sleep,
     time::Duration,
 };
@@ -15,10 +16,9 @@ use redlock::{LockError, Owner, Ttl, Wire};
 use redlock_tests::{
     contender::{Contender, PATIENCE, until},
     history::{self, Hold},
-    server::Server,
 };
 
-use crate::{Party, client, lock};
+use crate::{Party, client, lock, place::Place};
 
 /// A line of the table at the end.
 pub(crate) struct Row {
@@ -46,7 +46,7 @@ impl Row {
 /// All of them, for people.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = format!(
-        "\n{:<24} {:<24} {:>9} {:>9} {:>10} {:>10} {:>10}\n",
+        "\n{:<33} {:<33} {:>9} {:>9} {:>10} {:>10} {:>10}\n",
         "from", "to", "hand-offs", "failures", "median ms", "p99 ms", "longest"
     );
     for row in rows {
@@ -54,17 +54,18 @@ pub(crate) fn table(rows: &[Row]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<24} {:<24} {:>9} {:>9} {median:>10.2} {late:>10.2} {longest:>10.2}",
+            "{:<33} {:<33} {:>9} {:>9} {median:>10.2} {late:>10.2} {longest:>10.2}",
             row.from, row.to, row.handoffs, row.failures
         );
     }
     let sum: usize = rows.iter().map(|row| row.handoffs).sum();
     let failures: usize = rows.iter().map(|row| row.failures).sum();
-    text + &format!("{:<49} {sum:>9} {failures:>9}\n", "all")
+    text + &format!("{:<67} {sum:>9} {failures:>9}\n", "all")
 }
 
 /// Who fights, for what, and how.
 pub(crate) struct Fight<'a> {
+    pub(crate) place: &'a Place,
     /// The other library, and what it is told to do.
     pub(crate) theirs: &'a Party,
     pub(crate) action: &'a str,
@@ -84,6 +85,8 @@ pub(crate) struct Fight<'a> {
 }
 
 const NAME: &str = "fight";
+/// Fewer than these are over before both sides are at it.
+const LEAST: usize = 50;
 
 /// Rounds until there were enough hand-offs; each is a fight of its own, with processes that begin and end.
 pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
@@ -96,7 +99,7 @@ pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
         }
         assert!(attempt < 8, "{parties:?}: too few hand-offs: {} and {}", to_ours.len(), to_theirs.len());
         // Not one for a few that are missing.
-        let (logs, folder) = round(fight, missing.max(fight.handoffs / 4));
+        let (logs, folder) = round(fight, missing.max(fight.handoffs / 4).max(LEAST));
         let findings = history::check(logs.concat());
         let wrong = findings.overlaps.len() + findings.disorder.len();
         failures += wrong;
@@ -128,14 +131,16 @@ pub(crate) fn waits(logs: &[Vec<Hold>], side: usize) -> Vec<u64> {
 
 /// One fight; returns what theirs and ours held, and where the logs are.
 fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
-    let server = Server::start();
-    let folder = temp_dir().join(format!("redlock-interop-{}-{}", id(), server.port()));
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let place = fight.place;
+    let folder = temp_dir().join(format!("redlock-interop-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
     create_dir_all(&folder).unwrap();
-    let url = server.url();
+    let url = place.url();
+    let key = format!("{}{NAME}", fight.prefix);
     let times = fight.shares.map(|share| (handoffs as f64 * share).ceil() as usize);
 
     // Nobody gets it before all of them wait for it: some languages start slowly.
-    let client = client(&server, |config| {
+    let client = client(&url, |config| {
         config.wire = fight.wire;
         fight.prefix.clone_into(&mut config.prefix);
     });
@@ -159,7 +164,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
             assert_eq!(child.try_wait().unwrap(), None, "{name} has ended");
         }
         // Theirs may be polling.
-        both[0].progress() > 0 && waiting(&server, fight.prefix) > 0
+        both[0].progress() > 0 && place.listeners(&key) > 0
     });
     barrier.release_blocking(&mut go_on).unwrap();
 
@@ -179,9 +184,9 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
         sleep(tick);
     }
     until("the lock leaves no key and no listener", || {
-        let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+        let mut keys = place.keys();
         keys.retain(|key| !key.starts_with("redlock_token"));
-        keys.is_empty() && waiting(&server, fight.prefix) == 0
+        keys.is_empty() && place.listeners(&key) == 0
     });
 
     let logs: Vec<Vec<Hold>> = both.iter().map(|one| history::read([&one.log]).unwrap()).collect();
@@ -190,10 +195,4 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
         assert!(holds.iter().all(|hold| hold.until.is_some()), "{} released all of them", one.name);
     }
     (logs, folder)
-}
-
-/// How many clients listen for the release of the lock.
-fn waiting(server: &Server, prefix: &str) -> usize {
-    let channel = format!("redisson_lock__channel:{{{prefix}{NAME}}}");
-    server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1
 }

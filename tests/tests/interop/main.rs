@@ -8,25 +8,30 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fight;
+mod place;
 mod redisson;
 mod strings;
 
 use std::{
+    cell::OnceCell,
     env,
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
+    rc::Rc,
     time::Instant,
 };
 
 use redlock::{Client, Config, LockOptions, Ttl};
-use redlock_tests::{campaign::number, contender, server::Server};
+use redlock_tests::{campaign::number, contender};
 
-use crate::fight::{Row, table};
+use crate::{
+    fight::{Row, table},
+    place::Place,
+    redisson::Ground,
+};
 
 /// A library, or a language of ours: its name and how it is started.
 type Party = (String, String);
-/// A check without hand-offs.
-type Plain = fn(&Party);
 /// A check by name.
 type Check = (String, Box<dyn FnOnce() -> Vec<Row>>);
 
@@ -38,10 +43,28 @@ fn main() -> ExitCode {
     ours.extend(contender::commands("REDLOCK_CONTENDERS"));
 
     let mut checks: Vec<Check> = Vec::new();
+    let alone: Rc<dyn Fn() -> Rc<Place>> = Rc::new(|| Rc::new(Place::server()));
+    let cluster = OnceCell::new();
+    let on_cluster: Rc<dyn Fn() -> Rc<Place>> = Rc::new(move || {
+        let cluster = cluster.get_or_init(|| Rc::new(Place::cluster()));
+        cluster.clear();
+        cluster.clone()
+    });
     // Of several versions of Redisson the first is the current one.
     let of_redisson = |peer: &&Party| peer.0.starts_with("redisson");
     for (number, peer) in peers.iter().filter(of_redisson).enumerate() {
-        checks.extend(redisson::checks(peer, &ours, number == 0));
+        let current = number == 0;
+        let languages = if current { ours.len() } else { 1 };
+        let handoffs = |usual, part| if current { handoffs(usual, part) } else { handoffs(usual / 4, part * 4) };
+        let (label, place) = ("", alone.clone());
+        let alone = Ground { label, place, patient: true, languages, handoffs: handoffs(2000, 1) };
+        checks.extend(redisson::checks(peer, &ours, &alone));
+        let (label, place) = (", cluster", on_cluster.clone());
+        let on_cluster = Ground { label, place, patient: false, languages, handoffs: handoffs(400, 4) };
+        checks.extend(redisson::checks(peer, &ours, &on_cluster));
+        if current {
+            checks.push(redisson::without_shards(peer, &on_cluster));
+        }
     }
     for peer in peers.iter().filter(|peer| !of_redisson(peer)) {
         checks.extend(strings::checks(peer, &ours));
@@ -74,8 +97,8 @@ fn handoffs(usual: usize, part: usize) -> usize {
 }
 
 /// Our side of a check: a client in this process.
-fn client(server: &Server, change: impl FnOnce(&mut Config)) -> Client {
-    let mut config = Config::new([server.url()]);
+fn client(url: &str, change: impl FnOnce(&mut Config)) -> Client {
+    let mut config = Config::new([url]);
     change(&mut config);
     Client::new(config).unwrap()
 }

@@ -5,9 +5,9 @@
 //! exclude it, but we neither wake its waiters nor queue with them.
 
 use std::{
-    collections::BTreeMap,
     fs::OpenOptions,
     io::Write,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -17,13 +17,14 @@ use redlock_tests::{
     history::{self, Findings},
     peer::{Answer, Peer},
     process::monotonic,
-    server::Server,
 };
 
 use crate::{
-    Check, Party, Plain, client,
+    Check, Party, client,
     fight::{Fight, Row, fight, waits},
-    handoffs, lock, run,
+    lock,
+    place::Place,
+    run,
 };
 
 /// A lease that ends long after whatever happens in a test.
@@ -31,62 +32,85 @@ const LONG: Duration = Duration::from_secs(30);
 /// The watchdog's lease of those whose renewals matter.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// All checks of one version; only the current one fights for long, and with every language.
-pub(crate) fn checks(peer: &Party, ours: &[Party], current: bool) -> Vec<Check> {
+/// Where a version is checked, and how thoroughly.
+pub(crate) struct Ground {
+    /// Said after its name.
+    pub(crate) label: &'static str,
+    /// An empty place for each check.
+    pub(crate) place: Rc<dyn Fn() -> Rc<Place>>,
+    /// Whether to wait for watchdogs, too.
+    pub(crate) patient: bool,
+    /// How many of our languages take turns with it, and how often.
+    pub(crate) languages: usize,
+    pub(crate) handoffs: usize,
+}
+
+type OfRedisson = Box<dyn FnOnce(&Party, &Place) -> Vec<Row>>;
+
+/// All checks of one version in one place.
+pub(crate) fn checks((version, command): &Party, ours: &[Party], ground: &Ground) -> Vec<Check> {
     let mut all: Vec<Check> = Vec::new();
-    let mut add = |what: &str, check: Box<dyn FnOnce() -> Vec<Row>>| all.push((format!("{}: {what}", peer.0), check));
-    let plain: [(&str, Plain); 7] = [
-        ("is seen by us, and we by it", |peer| run(each_sees_the_other(peer))),
-        ("is held until its last unlock", |peer| run(its_reentrant_holds(peer))),
-        ("is kept by its watchdog, and freed when it dies", |peer| run(its_watchdog(peer))),
-        ("waits for our watchdog", |peer| run(our_watchdog(peer))),
-        ("takes locks away, and we from it", |peer| run(locks_are_taken_away(peer))),
-        ("leases expire", |peer| run(leases_expire(peer))),
-        ("draws fencing tokens with us", |peer| run(tokens_go_on(peer))),
-    ];
-    for (what, check) in plain {
-        let peer = peer.clone();
-        add(
-            what,
-            Box::new(move || {
-                check(&peer);
-                Vec::new()
-            }),
-        );
+    let peer = (format!("{version}{}", ground.label), command.clone());
+    let mut add = |what: &str, check: OfRedisson| {
+        let (peer, place) = (peer.clone(), ground.place.clone());
+        all.push((format!("{}: {what}", peer.0), Box::new(move || check(&peer, &place()))));
+    };
+    add("is seen by us, and we by it", Box::new(|peer, place| quiet(each_sees_the_other(peer, place))));
+    add("is held until its last unlock", Box::new(|peer, place| quiet(its_reentrant_holds(peer, place))));
+    if ground.patient {
+        add("is kept by its watchdog", Box::new(|peer, place| quiet(its_watchdog(peer, place))));
+        add("waits for our watchdog", Box::new(|peer, place| quiet(our_watchdog(peer, place))));
     }
-    let same = peer.clone();
-    add("wakes us, and we it", Box::new(move || run(wake_ups(&same))));
-    let same = peer.clone();
-    add("and we draw tokens at once", Box::new(move || fenced_fight(&same)));
-    for one in ours.iter().take(if current { ours.len() } else { 1 }) {
-        let (peer, one) = (peer.clone(), one.clone());
+    add("takes locks away, as we do", Box::new(|peer, place| quiet(locks_are_taken_away(peer, place))));
+    add("has leases that expire", Box::new(|peer, place| quiet(leases_expire(peer, place))));
+    add("draws fencing tokens with us", Box::new(|peer, place| quiet(tokens_go_on(peer, place))));
+    add("draws them at the same time", Box::new(fenced_fight));
+    add("wakes us, and we it", Box::new(|peer, place| run(wake_ups(peer, place))));
+    for one in ours.iter().take(ground.languages) {
+        let (one, handoffs) = (one.clone(), ground.handoffs);
         add(
-            &format!("and {} take turns", one.0),
-            Box::new(move || {
-                let rows = fight(&Fight {
-                    theirs: &peer,
-                    action: "fight",
-                    ours: &one,
-                    wire: Wire::Redisson,
-                    prefix: "",
-                    handoffs: if current { handoffs(2000, 1) } else { handoffs(500, 4) },
-                    shares: [0.65, 0.65],
-                    hold: 2,
-                    pauses: [2, 2],
-                });
-                for row in &rows {
-                    // Without messages a waiter would sleep for our 2 s, or for Redisson's 30 s.
-                    assert!(row.quantile(0.5) < 500.0, "woken by a message");
-                }
-                rows
-            }),
+            &format!("takes turns with {}", one.0),
+            Box::new(move |peer, place| takes_turns(peer, &one, place, handoffs)),
         );
     }
     all
 }
 
-fn serve((name, command): &Party, server: &Server, watchdog: Duration) -> Peer {
-    Peer::start(name, command, &[&server.url(), &watchdog.as_millis().to_string()])
+/// A check without hand-offs.
+fn quiet(check: impl Future<Output = ()>) -> Vec<Row> {
+    run(check);
+    Vec::new()
+}
+
+/// Whether messages reach the older ones, too, which know no shards: a further check on a cluster.
+pub(crate) fn without_shards((version, command): &Party, ground: &Ground) -> Check {
+    let peer = (format!("{version} without shards"), format!("env REDISSON_SHARDED=OFF {command}"));
+    let place = ground.place.clone();
+    (format!("{}: wakes us, and we it", peer.0), Box::new(move || run(wake_ups(&peer, &place()))))
+}
+
+fn takes_turns(peer: &Party, ours: &Party, place: &Place, handoffs: usize) -> Vec<Row> {
+    let rows = fight(&Fight {
+        place,
+        theirs: peer,
+        action: "fight",
+        ours,
+        wire: Wire::Redisson,
+        prefix: "",
+        handoffs,
+        shares: [0.75, 0.75],
+        hold: 2,
+        pauses: [2, 2],
+    });
+    for row in &rows {
+        // Without messages a waiter would sleep for our 2 s, or for Redisson's 30 s.
+        assert!(row.quantile(0.5) < 500.0, "woken by a message");
+    }
+    rows
+}
+
+fn serve((name, command): &Party, place: &Place, watchdog: Duration) -> Peer {
+    Peer::start(name, command, &[&place.url(), &watchdog.as_millis().to_string()])
 }
 
 /// What Redisson throws at one who does not hold what he unlocks.
@@ -96,16 +120,15 @@ fn not_the_holder(answer: Answer) {
 }
 
 /// The keys of a lock, without counters.
-fn keys(server: &Server) -> Vec<String> {
-    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+fn keys(place: &Place) -> Vec<String> {
+    let mut keys = place.keys();
     // Redisson takes its note of an unlock away a moment after it, or leaves it for some seconds.
     keys.retain(|key| !key.contains("_token:") && !key.starts_with("redisson_unlock_latch:"));
     keys
 }
 
-async fn each_sees_the_other(peer: &Party) {
-    let server = Server::start();
-    let (redisson, ours) = (serve(peer, &server, LONG), client(&server, |_| {}));
+async fn each_sees_the_other(peer: &Party, place: &Place) {
+    let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
     let (one, two) = (lock(&ours, "x", Ttl::Watchdog), lock(&ours, "y", Ttl::Watchdog));
 
     let lease = one.acquire().await.unwrap();
@@ -131,19 +154,18 @@ async fn each_sees_the_other(peer: &Party) {
     assert!(ttl <= LONG && ttl > LONG / 2, "{ttl:?}");
     assert_eq!(info.token, 0, "it draws none");
     assert!(two.try_acquire().await.unwrap().is_none());
-    let before: u64 = server.command(&["PTTL", "y"]);
+    let before: u64 = place.ask("PTTL", "y");
     assert_eq!(two.release(&redlock::Owner::Fresh).await.unwrap_err().code(), "not_held");
-    let after: u64 = server.command(&["PTTL", "y"]);
-    assert!(after <= before && server.command::<Vec<String>>(&["HVALS", "y"]) == ["1"], "untouched");
+    let after: u64 = place.ask("PTTL", "y");
+    assert!(after <= before && place.ask::<Vec<String>>("HVALS", "y") == ["1"], "untouched");
     redisson.ask("a", "unlock y").value();
     assert!(!two.locked().await.unwrap());
     assert_eq!(two.inspect().await.unwrap(), None);
-    assert_eq!(keys(&server), Vec::<String>::new());
+    assert_eq!(keys(place), Vec::<String>::new());
 }
 
-async fn its_reentrant_holds(peer: &Party) {
-    let server = Server::start();
-    let (redisson, ours) = (serve(peer, &server, LONG), client(&server, |_| {}));
+async fn its_reentrant_holds(peer: &Party, place: &Place) {
+    let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
     let lock = lock(&ours, "x", Ttl::Watchdog);
     redisson.ask("a", "lock x").value();
     redisson.ask("a", "lock x").value();
@@ -158,9 +180,8 @@ async fn its_reentrant_holds(peer: &Party) {
     assert!(lock.try_acquire().await.unwrap().is_some());
 }
 
-async fn its_watchdog(peer: &Party) {
-    let server = Server::start();
-    let (mut redisson, ours) = (serve(peer, &server, SHORT), client(&server, |_| {}));
+async fn its_watchdog(peer: &Party, place: &Place) {
+    let (mut redisson, ours) = (serve(peer, place, SHORT), client(&place.url(), |_| {}));
     redisson.ask("a", "lock x").value();
     let mut options = redlock::LockOptions::default();
     options.wait = Some(SHORT * 4);
@@ -178,10 +199,9 @@ async fn its_watchdog(peer: &Party) {
     assert!(lease.held());
 }
 
-async fn our_watchdog(peer: &Party) {
-    let server = Server::start();
-    let redisson = serve(peer, &server, LONG);
-    let ours = client(&server, |config| config.watchdog = Duration::from_millis(600));
+async fn our_watchdog(peer: &Party, place: &Place) {
+    let redisson = serve(peer, place, LONG);
+    let ours = client(&place.url(), |config| config.watchdog = Duration::from_millis(600));
     let lease = lock(&ours, "x", Ttl::Watchdog).acquire().await.unwrap();
     // Several leases of ours long.
     assert_eq!(redisson.ask("a", "try x 3000").value(), "false");
@@ -191,10 +211,9 @@ async fn our_watchdog(peer: &Party) {
     assert!((1..=600).contains(&ttl), "{ttl}");
 }
 
-async fn locks_are_taken_away(peer: &Party) {
-    let server = Server::start();
-    let redisson = serve(peer, &server, LONG);
-    let ours = client(&server, |config| config.watchdog = Duration::from_millis(600));
+async fn locks_are_taken_away(peer: &Party, place: &Place) {
+    let redisson = serve(peer, place, LONG);
+    let ours = client(&place.url(), |config| config.watchdog = Duration::from_millis(600));
 
     // Ours by it: the next renewal finds nothing.
     let lease = lock(&ours, "x", Ttl::Watchdog).acquire().await.unwrap();
@@ -218,9 +237,9 @@ async fn locks_are_taken_away(peer: &Party) {
 
     // A waiter of ours gets what it takes from another of ours.
     let lease = lock(&ours, "x", Ttl::Fixed(LONG)).acquire().await.unwrap();
-    let second = client(&server, |_| {});
+    let second = client(&place.url(), |_| {});
     let pending = lock(&second, "x", Ttl::Watchdog).acquire();
-    listeners(&server, "x", 1);
+    place.somebody_listens("x");
     redisson.ask("a", "force x").value();
     pending.await.unwrap().release().await.unwrap();
     assert!(lease.extend(LONG).await.is_err());
@@ -228,7 +247,7 @@ async fn locks_are_taken_away(peer: &Party) {
     // Its by us: its unlock throws, and its next waiter gets the lock.
     redisson.ask("a", "lock y").value();
     redisson.tell("b", "lock y");
-    listeners(&server, "y", 1);
+    place.somebody_listens("y");
     assert!(ours.force_release("y").await.unwrap());
     redisson.answer("b").value();
     assert_eq!(redisson.ask("a", "held y").value(), "false");
@@ -238,9 +257,8 @@ async fn locks_are_taken_away(peer: &Party) {
     assert!(!ours.force_release("y").await.unwrap());
 }
 
-async fn leases_expire(peer: &Party) {
-    let server = Server::start();
-    let (redisson, ours) = (serve(peer, &server, LONG), client(&server, |_| {}));
+async fn leases_expire(peer: &Party, place: &Place) {
+    let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
     let short = Duration::from_millis(400);
 
     redisson.ask("a", "lock x 400").value();
@@ -259,26 +277,11 @@ async fn leases_expire(peer: &Party) {
     redisson.ask("a", "unlock x").value();
 }
 
-/// Waits until so many listen for a release.
-fn listeners(server: &Server, name: &str, count: usize) {
-    let channel = format!("redisson_lock__channel:{{{name}}}");
-    until("waiters listen", || server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1 >= count);
-}
-
-/// How often scripts were called so far.
-fn scripts(server: &Server) -> u64 {
-    let text: String = server.command(&["INFO", "commandstats"]);
-    let all: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(":calls=")).collect();
-    let calls = ["cmdstat_evalsha", "cmdstat_eval"].map(|name| all.get(name).map_or("0", |rest| rest));
-    calls.iter().map(|rest| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
-}
-
 /// Both hold under 30 s: a waiter that heard no message would sleep until our poll of 2 s, or Redisson until the lease
 /// ends.
-async fn wake_ups(peer: &Party) -> Vec<Row> {
+async fn wake_ups(peer: &Party, place: &Place) -> Vec<Row> {
     const ROUNDS: usize = 40;
-    let server = Server::start();
-    let (redisson, ours) = (serve(peer, &server, LONG), client(&server, |_| {}));
+    let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
     let lock = lock(&ours, "x", Ttl::Fixed(LONG));
     // Scripts are known from here on, and connections are there.
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -287,22 +290,22 @@ async fn wake_ups(peer: &Party) -> Vec<Row> {
     let (mut to_it, mut to_us) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let lease = lock.acquire().await.unwrap();
-        let calls = scripts(&server);
+        let calls = place.scripts();
         redisson.tell("a", "lock x");
         // It tries, listens, and tries once more before it sleeps.
-        until("it sleeps", || scripts(&server) >= calls + 2);
-        listeners(&server, "x", 1);
+        until("it sleeps", || place.scripts() >= calls + 2);
+        place.somebody_listens("x");
         let released = monotonic();
         assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
         let granted = redisson.answer("a");
         to_it.push(granted.at.saturating_sub(released));
         granted.value();
 
-        let calls = scripts(&server);
+        let calls = place.scripts();
         let pending = lock.acquire();
         // With the subscription of the round before, one try is enough.
-        until("we sleep", || scripts(&server) > calls);
-        listeners(&server, "x", 1);
+        until("we sleep", || place.scripts() > calls);
+        place.somebody_listens("x");
         let released = monotonic();
         redisson.ask("a", "unlock x").value();
         let lease = pending.await.unwrap();
@@ -316,10 +319,9 @@ async fn wake_ups(peer: &Party) -> Vec<Row> {
 }
 
 /// Tokens of both sides in one row, one after the other.
-async fn tokens_go_on(peer: &Party) {
-    let server = Server::start();
-    let redisson = serve(peer, &server, LONG);
-    let ours = client(&server, |config| config.token_key = TokenKey::Redisson);
+async fn tokens_go_on(peer: &Party, place: &Place) {
+    let redisson = serve(peer, place, LONG);
+    let ours = client(&place.url(), |config| config.token_key = TokenKey::Redisson);
     let lock = lock(&ours, "x", Ttl::Watchdog);
     let fenced = || redisson.ask("a", "fenced-lock x").value().parse::<u64>().unwrap();
     let unlock = || redisson.ask("a", "fenced-unlock x").value();
@@ -345,20 +347,19 @@ async fn tokens_go_on(peer: &Party) {
     assert!(lock.try_acquire().await.unwrap().is_none());
     unlock();
     assert!(lock.acquire().await.unwrap().token() > last + 2);
-    assert_eq!(server.command::<i64>(&["PTTL", "redisson_lock_token:{x}"]), -1);
+    assert_eq!(place.ask::<i64>("PTTL", "redisson_lock_token:{x}"), -1);
 }
 
 /// The same at once, while both want it.
-fn fenced_fight((name, command): &Party) -> Vec<Row> {
+fn fenced_fight((name, command): &Party, place: &Place) -> Vec<Row> {
     const TIMES: usize = 300;
-    let server = Server::start();
-    let folder = std::env::temp_dir().join(format!("redlock-interop-fenced-{}", server.port()));
+    let folder = std::env::temp_dir().join(format!("redlock-interop-fenced-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let words = [&server.url(), "x", &TIMES.to_string()];
+    let words = [&place.url(), "x", &TIMES.to_string()];
     let mut theirs = Contender::start(name, &format!("{command} fenced"), words, &["1", "1"], &folder);
     until("it began", || theirs.progress() > 0);
     let log = folder.join("ours.log");
-    let ours = client(&server, |config| config.token_key = TokenKey::Redisson);
+    let ours = client(&place.url(), |config| config.token_key = TokenKey::Redisson);
     run(async {
         let mut file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let lock = lock(&ours, "x", Ttl::Watchdog);

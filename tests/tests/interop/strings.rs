@@ -7,14 +7,19 @@ use redlock::{Client, LockError, LostReason, ReleaseOutcome, Ttl, Wire};
 use redlock_tests::{peer::Peer, server::Server};
 
 use crate::{
-    Check, Party, Plain, client,
+    Check, Party, client,
     fight::{Fight, fight},
-    handoffs, lock, run,
+    handoffs, lock,
+    place::Place,
+    run,
 };
 
 const LONG: Duration = Duration::from_secs(30);
 /// The same for a peer, in ms.
 const LEASE: &str = "30000";
+
+/// A check without hand-offs.
+type Plain = fn(&Party);
 
 /// All checks of one library.
 pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
@@ -41,6 +46,7 @@ pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
             // Both sides poll, so that they sleep most of the time: all languages at once.
             let against = |ours: &Party| {
                 fight(&Fight {
+                    place: &Place::server(),
                     theirs: &peer,
                     action: "fight",
                     ours,
@@ -71,7 +77,7 @@ fn prefix((name, _): &Party) -> &'static str {
 fn both(peer: &Party) -> (Server, Peer, Client, String) {
     let server = Server::start();
     let theirs = Peer::start(&peer.0, &peer.1, &[&server.url()]);
-    let ours = client(&server, |config| {
+    let ours = client(&server.url(), |config| {
         config.wire = Wire::Token;
         prefix(peer).clone_into(&mut config.prefix);
     });
@@ -179,7 +185,7 @@ async fn we_do_not_touch_its(peer: &Party) {
     }
 
     // Renewals find it gone, and leave what is there alone.
-    let short = client(&server, |config| {
+    let short = client(&server.url(), |config| {
         config.wire = Wire::Token;
         prefix(peer).clone_into(&mut config.prefix);
         config.watchdog = Duration::from_millis(600);

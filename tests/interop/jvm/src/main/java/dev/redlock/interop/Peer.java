@@ -22,12 +22,15 @@ import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 
 /** What the tests start. */
 public final class Peer {
     /** Redisson's own default, in ms. */
     private static final long WATCHDOG = 30_000;
+
+    private static final String CLUSTER = "redis+cluster://";
 
     private Peer() {}
 
@@ -36,8 +39,9 @@ public final class Peer {
      *
      * @param words as described at the top
      * @throws IOException when the log cannot be written
+     * @throws ReflectiveOperationException when this version lacks a setting that was asked for
      */
-    public static void main(String[] words) throws IOException {
+    public static void main(String[] words) throws IOException, ReflectiveOperationException {
         switch (words[0]) {
             case "fight", "fenced" -> {
                 long hold = words.length > 5 ? Long.parseLong(words[5]) : 0;
@@ -56,10 +60,22 @@ public final class Peer {
         }
     }
 
-    private static RedissonClient connect(String url, long watchdog) {
+    private static RedissonClient connect(String url, long watchdog) throws ReflectiveOperationException {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdog);
-        config.useSingleServer().setAddress(url);
+        if (url.startsWith(CLUSTER)) {
+            ClusterServersConfig servers = config.useClusterServers();
+            servers.addNodeAddress("redis://" + url.substring(CLUSTER.length()));
+            String sharded = System.getenv("REDISSON_SHARDED");
+            if (sharded != null) {
+                // By name, since older versions have no such setting.
+                Class<?> mode = Class.forName("org.redisson.config.ShardedSubscriptionMode");
+                Object value = mode.getMethod("valueOf", String.class).invoke(null, sharded);
+                ClusterServersConfig.class.getMethod("setShardedSubscriptionMode", mode).invoke(servers, value);
+            }
+        } else {
+            config.useSingleServer().setAddress(url);
+        }
         return Redisson.create(config);
     }
 

@@ -1,0 +1,81 @@
+//! Where locks are: on a server or on a cluster.
+
+use std::slice;
+
+use redis::FromRedisValue;
+use redlock_tests::{contender::until, deployments::Cluster, server::Server};
+
+pub(crate) enum Place {
+    Server(Server),
+    Cluster(Cluster),
+}
+
+impl Place {
+    pub(crate) fn server() -> Self {
+        Self::Server(Server::start())
+    }
+
+    /// Three masters, so that most locks are somewhere else than where a client connects first.
+    pub(crate) fn cluster() -> Self {
+        Self::Cluster(Cluster::start(3, 0))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Server(server) => server.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    fn servers(&self) -> &[Server] {
+        match self {
+            Self::Server(server) => slice::from_ref(server),
+            Self::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
+    /// Runs a command on a key.
+    pub(crate) fn ask<T: FromRedisValue>(&self, command: &str, key: &str) -> T {
+        let server = match self {
+            Self::Server(server) => server,
+            Self::Cluster(cluster) => &cluster.servers()[cluster.owner(key)],
+        };
+        server.command(&[command, key])
+    }
+
+    /// Removes every key.
+    pub(crate) fn clear(&self) {
+        for server in self.servers() {
+            let _: () = server.command(&["FLUSHALL"]);
+        }
+    }
+
+    /// Every key.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.servers().iter().flat_map(|server| server.command::<Vec<String>>(&["KEYS", "*"])).collect()
+    }
+
+    /// How many listen for the release of a lock.
+    pub(crate) fn listeners(&self, key: &str) -> usize {
+        let channel = format!("redisson_lock__channel:{{{key}}}");
+        let how: &[&str] = if matches!(self, Self::Server(_)) { &["NUMSUB"] } else { &["NUMSUB", "SHARDNUMSUB"] };
+        let count = |server: &Server, how| server.command::<(String, usize)>(&["PUBSUB", how, &channel]).1;
+        self.servers().iter().flat_map(|server| how.iter().map(move |how| count(server, how))).sum()
+    }
+
+    /// Waits until somebody listens for the release of a lock.
+    pub(crate) fn somebody_listens(&self, key: &str) {
+        until("a waiter listens", || self.listeners(key) > 0);
+    }
+
+    /// How often scripts were called so far.
+    pub(crate) fn scripts(&self) -> u64 {
+        let of = |server: &Server| {
+            let text: String = server.command(&["INFO", "commandstats"]);
+            let lines = text.lines().filter_map(|line| line.split_once(":calls="));
+            let scripts = lines.filter(|(name, _)| ["cmdstat_eval", "cmdstat_evalsha"].contains(name));
+            scripts.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+        };
+        self.servers().iter().map(of).sum()
+    }
+}
