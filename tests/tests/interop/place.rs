@@ -57,10 +57,19 @@ impl Place {
 
     /// How many listen for the release of a lock.
     pub(crate) fn listeners(&self, key: &str) -> usize {
+        let sharded = if matches!(self, Self::Cluster(_)) { self.listeners_of_shards(key) } else { 0 };
+        self.count("NUMSUB", key) + sharded
+    }
+
+    /// Those of them that listen to the shard of the lock, on a cluster.
+    pub(crate) fn listeners_of_shards(&self, key: &str) -> usize {
+        self.count("SHARDNUMSUB", key)
+    }
+
+    fn count(&self, how: &str, key: &str) -> usize {
         let channel = format!("redisson_lock__channel:{{{key}}}");
-        let how: &[&str] = if matches!(self, Self::Server(_)) { &["NUMSUB"] } else { &["NUMSUB", "SHARDNUMSUB"] };
-        let count = |server: &Server, how| server.command::<(String, usize)>(&["PUBSUB", how, &channel]).1;
-        self.servers().iter().flat_map(|server| how.iter().map(move |how| count(server, how))).sum()
+        let of = |server: &Server| server.command::<(String, usize)>(&["PUBSUB", how, &channel]).1;
+        self.servers().iter().map(of).sum()
     }
 
     /// Waits until somebody listens for the release of a lock.

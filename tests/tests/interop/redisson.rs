@@ -86,7 +86,22 @@ fn quiet(check: impl Future<Output = ()>) -> Vec<Row> {
 pub(crate) fn without_shards((version, command): &Party, ground: &Ground) -> Check {
     let peer = (format!("{version} without shards"), format!("env REDISSON_SHARDED=OFF {command}"));
     let place = ground.place.clone();
-    (format!("{}: wakes us, and we it", peer.0), Box::new(move || run(wake_ups(&peer, &place()))))
+    let name = format!("{}: wakes us, and we it", peer.0);
+    let check = move || {
+        let place = place();
+        run(async {
+            let redisson = serve(&peer, &place, LONG);
+            let lease = lock(&client(&place.url(), |_| {}), "x", Ttl::Watchdog).acquire().await.unwrap();
+            redisson.tell("a", "lock x");
+            place.somebody_listens("x");
+            assert_eq!(place.listeners_of_shards("x"), 0);
+            lease.release().await.unwrap();
+            redisson.answer("a").value();
+            redisson.ask("a", "unlock x").value();
+        });
+        run(wake_ups(&peer, &place))
+    };
+    (name, Box::new(check))
 }
 
 fn takes_turns(peer: &Party, ours: &Party, place: &Place, handoffs: usize) -> Vec<Row> {
