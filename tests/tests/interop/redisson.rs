@@ -113,7 +113,7 @@ fn takes_turns(peer: &Party, ours: &Party, place: &Place, handoffs: usize) -> Ve
         wire: Wire::Redisson,
         prefix: "",
         handoffs,
-        shares: [0.75, 0.75],
+        shares: [0.65, 0.65],
         hold: 2,
         pauses: [2, 2],
     });
