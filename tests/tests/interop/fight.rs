@@ -76,6 +76,8 @@ pub(crate) struct Fight<'a> {
     pub(crate) prefix: &'a str,
     /// How often the lock must change sides.
     pub(crate) handoffs: usize,
+    /// As a round of its own: a shorter one is over before both sides are at it.
+    pub(crate) least: usize,
     /// Theirs, then ours: how often they take the lock for each hand-off wanted.
     pub(crate) shares: [f64; 2],
     /// How long each holds it at most, in ms.
@@ -85,8 +87,6 @@ pub(crate) struct Fight<'a> {
 }
 
 const NAME: &str = "fight";
-/// Fewer than these are over before both sides are at it.
-const LEAST: usize = 50;
 
 /// Rounds until there were enough hand-offs; each is a fight of its own, with processes that begin and end.
 pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
@@ -98,8 +98,7 @@ pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
             break;
         }
         assert!(attempt < 8, "{parties:?}: too few hand-offs: {} and {}", to_ours.len(), to_theirs.len());
-        // Not one for a few that are missing.
-        let (logs, folder) = round(fight, missing.max(fight.handoffs / 4).max(LEAST));
+        let (logs, folder) = round(fight, missing.max(fight.least));
         let findings = history::check(logs.concat());
         let wrong = findings.overlaps.len() + findings.disorder.len();
         failures += wrong;
@@ -183,11 +182,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
         assert!(still < PATIENCE, "nobody gets the lock; logs in {}", folder.display());
         sleep(tick);
     }
-    until("the lock leaves no key and no listener", || {
-        let mut keys = place.keys();
-        keys.retain(|key| !key.starts_with("redlock_token"));
-        keys.is_empty() && place.listeners(&key) == 0
-    });
+    until("the lock leaves no key and no listener", || place.keys().is_empty() && place.listeners(&key) == 0);
 
     let logs: Vec<Vec<Hold>> = both.iter().map(|one| history::read([&one.log]).unwrap()).collect();
     for ((one, holds), times) in both.iter().zip(&logs).zip(times) {

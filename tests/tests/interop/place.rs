@@ -50,9 +50,13 @@ impl Place {
         }
     }
 
-    /// Every key.
+    /// The keys that nobody should leave: all but counters of tokens, and the notes of unlocks for retries, which some
+    /// versions of Redisson leave for some seconds.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.servers().iter().flat_map(|server| server.command::<Vec<String>>(&["KEYS", "*"])).collect()
+        let mut keys: Vec<String> =
+            self.servers().iter().flat_map(|server| server.command::<Vec<String>>(&["KEYS", "*"])).collect();
+        keys.retain(|key| !key.contains("_token:") && !key.starts_with("redisson_unlock_latch:"));
+        keys
     }
 
     /// How many listen for the release of a lock.

@@ -53,6 +53,7 @@ pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
                     wire: Wire::Token,
                     prefix: prefix(&peer),
                     handoffs: handoffs(100, 5),
+                    least: 25,
                     shares: [0.75, 3.0],
                     hold: 5,
                     // Beyond how often the other one tries, or nobody would ever be in time.
