@@ -22,7 +22,7 @@ help:
 	@echo "make test    every check: linters, Rust, Python, Node, Kotlin, scenarios, pitfalls, examples, packaging"
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
-	@echo "make interop ten thousand hand-offs between this project and each other lock library (half an hour); HANDOFFS changes that"
+	@echo "make interop ten thousand hand-offs with each other lock library (twenty minutes); HANDOFFS changes that"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
