@@ -1,0 +1,181 @@
+"""Clients of the core with the connection settings of clients of redis-py.
+
+Only settings are read from the foreign client: nothing is sent through it, and it is not changed. What the core cannot
+do in the same way, such as a password that a callback provides, is `InvalidArgument`: never a connection that is less
+safe or leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+from urllib.parse import quote
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from redis.credentials import UsernamePasswordCredentialProvider
+
+from redlock._sync import Redlock
+from redlock.errors import InvalidArgument
+
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+
+# A client lives as long as a foreign one that needs it, and serves all with the same settings.
+_by_source: WeakKeyDictionary[Any, Redlock] = WeakKeyDictionary()
+_by_settings: WeakValueDictionary[tuple[str, frozenset[tuple[str, object]]], Redlock] = WeakValueDictionary()
+
+
+def client_of(redis: Any) -> Redlock:
+    """Return the client with the settings of a client of redis-py, for threads or for asyncio.
+
+    Raises `InvalidArgument` when they cannot be taken over.
+    """
+    source = redis if hasattr(redis, "nodes_manager") else getattr(redis, "connection_pool", None)
+    if source is None:
+        raise InvalidArgument(f"redis: must be a client of redis-py, not {redis!r}")
+    with _lock:
+        client = _by_source.get(source)
+        if client is None:
+            url, options = _cluster(redis) if source is redis else _server(source)
+            settings = (url, frozenset(options.items()))
+            client = _by_settings.get(settings)
+            if client is None:
+                client = Redlock(url, wire="token", **options)
+                _by_settings[settings] = client
+            _by_source[source] = client
+        return client
+
+
+_MODULES = ("redis.connection", "redis.asyncio.connection", "redis.sentinel", "redis.asyncio.sentinel")
+# The classes of connections whose settings are known, and whether they speak TLS.
+_CLASSES = {
+    "Connection": False,
+    "SSLConnection": True,
+    "UnixDomainSocketConnection": False,
+    "SentinelManagedConnection": False,
+    "SentinelManagedSSLConnection": True,
+}
+
+
+def _refuse(setting: str, why: str) -> InvalidArgument:
+    return InvalidArgument(f"redis: cannot take over {setting}: {why}; use redlock.Redlock with settings of its own")
+
+
+def _is_tls(kind: type) -> bool:
+    if kind.__module__ not in _MODULES or kind.__name__ not in _CLASSES:
+        raise _refuse("connection_class", f"{kind.__module__}.{kind.__qualname__} may connect in a way of its own")
+    return _CLASSES[kind.__name__]
+
+
+def _server(pool: Any) -> tuple[str, dict[str, Any]]:
+    settings: dict[str, Any] = pool.connection_kwargs
+    tls = _is_tls(pool.connection_class)
+    if settings.get("redis_connect_func") is not None:
+        raise _refuse("redis_connect_func", "it is run for each new connection of redis-py")
+    options = _options(settings, tls)
+    db = int(settings.get("db") or 0)
+    if hasattr(pool, "sentinel_manager"):
+        return _sentinel(pool, settings, tls, db, options)
+    _credentials(settings, options)
+    path = settings.get("path")
+    if path:
+        return f"unix://{quote(path)}?db={db}", options
+    scheme = "rediss" if tls else "redis"
+    return f"{scheme}://{_address(settings.get('host', 'localhost'), settings.get('port', 6379))}/{db}", options
+
+
+def _sentinel(pool: Any, settings: dict[str, Any], tls: bool, db: int, options: dict[str, Any]) -> tuple[str, Any]:
+    if not pool.is_master:
+        raise _refuse("a pool of replicas", "a lock is written, and replicas refuse that")
+    addresses = []
+    for sentinel in pool.sentinel_manager.sentinels:
+        of_sentinel = sentinel.connection_pool.connection_kwargs
+        if any(of_sentinel.get(name) for name in ("username", "password", "credential_provider")):
+            raise _refuse("sentinel_kwargs", "the sentinels' own user and password")
+        if _is_tls(sentinel.connection_pool.connection_class) != tls:
+            raise _refuse("ssl", "it is used for the sentinels or for the server, not for both")
+        addresses.append(_address(of_sentinel["host"], of_sentinel["port"]))
+    user = _userinfo(settings)
+    scheme = "rediss+sentinel" if tls else "redis+sentinel"
+    return f"{scheme}://{user}{','.join(addresses)}/{quote(pool.service_name, safe='')}/{db}", options
+
+
+def _cluster(redis: Any) -> tuple[str, dict[str, Any]]:
+    manager = redis.nodes_manager
+    # Those of asyncio keep them at the client.
+    settings: dict[str, Any] = getattr(redis, "connection_kwargs", None) or manager.connection_kwargs
+    for setting in ("address_remap", "user_on_connect_func"):
+        if getattr(redis, setting, None) is not None or getattr(manager, setting, None) is not None:
+            raise _refuse(setting, "a function of redis-py's")
+    kind = settings.get("connection_class")
+    tls = bool(settings.get("ssl")) or (kind is not None and _is_tls(kind))
+    nodes = [_address(node.host, node.port) for node in manager.startup_nodes.values()]
+    scheme = "rediss+cluster" if tls else "redis+cluster"
+    return f"{scheme}://{_userinfo(settings)}{','.join(sorted(nodes))}", _options(settings, tls)
+
+
+def _address(host: str, port: int | str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{quote(host)}:{port}"
+
+
+def _user(settings: dict[str, Any]) -> tuple[str | None, str | None]:
+    provider = settings.get("credential_provider")
+    if provider is None:
+        return settings.get("username"), settings.get("password")
+    if type(provider) is not UsernamePasswordCredentialProvider:
+        raise _refuse("credential_provider", "it may give another password each time")
+    return provider.username, provider.password
+
+
+def _credentials(settings: dict[str, Any], options: dict[str, Any]) -> None:
+    user, password = _user(settings)
+    if user:
+        options["username"] = user
+    if user or password:
+        options["password"] = password or ""
+
+
+def _userinfo(settings: dict[str, Any]) -> str:
+    user, password = _user(settings)
+    return f"{quote(user or '', safe='')}:{quote(password or '', safe='')}@" if user or password else ""
+
+
+# What changes whom a connection trusts, and what the core does: a value that asks for something else is refused.
+_TRUST: dict[str, tuple[object, ...]] = {
+    "ssl_ca_path": (None,),
+    "ssl_check_hostname": (True,),
+    "ssl_cert_reqs": ("required", 2),  # ssl.CERT_REQUIRED
+    "ssl_ciphers": (None,),
+    "ssl_exclude_verify_flags": (None,),
+    "ssl_include_verify_flags": (None,),
+    # TLS 1.2, the least that the core speaks, and older ones.
+    "ssl_min_version": (None, -2, 768, 769, 770, 771),
+    "ssl_ocsp_context": (None,),
+    "ssl_ocsp_expected_cert": (None,),
+    "ssl_password": (None,),
+    "ssl_validate_ocsp": (False, None),
+    "ssl_validate_ocsp_stapled": (False, None),
+}
+_SAME = {
+    "socket_connect_timeout": "connect_timeout",
+    "socket_timeout": "reply_timeout",
+    "ssl_ca_certs": "ca",
+    "ssl_certfile": "cert",
+    "ssl_keyfile": "key",
+}
+
+
+def _options(settings: dict[str, Any], tls: bool) -> dict[str, Any]:
+    if tls:
+        for setting, same in _TRUST.items():
+            if setting in settings and settings[setting] not in same:
+                raise _refuse(setting, f"the core cannot do it ({setting}={settings[setting]!r})")
+    names = {theirs: ours for theirs, ours in _SAME.items() if tls or not theirs.startswith("ssl_")}
+    given = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs) is not None}
+    certificates = settings.get("ssl_ca_data") if tls else None
+    if certificates is not None:
+        if "ca" in given or not isinstance(certificates, str):
+            raise _refuse("ssl_ca_data", "the core takes it as PEM text, and instead of ssl_ca_certs")
+        given["ca"] = certificates
+    return {option: os.fspath(value) if isinstance(value, os.PathLike) else value for option, value in given.items()}

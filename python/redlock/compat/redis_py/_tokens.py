@@ -1,0 +1,116 @@
+"""Who holds a lock object of redis-py: the token of each thread or task, `lock.local.token`.
+
+A child of a fork has no tokens: what its parent holds is not for it to release. It may be given one on purpose, by
+assigning to `lock.local.token`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+_generation = 0
+
+
+def _forked() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Local(Protocol):
+    """What `lock.local` is, whoever shares it."""
+
+    token: bytes | None
+
+
+class Shared:
+    """One token for everybody: `thread_local=False`."""
+
+    _kept: tuple[int, bytes] | None = None
+
+    @property
+    def token(self) -> bytes | None:
+        """The token, None while nothing is held."""
+        kept = self._kept
+        return None if kept is None or kept[0] != _generation else kept[1]
+
+    @token.setter
+    def token(self, token: bytes | None) -> None:
+        self._kept = None if token is None else (_generation, token)
+
+
+class PerThread(Shared, threading.local):
+    """A token for each thread. A thread that has taken nothing has None."""
+
+
+Task = asyncio.Task[Any]
+
+
+def current_task() -> Task | None:
+    """Return the running task, if there is one."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+class PerTask(threading.local):
+    """A token for each task that has used the lock object, and the newest one for every other.
+
+    So a task never acts on the token of one that came after it, and the lock object can still be handed to a task that
+    releases it.
+    """
+
+    def __init__(self) -> None:
+        self._newest = Shared()
+        self._of: WeakKeyDictionary[Task, Shared] = WeakKeyDictionary()
+
+    def of(self, task: Task | None) -> bytes | None:
+        """Return the token that a task sees."""
+        return (self._of.get(task, self._newest) if task is not None else self._newest).token
+
+    def put(self, task: Task | None, token: bytes | None) -> None:
+        """Note the token of a task; None for no longer any."""
+        before = self.of(task)
+        if token is not None or self._newest.token == before:
+            self._newest.token = token
+        if task is not None:
+            self._of.setdefault(task, Shared()).token = token
+
+    def drop(self, token: bytes) -> None:
+        """Forget a token, whoever had it."""
+        for known in (self._newest, *self._of.values()):
+            if known.token == token:
+                known.token = None
+
+    @property
+    def token(self) -> bytes | None:
+        """The token of the running task."""
+        return self.of(current_task())
+
+    @token.setter
+    def token(self, token: bytes | None) -> None:
+        self.put(current_task(), token)
+
+
+class PerNobody(Shared):
+    """`Shared` with the methods of `PerTask`."""
+
+    def of(self, task: Task | None) -> bytes | None:
+        """Return the token."""
+        return self.token
+
+    def put(self, task: Task | None, token: bytes | None) -> None:
+        """Note the token."""
+        self.token = token
+
+    def drop(self, token: bytes) -> None:
+        """Forget a token."""
+        if self.token == token:
+            self.token = None

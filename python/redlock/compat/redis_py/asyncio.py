@@ -1,0 +1,188 @@
+"""`redis.asyncio.lock.Lock` of redis-py on this library's core.
+
+    from redlock.compat.redis_py.asyncio import Lock     # was: from redis.asyncio.lock import Lock
+
+    async with Lock(redis.asyncio.Redis(), "report", timeout=10) as lock:
+        await lock.extend(5)
+
+What `redlock.compat.redis_py` says holds here too. Besides:
+
+* A cancelled `acquire` leaves nothing behind; redis-py's may leave a key that nobody owns.
+* A cancelled `release` goes on, and the next call of `release` returns what became of it.
+* With `thread_local=True`, the default, each task that uses a lock object has a token of its own in it, so that a task
+  whose lock expired does not release that of the next one. A task that has not used the object has the newest token: an
+  object may be handed over.
+* `lock_name` of an exception is always set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from redlock import _native
+from redlock.asyncio import _call
+from redlock.compat.redis_py._common import Base, reraise
+from redlock.compat.redis_py._tokens import Local, PerNobody, PerTask, current_task
+from redlock.errors import LockError as CoreError
+from redlock.errors import LockLost, LockTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from redlock.compat.redis_py._tokens import Task
+
+__all__ = ["Lock"]
+
+
+class Lock(Base):
+    """A lock with the interface of `redis.asyncio.lock.Lock`; see there for its parameters."""
+
+    __module__ = "redlock.compat.redis_py.asyncio"
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes | memoryview,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, thread_local, raise_on_release_error)
+        self._tokens = PerTask() if self.thread_local else PerNobody()
+        # The newest release, which outlives its caller.
+        self._releasing: tuple[bytes, asyncio.Future[bool]] | None = None
+
+    @property
+    def local(self) -> Local:
+        """`local.token`: the token, as bytes, while this task holds the lock. Settable."""
+        return self._tokens
+
+    def acquire(
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Take the lock and return True, or False when somebody else holds it to the end of the wait.
+
+        The task that makes this call holds it, whichever awaits it. See `redlock.compat.redis_py.Lock.acquire`.
+        """
+        return self._acquire(current_task(), self._wait(self.sleep, blocking, blocking_timeout), token)
+
+    async def _acquire(self, task: Task | None, wait: float, token: str | bytes | None) -> bool:
+        value = self._new_token(token)
+        try:
+            lock = self._prepare(value)
+            lease: _native.Lease = await _call(_native.Loop.acquire, lock, lock.request(timeout=wait))
+            lease.let_go()
+        except (LockTimeout, LockLost):
+            # Somebody else's; or it expired on the way here.
+            return False
+        except CoreError as error:
+            reraise(error)
+        self._tokens.put(task, value)
+        return True
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the lock."""
+        try:
+            locked: bool = await _call(_native.Loop.locked, self._any)
+        except CoreError as error:
+            reraise(error)
+        return locked
+
+    def owned(self) -> Coroutine[Any, Any, bool]:
+        """Whether the token of this task stands in the key."""
+        return self._owned(self.local.token)
+
+    async def _owned(self, token: bytes | None) -> bool:
+        if token is None:
+            return False
+        try:
+            there: bool = await _call(_native.Loop.is_value_there, self._value(token))
+        except CoreError as error:
+            reraise(error)
+        return there
+
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Release the lock.
+
+        Raises `redis.exceptions.LockError` when this task holds nothing, `LockNotOwnedError` when it lost the lock, and
+        `ConnectionError` when no server confirmed: the release goes on in the background, the token stays.
+        """
+        return self._release(current_task())
+
+    async def _release(self, task: Task | None) -> None:
+        token = self._tokens.of(task)
+        if token is None:
+            raise self._error("Cannot release a lock that's not owned or is already unlocked.")
+        loop = asyncio.get_running_loop()
+        known = self._releasing
+        if known is not None and known[0] == token and known[1].get_loop() is loop:
+            ending = known[1]
+        else:
+            ending = loop.create_task(_call(_native.Loop.release_value, self._value(token)))
+            ending.add_done_callback(_retrieve)
+            self._releasing = (token, ending)
+        try:
+            released = await asyncio.shield(ending)
+        except CoreError as error:
+            self._releasing = None
+            reraise(error)
+        self._releasing = None
+        self._tokens.drop(token)
+        if not released:
+            raise self._not_owned("release")
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[Literal[True]]:
+        """Add seconds to what is left of the lock, or replace what is left; also to end it earlier.
+
+        Raises, at once, `redis.exceptions.LockError` when this task holds nothing or the lock has no timeout; and, when
+        awaited, `LockNotOwnedError` when it lost the lock.
+        """
+        token = self._check_timed(self.local.token, "extend")
+        return self._retime(token, "extend", "replace" if replace_ttl else "add", int(additional_time * 1000))
+
+    def reacquire(self) -> Awaitable[Literal[True]]:
+        """Let the lock end `timeout` from now. Raises as `extend` does."""
+        return self._retime(
+            self._check_timed(self.local.token, "reacquire"), "reacquire", "set", self._timeout_millis()
+        )
+
+    async def _retime(
+        self, token: bytes, what: str, how: Literal["add", "replace", "set"], millis: int
+    ) -> Literal[True]:
+        try:
+            done = await _call(_native.Loop.retime_value, self._value(token), how, millis)
+        except CoreError as error:
+            reraise(error)
+        if not done:
+            raise self._not_owned(what)
+        return True
+
+    async def __aenter__(self) -> Self:
+        if await self.acquire():
+            return self
+        raise self._error("Unable to acquire lock within the time specified")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except Exception as failure:
+            if not self._suppressed(failure, error is not None):
+                raise
+
+
+def _retrieve(ending: asyncio.Future[bool]) -> None:
+    """Look at how a release ended, so that none is complained about that nobody asked for again."""
+    if not ending.cancelled():
+        ending.exception()
