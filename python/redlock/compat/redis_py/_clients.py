@@ -170,7 +170,8 @@ def _options(settings: dict[str, Any], tls: bool) -> dict[str, Any]:
     if tls:
         for setting, same in _TRUST.items():
             if setting in settings and settings[setting] not in same:
-                raise _refuse(setting, f"the core cannot do it ({setting}={settings[setting]!r})")
+                # Not shown: it may be a secret.
+                raise _refuse(setting, "the core has nothing of the kind, or does otherwise")
     names = {theirs: ours for theirs, ours in _SAME.items() if tls or not theirs.startswith("ssl_")}
     given = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs) is not None}
     certificates = settings.get("ssl_ca_data") if tls else None
