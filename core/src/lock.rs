@@ -710,7 +710,7 @@ impl Acquisition {
     /// What an attempt means for this acquire.
     fn conclude(&mut self, verdict: Verdict, mut attempt: Attempt) -> Conclusion {
         if self.lock.options.value.is_some() && !matches!(verdict, Verdict::Held(_)) {
-            self.undone = attempt.undo(false);
+            self.undone = attempt.undo(self.is_try());
         }
         let key = &self.lock.keys.lock;
         match verdict {

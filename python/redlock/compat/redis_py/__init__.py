@@ -15,11 +15,14 @@ A lock is a string with the token as its value, as redis-py writes it: processes
 other, and `lock.local.token` can be passed from one to the other. Signatures, results and exceptions are those of
 redis-py. What differs, knowingly:
 
+* It needs redis-py 6 or later (nothing else in this package needs it).
 * A reply that is lost leaves no lock behind. redis-py sends SET NX again, finds its own token, and returns False while
   the lock stays taken; without a `timeout`, for ever. The same holds for a blocking call that Ctrl-C ends.
 * A release by this library wakes waiters at once. Others are found by looking, every 0.1 to 0.2 s; `sleep` only
   decides, as in redis-py, whether a `blocking_timeout` leaves time for more than one try. Waiters of one process queue
   in order, and a call that does not block returns False while others wait.
+* Without a `timeout` a lock stays until it is released, also when its process ends or dies: as in redis-py. It is not
+  kept by a watchdog, and nobody is told of a loss: `redlock.Redlock.lock` does both.
 * `acquire` never returns True for a lock that has expired by then.
 * A thread that has taken nothing has the token None (redis-py has no attribute then). A child of a fork has None too:
   it does not release what its parent holds, unless it is given the token.
