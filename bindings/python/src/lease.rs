@@ -88,6 +88,7 @@ impl Lease {
     }
 
     /// For drop-in shims: stops everything about it and leaves the key alone.
+    #[pyo3(name = "_let_go")]
     fn let_go(&self) -> Fallible<()> {
         Ok(self.core.let_go()?)
     }

@@ -97,7 +97,7 @@ class Lock(Base):
             lease = self._prepare(value).acquire(timeout=wait)
             if lease is None:
                 return False
-            lease.let_go()
+            lease._let_go()
         except LockLost:
             # It expired on the way here.
             return False

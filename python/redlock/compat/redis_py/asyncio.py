@@ -81,7 +81,7 @@ class Lock(Base):
         try:
             lock = self._prepare(value)
             lease: _native.Lease = await _call(_native.Loop.acquire, lock, lock.request(timeout=wait))
-            lease.let_go()
+            lease._let_go()
         except (LockTimeout, LockLost):
             # Somebody else's; or it expired on the way here.
             return False
