@@ -24,6 +24,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.lock
 import redis.sentinel
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
@@ -633,17 +634,22 @@ def test_settings_are_taken_over(urls: Callable[[Any], tuple[str, dict[str, Any]
         assert of(tls) == ("rediss://h:6379/0", {"ca": "ca", "cert": "cert", "key": "key"})
         timed = urls(kind(socket_timeout=1.5, socket_connect_timeout=0.5))[1]
         assert timed == {"reply_timeout": 1.5, "connect_timeout": 0.5}
+        assert of(kind(host="h", port=1, protocol=2)) == ("redis://h:1/0?protocol=2", {})
+        assert of(kind(unix_socket_path="/a", protocol=2)) == ("unix:///a?db=0&protocol=2", {})
+    user = {"username": "u", "password": "p@"}
     for sentinel in (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel):
         hosts = [("h1", 1), ("::1", 2)]
-        known = sentinel(hosts).master_for("my/main", db=4, username="u", password="p@")
-        assert of(known) == ("redis+sentinel://u:p%40@h1:1,[::1]:2/my%2Fmain/4", {})
+        known = sentinel(hosts).master_for("my/main", db=4, **user)
+        assert of(known) == ("redis+sentinel://h1:1,[::1]:2/my%2Fmain/4", user)
         known = sentinel(hosts, sentinel_kwargs={"ssl": True}, ssl=True, ssl_ca_certs="ca").master_for("main")
         assert of(known) == ("rediss+sentinel://h1:1,[::1]:2/main/0", {"ca": "ca"})
+        known = sentinel(hosts, sentinel_kwargs={"username": "s", "password": "q&"}).master_for("main")
+        assert of(known)[0] == "redis+sentinel://h1:1,[::1]:2/main/0?sentinel_username=s&sentinel_password=q%26"
     nodes = [redis.asyncio.cluster.ClusterNode("h2", 2), redis.asyncio.cluster.ClusterNode("h1", 1)]
     cluster = redis.asyncio.RedisCluster(startup_nodes=nodes, password="p")
-    assert of(cluster) == ("redis+cluster://:p@h1:1,h2:2", {})
-    cluster = redis.asyncio.RedisCluster(host="h", port=1, ssl=True, ssl_ca_certs="ca")
-    assert of(cluster) == ("rediss+cluster://h:1", {"ca": "ca"})
+    assert of(cluster) == ("redis+cluster://h1:1,h2:2", {"password": "p"})
+    cluster = redis.asyncio.RedisCluster(host="h", port=1, ssl=True, ssl_ca_certs="ca", protocol=2)
+    assert of(cluster) == ("rediss+cluster://h:1?protocol=2", {"ca": "ca"})
 
 
 class Provider(CredentialProvider):
@@ -689,9 +695,11 @@ def test_clients_of_another_kind_are_refused() -> None:
     replicas = redis.sentinel.Sentinel([("h", 1)]).slave_for("main")
     with pytest.raises(redlock.InvalidArgument, match="replicas"):
         Lock(replicas, "x")
-    guarded = redis.sentinel.Sentinel([("h", 1)], sentinel_kwargs={"password": "p"}).master_for("main")
-    with pytest.raises(redlock.InvalidArgument, match="sentinel_kwargs"):
-        Lock(guarded, "x")
+    guarded = redis.sentinel.Sentinel([("h", 1)], sentinel_kwargs={"credential_provider": Provider()})
+    with pytest.raises(redlock.InvalidArgument, match="credential_provider"):
+        Lock(guarded.master_for("main"), "x")
+    with pytest.raises(redlock.InvalidArgument, match="sentinels"):
+        Lock(redis.sentinel.Sentinel([]).master_for("main"), "x")
     mixed = redis.sentinel.Sentinel([("h", 1)]).master_for("main", ssl=True)
     with pytest.raises(redlock.InvalidArgument, match="ssl"):
         Lock(mixed, "x")
@@ -731,6 +739,57 @@ def test_users_databases_and_unix_sockets(tmp_path: Path) -> None:
         with pytest.raises(RedisConnectionError) as raised:
             Lock(foreign(server, username="worker", password="wr0ng"), "x").acquire()
         assert "wr0ng" not in str(raised.value)
+
+
+def test_a_sentinels_master(server: Server, tmp_path: Path) -> None:
+    port = free_port()
+    settings = f"port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {server.port} 1\n"
+    (tmp_path / "sentinel.conf").write_text(settings)
+    sentinel = subprocess.Popen(
+        ["redis-server", "sentinel.conf", "--sentinel"], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    try:
+        known, aknown = (kind([("127.0.0.1", port)]) for kind in (redis.sentinel.Sentinel, AsyncSentinel))
+        eventually(lambda: asks(known))
+        lock = Lock(known.master_for("main", db=2), "x")
+        assert lock.acquire()
+        assert redis.Redis(port=server.port, db=2).get("x") == lock.local.token
+        assert asyncio.run(AsyncLock(aknown.master_for("main", db=2), "x").acquire(blocking=False)) is False
+        lock.release()
+    finally:
+        sentinel.terminate()
+        sentinel.wait(10)
+
+
+def asks(sentinel: redis.sentinel.Sentinel) -> bool:
+    try:
+        return bool(sentinel.discover_master("main"))
+    except RedisConnectionError:
+        return False
+
+
+def test_a_cluster(tmp_path: Path) -> None:
+    with Server(tmp_path, "--cluster-enabled", "yes") as server:
+        server.cli("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        eventually(lambda: "cluster_state:ok" in server.cli("CLUSTER", "INFO"))
+        cluster = redis.RedisCluster(host="127.0.0.1", port=server.port)
+        lock = cluster.lock("x", timeout=10, lock_class=Lock)
+        assert isinstance(lock, Lock)
+        assert _clients.client_of(cluster)._native.urls == [f"redis+cluster://127.0.0.1:{server.port}"]
+        assert lock.acquire()
+        assert cluster.get("x") == lock.local.token
+        assert lock.extend(1)
+
+        async def main() -> None:
+            other = AsyncLock(redis.asyncio.RedisCluster(host="127.0.0.1", port=server.port), "x")
+            assert not await other.acquire(blocking=False)
+            other.local.token = lock.local.token
+            assert await other.owned()
+            await other.release()
+
+        asyncio.run(main())
+        with pytest.raises(LockNotOwnedError):
+            lock.release()
 
 
 def test_tls_with_a_ca_and_a_certificate_of_its_own(tmp_path: Path) -> None:

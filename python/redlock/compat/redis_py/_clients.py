@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from redis.credentials import UsernamePasswordCredentialProvider
@@ -74,31 +74,32 @@ def _server(pool: Any) -> tuple[str, dict[str, Any]]:
     if settings.get("redis_connect_func") is not None:
         raise _refuse("redis_connect_func", "it is run for each new connection of redis-py")
     options = _options(settings, tls)
-    db = int(settings.get("db") or 0)
+    query, db = _query(settings), int(settings.get("db") or 0)
     if hasattr(pool, "sentinel_manager"):
-        return _sentinel(pool, settings, tls, db, options)
-    _credentials(settings, options)
-    path = settings.get("path")
-    if path:
-        return f"unix://{quote(path)}?db={db}", options
-    scheme = "rediss" if tls else "redis"
-    return f"{scheme}://{_address(settings.get('host', 'localhost'), settings.get('port', 6379))}/{db}", options
+        return _sentinel(pool, tls, db, query), options
+    if settings.get("path"):
+        return _url("unix", quote(settings["path"]), {"db": str(db), **query}), options
+    address = _address(settings.get("host", "localhost"), settings.get("port", 6379))
+    return _url("rediss" if tls else "redis", f"{address}/{db}", query), options
 
 
-def _sentinel(pool: Any, settings: dict[str, Any], tls: bool, db: int, options: dict[str, Any]) -> tuple[str, Any]:
+def _sentinel(pool: Any, tls: bool, db: int, query: dict[str, str]) -> str:
     if not pool.is_master:
         raise _refuse("a pool of replicas", "a lock is written, and replicas refuse that")
-    addresses = []
+    addresses, users = [], set()
     for sentinel in pool.sentinel_manager.sentinels:
-        of_sentinel = sentinel.connection_pool.connection_kwargs
-        if any(of_sentinel.get(name) for name in ("username", "password", "credential_provider")):
-            raise _refuse("sentinel_kwargs", "the sentinels' own user and password")
+        settings = sentinel.connection_pool.connection_kwargs
         if _is_tls(sentinel.connection_pool.connection_class) != tls:
             raise _refuse("ssl", "it is used for the sentinels or for the server, not for both")
-        addresses.append(_address(of_sentinel["host"], of_sentinel["port"]))
-    user = _userinfo(settings)
-    scheme = "rediss+sentinel" if tls else "redis+sentinel"
-    return f"{scheme}://{user}{','.join(addresses)}/{quote(pool.service_name, safe='')}/{db}", options
+        addresses.append(_address(settings["host"], settings["port"]))
+        users.add(_user(settings))
+    if len(users) != 1:
+        raise _refuse("the sentinels", "each has a user of its own, or there is none")
+    user, password = users.pop()
+    login = {"sentinel_username": user or "", "sentinel_password": password or ""}
+    query = {**query, **{name: value for name, value in login.items() if value}}
+    place = f"{','.join(addresses)}/{quote(pool.service_name, safe='')}/{db}"
+    return _url("rediss+sentinel" if tls else "redis+sentinel", place, query)
 
 
 def _cluster(redis: Any) -> tuple[str, dict[str, Any]]:
@@ -110,9 +111,17 @@ def _cluster(redis: Any) -> tuple[str, dict[str, Any]]:
             raise _refuse(setting, "a function of redis-py's")
     kind = settings.get("connection_class")
     tls = bool(settings.get("ssl")) or (kind is not None and _is_tls(kind))
-    nodes = [_address(node.host, node.port) for node in manager.startup_nodes.values()]
-    scheme = "rediss+cluster" if tls else "redis+cluster"
-    return f"{scheme}://{_userinfo(settings)}{','.join(sorted(nodes))}", _options(settings, tls)
+    nodes = ",".join(sorted(_address(node.host, node.port) for node in manager.startup_nodes.values()))
+    return _url("rediss+cluster" if tls else "redis+cluster", nodes, _query(settings)), _options(settings, tls)
+
+
+def _url(scheme: str, place: str, query: dict[str, str]) -> str:
+    return f"{scheme}://{place}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _query(settings: dict[str, Any]) -> dict[str, str]:
+    # Without a wish the core speaks RESP3 where the server does.
+    return {"protocol": "2"} if str(settings.get("protocol")) == "2" else {}
 
 
 def _address(host: str, port: int | str) -> str:
@@ -126,19 +135,6 @@ def _user(settings: dict[str, Any]) -> tuple[str | None, str | None]:
     if type(provider) is not UsernamePasswordCredentialProvider:
         raise _refuse("credential_provider", "it may give another password each time")
     return provider.username, provider.password
-
-
-def _credentials(settings: dict[str, Any], options: dict[str, Any]) -> None:
-    user, password = _user(settings)
-    if user:
-        options["username"] = user
-    if user or password:
-        options["password"] = password or ""
-
-
-def _userinfo(settings: dict[str, Any]) -> str:
-    user, password = _user(settings)
-    return f"{quote(user or '', safe='')}:{quote(password or '', safe='')}@" if user or password else ""
 
 
 # What changes whom a connection trusts, and what the core does: a value that asks for something else is refused.
@@ -179,4 +175,9 @@ def _options(settings: dict[str, Any], tls: bool) -> dict[str, Any]:
         if "ca" in given or not isinstance(certificates, str):
             raise _refuse("ssl_ca_data", "the core takes it as PEM text, and instead of ssl_ca_certs")
         given["ca"] = certificates
+    user, password = _user(settings)
+    if user:
+        given["username"] = user
+    if user or password:
+        given["password"] = password or ""
     return {option: os.fspath(value) if isinstance(value, os.PathLike) else value for option, value in given.items()}
