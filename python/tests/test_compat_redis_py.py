@@ -135,6 +135,21 @@ def test_every_coroutine_works_without_the_client(ar: redis.asyncio.Redis, serve
     asyncio.run(main())
 
 
+def test_call_sites_can_stay_as_they_are(
+    r: redis.Redis, ar: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redis.client.Lock", Lock)
+    monkeypatch.setattr("redis.asyncio.client.Lock", AsyncLock)
+    with r.lock("x", 10, blocking_timeout=5) as lock:
+        assert isinstance(lock, Lock)
+
+    async def main() -> None:
+        async with ar.lock("x", 10, blocking_timeout=5) as lock:
+            assert isinstance(lock, AsyncLock)
+
+    asyncio.run(main())
+
+
 def test_how_long_a_wait_is(r: redis.Redis, ar: redis.asyncio.Redis, server: Server) -> None:
     server.cli("SET", "x", "somebody's")
 

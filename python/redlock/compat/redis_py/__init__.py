@@ -5,11 +5,15 @@
     with Lock(redis.Redis(), "report", timeout=10) as lock:
         lock.extend(5)
 
-Or `redis.Redis().lock("report", lock_class=Lock)`. The redis-py client gives its connection settings and nothing else:
-host, port or unix socket, database, user and password, TLS, time-outs, and those of a Sentinel pool or a
-`RedisCluster`. Nothing is sent through it. Settings that cannot be taken over, such as a `credential_provider` or a
-`connection_class` of one's own, raise `redlock.InvalidArgument`. Clients with the same settings share their
-connections.
+Or `client.lock("report", lock_class=Lock)`; and `redis.client.Lock = Lock`, once at the start, for every
+`client.lock()` of a program (`redis.cluster.Lock`, `redis.asyncio.client.Lock` and `redis.asyncio.cluster.Lock` are the
+others).
+
+The redis-py client gives its connection settings and nothing else: host, port or unix socket, database, user and
+password, TLS, time-outs, protocol, and those of a Sentinel pool or a `RedisCluster`. Nothing is sent through it.
+Settings that cannot be taken over, such as a `credential_provider` or a `connection_class` of one's own, raise
+`redlock.InvalidArgument`; retries, health checks and names of connections are redis-py's own matter. Clients with the
+same settings share their connections.
 
 A lock is a string with the token as its value, as redis-py writes it: processes with either library exclude each
 other, and `lock.local.token` can be passed from one to the other. Signatures, results and exceptions are those of
@@ -37,7 +41,8 @@ redis-py. What differs, knowingly:
 * `lock.reacquire()` with `timeout=0` is the `LockError` of a lock without a timeout; redis-py deletes the key.
 * Locks have a second key for fencing tokens, `redlock_token:{name}`, which ends 24 hours after its last use, and a
   channel. Rules of ACL users must allow both.
-* Attributes for subclasses (`do_acquire`, `lua_release`, `register_scripts` and the like) do not exist.
+* It is no subclass of redis-py's, and attributes for subclasses (`do_acquire`, `lua_release`, `register_scripts` and
+  the like) do not exist.
 """
 
 from __future__ import annotations
