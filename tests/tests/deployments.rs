@@ -467,7 +467,7 @@ async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hol
         let from = monotonic();
         tokio::task::yield_now().await;
         let until = monotonic();
-        holds.push(Hold { token: lease.token(), called, from, until: lease.held().then_some(until) });
+        holds.push(Hold { token: Some(lease.token()), called, from, until: lease.held().then_some(until) });
         lease.release().await.unwrap();
     }
     holds
