@@ -821,8 +821,13 @@ impl Acquisition {
 
     fn timed_out(&self) -> LockError {
         // An outage is never reported as contention.
-        match self.home.table.outage(&self.lock.keys.lock) {
+        let key = &self.lock.keys.lock;
+        match self.home.table.outage(key) {
             Some(outage) if !self.answered => self.home.quorum.unavailable(outage.causes),
+            // Those before it in the queue wait for the first answer of all.
+            None if !self.is_try() && !self.is_first() && self.home.table.is_unknown(key) => {
+                self.home.quorum.unavailable(self.home.quorum.unheard())
+            }
             _ => LockError::Timeout { name: self.name(), waited: self.started.elapsed() },
         }
     }

@@ -296,6 +296,11 @@ impl Quorum {
         NodeCause { node: self.nodes[node].name().to_owned(), cause: cause.to_string() }
     }
 
+    /// That no node has answered.
+    pub(crate) fn unheard(&self) -> Vec<NodeCause> {
+        (0..self.nodes.len()).map(|node| self.cause(node, "has not answered")).collect()
+    }
+
     pub(crate) fn unavailable(&self, causes: Vec<NodeCause>) -> LockError {
         LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
     }

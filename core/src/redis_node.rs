@@ -64,8 +64,8 @@ pub(crate) use self::cluster::ClusterNode;
 use self::{
     pubsub::{Actor, Listener, Request},
     replies::{
-        With, closed, command, exchange, failure, identify, lacks_hello, no_answer, no_connection, not_run, ping,
-        refusal, refused_connection, reply, unanswered,
+        With, answer, closed, command, exchange, failure, identify, lacks_hello, misplaced, no_answer, no_connection,
+        not_run, ping, refusal, refused_connection, unanswered,
     },
     setup::Target,
 };
@@ -964,7 +964,7 @@ impl Inner {
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.link.clone());
         let value = self.request(connection, &command, Some(call), timeout, with).await?;
-        self.understand(connection, reply(value))
+        self.understand(connection, answer(value, call))
     }
 
     /// A reply; one that says that the server is no master any more ends its connection.
@@ -978,6 +978,7 @@ impl Inner {
                 self.broke(connection.link.lane, connection.number(), "became a replica");
                 Err(not_run("became a replica"))
             }
+            Err(error) if !self.in_cluster => Err(misplaced(error)),
             other => other,
         }
     }
@@ -1171,7 +1172,7 @@ impl Inner {
         match value {
             Ok(value) => {
                 outstanding.answered();
-                self.understand(connection, reply(value))
+                self.understand(connection, answer(value, call))
             }
             Err(error) => {
                 let error = failure(&error);

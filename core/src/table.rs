@@ -65,6 +65,8 @@ struct Entry {
     holds: Vec<Arc<Hold>>,
     queue: VecDeque<Arc<Place>>,
     outage: Option<Outage>,
+    /// Whether a quorum answered anybody since this entry was made.
+    answered: bool,
 }
 
 impl Entry {
@@ -272,8 +274,14 @@ impl Table {
     /// Notes that a quorum answered.
     pub(crate) fn end_outage(&self, key: &str) {
         if let Some(entry) = self.locks.lock().entries.get_mut(key) {
-            entry.outage = None;
+            (entry.outage, entry.answered) = (None, true);
         }
+    }
+
+    /// Whether its waiters know nothing of a lock: it is held by nobody here, and no quorum has answered yet.
+    pub(crate) fn is_unknown(&self, key: &str) -> bool {
+        let locks = &self.locks.lock().entries;
+        locks.get(key).is_some_and(|entry| !entry.answered && !entry.holds.iter().any(|hold| hold.is_held()))
     }
 
     /// The outage that waiters of a lock see.

@@ -103,7 +103,7 @@ impl Cluster {
 
     /// Its URL, by one of its servers.
     pub fn url_of(&self, server: usize) -> String {
-        format!("redis+cluster://127.0.0.1:{}", self.servers[server].port())
+        self.servers[server].url().replacen("://", "+cluster://", 1)
     }
 
     /// Its servers.
@@ -260,7 +260,8 @@ impl Watched {
     /// Its URL.
     pub fn url(&self) -> String {
         let addresses: Vec<_> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
-        format!("redis+sentinel://{}/{SERVICE}", addresses.join(","))
+        let scheme = if self.sentinels[0].url().starts_with("rediss") { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{}/{SERVICE}", addresses.join(","))
     }
 
     /// The servers.

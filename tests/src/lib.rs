@@ -22,6 +22,7 @@ pub mod register;
 pub mod scenario;
 pub mod server;
 pub mod sim;
+pub mod tls;
 pub mod worker;
 
 /// What a mutex guards; a step that panicked has left it in order.

@@ -3,7 +3,7 @@
 //! the test did to it. Nothing is persisted unless a test asks for it, so that a restart loses every key.
 
 use std::{
-    fs,
+    env, fs,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio, id},
@@ -24,6 +24,14 @@ const REPLY: Duration = Duration::from_secs(5);
 /// In an option, the server's directory.
 pub const DIRECTORY: &str = "{directory}";
 
+/// Names another program than the `redis-server` that is installed: another version of it, or Valkey.
+pub const PROGRAM: &str = "REDLOCK_REDIS_SERVER";
+
+/// The server program under test.
+pub fn program() -> String {
+    env::var(PROGRAM).ok().filter(|program| !program.is_empty()).unwrap_or_else(|| "redis-server".to_owned())
+}
+
 /// A redis-server process.
 #[derive(Debug)]
 pub struct Server {
@@ -33,6 +41,8 @@ pub struct Server {
     environment: Vec<(String, PathBuf)>,
     child: Option<Child>,
     frozen: bool,
+    /// Whether its port speaks TLS; then a test looks into it through a socket file.
+    tls: bool,
 }
 
 impl Server {
@@ -53,11 +63,12 @@ impl Server {
 
     fn launch_with(args: &[&str], environment: &[(&str, &Path)], configuration: Option<&str>) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let directory = std::env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
+        let directory = env::temp_dir().join(format!("redlock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
         fs::create_dir_all(&directory).expect("a directory for the server");
         let extra = args.iter().map(|&arg| arg.to_owned()).collect();
+        let tls = args.contains(&"--tls-cert-file") || configuration.is_some_and(|text| text.contains("tls-cert-file"));
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), value.to_path_buf())).collect();
-        let mut server = Self { port: 0, directory, extra, environment, child: None, frozen: false };
+        let mut server = Self { port: 0, directory, extra, environment, child: None, frozen: false, tls };
         for _ in 0..20 {
             server.port = free_port();
             if let Some(text) = configuration {
@@ -87,7 +98,12 @@ impl Server {
 
     /// Its URL.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("{}://127.0.0.1:{}", if self.tls { "rediss" } else { "redis" }, self.port)
+    }
+
+    /// Its socket file, which it has when its port speaks TLS.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("socket")
     }
 
     /// The process, while there is one.
@@ -115,6 +131,16 @@ impl Server {
         assert!(self.child.is_some() || self.run(), "redis-server did not come back on port {}", self.port);
     }
 
+    /// Starts it again on the same port with more options; returns once it loads its keys, which those must make slow.
+    pub fn restart_loading(&mut self, args: &[&str]) {
+        self.stop();
+        let usual = self.extra.len();
+        self.extra.extend(args.iter().map(|&arg| arg.to_owned()));
+        let started = self.run_until(|info| info.contains("\nloading:1\r"));
+        self.extra.truncate(usual);
+        assert!(started, "redis-server did not come back on port {}", self.port);
+    }
+
     /// Suspends it: connections stay, nothing is answered.
     pub fn freeze(&mut self) {
         self.signal(libc::SIGSTOP);
@@ -129,7 +155,8 @@ impl Server {
 
     /// A connection of its own, for a test that looks into it.
     pub fn connect(&self) -> RedisResult<Connection> {
-        let connection = redis::Client::open(self.url())?.get_connection_with_timeout(REPLY)?;
+        let url = if self.tls { format!("unix://{}", self.socket().display()) } else { self.url() };
+        let connection = redis::Client::open(url)?.get_connection_with_timeout(REPLY)?;
         connection.set_read_timeout(Some(REPLY))?;
         Ok(connection)
     }
@@ -143,11 +170,25 @@ impl Server {
 
     /// Starts the process and waits until it answers; false when it ended instead, as with a port in use.
     fn run(&mut self) -> bool {
-        let child = Command::new("redis-server")
+        // Sentinels load nothing.
+        self.run_until(|info| !info.contains("\nloading:1\r"))
+    }
+
+    /// Starts the process and waits until it answers and its INFO is as wanted.
+    fn run_until(&mut self, wanted: impl Fn(&str) -> bool) -> bool {
+        let (port, socket) = (self.port.to_string(), self.socket());
+        let mut command = Command::new(program());
+        command
             // A configuration file comes first.
             .args(self.extra.iter().map(|arg| arg.replace(DIRECTORY, &self.directory.to_string_lossy())))
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--loglevel", "warning", "--dir"])
-            .arg(&self.directory)
+            .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"])
+            .arg(&self.directory);
+        if self.tls {
+            command.args(["--port", "0", "--tls-port", &port, "--unixsocket"]).arg(socket);
+        } else {
+            command.args(["--port", &port]);
+        }
+        let child = command
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -164,8 +205,7 @@ impl Server {
             let pid = self.connect().and_then(|mut connection| {
                 let info: String = redis::cmd("INFO").query(&mut connection)?;
                 let own = info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default()));
-                // Sentinels load nothing.
-                Ok(own && !info.contains("\nloading:1\r"))
+                Ok(own && wanted(&info))
             });
             if pid.unwrap_or(false) {
                 return true;

@@ -121,6 +121,36 @@ pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
     })
 }
 
+/// A call's reply. Servers of before 7.2 say of a script only that it lacks some right: the script, and the place that
+/// they name, tell which.
+pub(super) fn answer(value: Value, call: &Call) -> Result<Reply, NodeError> {
+    let missing = match &value {
+        Value::ServerError(error) => missing(error, call),
+        _ => None,
+    };
+    reply(value).map_err(|error| match missing {
+        Some(missing) => NodeError { detail: shortened(&error.detail, &missing), ..error },
+        None => error,
+    })
+}
+
+fn missing(error: &ServerError, call: &Call) -> Option<String> {
+    let text = error.details().unwrap_or_default();
+    if error.code() == "NOPERM" && text.contains("keys") {
+        // It is the request that was refused, which names them all.
+        return Some(format!(": {}", call.keys.join(", ")));
+    }
+    if !text.contains("The user executing the script can't") {
+        return None;
+    }
+    let line: usize = text.rsplit_once("@user_script:")?.1.trim_end_matches(['.', ' ']).parse().ok()?;
+    let line = call.script.source.lines().nth(line.checked_sub(1)?)?;
+    let commands = line.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+    let mut names: Vec<_> = commands.map(|name| format!("'{}'", name.to_ascii_lowercase())).collect();
+    names.dedup();
+    (!names.is_empty()).then(|| format!(": {}", names.join(" or ")))
+}
+
 pub(super) fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
@@ -136,6 +166,10 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
             }
             match redis.send_packed_command(&command).await {
                 Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
+                // Who it is it will say later.
+                Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
+                    Err(not_run(refusal(&error).detail))
+                }
                 Ok(value) => Ok(value),
                 Err(error) => Err(refused_connection(&error)),
             }
@@ -158,6 +192,11 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
+        if field("redis_mode") == Some("sentinel") {
+            return Err(permanent(
+                "is a Sentinel, which keeps no locks: use redis+sentinel://, with the master's name",
+            ));
+        }
         facts.replica = field("role") == Some("slave");
         facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
         facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
@@ -242,6 +281,10 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
         || has("unknown subcommand")
         || has("db index")
         || has("without any password configured")
+        || has("authentication required")
+        || has("cluster support disabled")
+        || has("not allowed in cluster mode")
+        || has("after non deterministic commands")
     {
         NodeErrorKind::Permanent
     } else if !in_script
@@ -262,8 +305,70 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
         _ => None,
     };
     let shown = text.strip_prefix("ERR ").unwrap_or(text).trim_end();
-    // A server's errors are one short line; whatever else answers need not fill a log.
-    NodeError::new(kind, shown.chars().take(200).collect::<String>()).with_hint(hint)
+    let detail = match advice(code, &lower) {
+        Some(Advice::Behind(advice)) => shortened(shown.trim_end_matches('.'), advice),
+        Some(Advice::Instead(advice)) => advice.to_owned(),
+        None => shortened(shown, ""),
+    };
+    NodeError::new(kind, detail).with_hint(hint)
+}
+
+/// A text with something behind it. A server's errors are one short line; whatever else answers need not fill a log.
+fn shortened(text: &str, behind: &str) -> String {
+    const MOST: usize = 200;
+    let behind: String = behind.chars().take(MOST).collect();
+    let room = MOST - behind.chars().count();
+    text.chars().take(room).chain(behind.chars()).collect()
+}
+
+enum Advice {
+    /// Behind the server's own words.
+    Behind(&'static str),
+    /// Instead of them, where they speak to whoever writes a client.
+    Instead(&'static str),
+}
+
+/// What to do, where the server's words leave that open.
+fn advice(code: &str, lower: &str) -> Option<Advice> {
+    const REPLICA: Advice = Advice::Behind("; it is a replica: use its master, or redis+sentinel:// to follow that");
+    let has = |part: &str| lower.contains(part);
+    Some(match code {
+        "NOAUTH" => {
+            Advice::Instead("NOAUTH: the server asks for a password; give it, and the user, in the URL or as options")
+        }
+        "OOM" => Advice::Behind("; free memory, or raise maxmemory"),
+        "MISCONF" => Advice::Instead(
+            "MISCONF: the server cannot save to disk, and so refuses to write (stop-writes-on-bgsave-error); see its log",
+        ),
+        "NOREPLICAS" => Advice::Behind("; it needs more of them (min-replicas-to-write)"),
+        "READONLY" | "MASTERDOWN" => REPLICA,
+        _ if has("-readonly ") => REPLICA,
+        _ if has("authentication required") => return advice("NOAUTH", ""),
+        _ if has("without any password configured") => {
+            Advice::Instead("the server has no password: leave it out of the URL")
+        }
+        _ if has("db index") => Advice::Behind("; the server has fewer databases than the URL asks for"),
+        _ if has("not allowed in cluster mode") => {
+            Advice::Behind("; a cluster has database 0 only: use redis+cluster://")
+        }
+        _ if has("cluster support disabled") => Advice::Behind("; it is no Redis Cluster: use redis://"),
+        _ if has("unknown command") && has("sentinel") => Advice::Behind("; it is no Sentinel: use redis://"),
+        _ if has("after non deterministic commands") => {
+            Advice::Instead("the server is too old: Redis 5.0 or newer is needed")
+        }
+        _ if has("max number of clients reached") => Advice::Behind("; raise maxclients, or close some"),
+        _ => return None,
+    })
+}
+
+/// What a server of a cluster refuses that was not addressed as one: it has no slot for the key.
+pub(super) fn misplaced(error: NodeError) -> NodeError {
+    match error.hint {
+        Some(Hint::Moved(_) | Hint::Ask(_)) => {
+            permanent(shortened(&error.detail, "; it is a server of a Redis Cluster: use redis+cluster://"))
+        }
+        _ => error,
+    }
 }
 
 /// An error's text without where in a script it was raised, and whether it was raised in one.
@@ -305,9 +410,10 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
         return if error.is_permanent() { error } else { not_run(error.detail) };
     }
     match error.kind() {
-        ErrorKind::AuthenticationFailed => permanent("wrong user or password"),
-        ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_BY_SERVER),
-        ErrorKind::Parse => permanent("does not speak Redis' protocol"),
+        // Its words are lost.
+        ErrorKind::AuthenticationFailed => permanent("wrong user or password, or the server has none"),
+        ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_EARLY),
+        ErrorKind::Parse => permanent(NO_REDIS),
         ErrorKind::InvalidClientConfig => permanent(error.to_string()),
         _ => {
             let io = source::<io::Error>(error);
@@ -315,10 +421,34 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
                 .and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>())
                 .or_else(|| source::<rustls::Error>(error));
             match tls {
-                Some(tls) => permanent(format!("TLS: {tls}")),
-                None => not_run(io.map_or_else(|| error.to_string(), io_text)),
+                Some(tls) => permanent(format!("TLS: {tls}{}", tls_advice(tls))),
+                None => not_run(match io {
+                    Some(io) if is_closed(io) => CLOSED_EARLY.to_owned(),
+                    Some(io) => io_text(io),
+                    None => error.to_string(),
+                }),
             }
         }
+    }
+}
+
+const CLOSED_EARLY: &str =
+    "connection closed by the server at once; has it reached maxclients, or has the port TLS (rediss://)?";
+const NO_REDIS: &str =
+    "does not speak Redis' protocol; is it the right port, and if it has TLS, is it a rediss:// URL?";
+
+/// What to do, where the TLS library's words leave that open.
+fn tls_advice(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError};
+    match error {
+        rustls::Error::InvalidMessage(_) => "; the port has no TLS, it seems: use redis://",
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; give the certificate of the authority that signed it (ca)"
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure | AlertDescription::UnknownCA,
+        ) => "; the server asks for a client certificate that it trusts (cert, key)",
+        _ => "",
     }
 }
 
@@ -326,7 +456,7 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
 pub(super) fn failure(error: &RedisError) -> NodeError {
     let detail = match source::<io::Error>(error) {
         Some(io) => io_text(io),
-        None if error.kind() == ErrorKind::Parse && !is_cut_short(error) => "does not speak Redis' protocol".to_owned(),
+        None if error.kind() == ErrorKind::Parse && !is_cut_short(error) => NO_REDIS.to_owned(),
         None => CLOSED_BY_SERVER.to_owned(),
     };
     NodeError::new(NodeErrorKind::Unknown, detail)
@@ -341,6 +471,10 @@ fn is_cut_short(error: &RedisError) -> bool {
 /// What `redis` wrapped.
 pub(super) fn source<T: Error + 'static>(error: &RedisError) -> Option<&T> {
     error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
 pub(super) fn io_text(error: &io::Error) -> String {
