@@ -1,0 +1,464 @@
+//! Who may do what, and how they are spoken to: users with exactly the documented rights, and with one less; RESP2 and
+//! RESP3; TLS to clusters and Sentinels; socket files. Real servers. The rules are read from `docs/deployments.md`, so
+//! that what is documented is what is tested.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use redlock::{Client, Config, Event, Lease, LockError, LockOptions, Owner, ReleaseOutcome, TokenKey, Ttl, Wire};
+use redlock_tests::{
+    deployments::{Cluster, Watched},
+    locked,
+    server::{DIRECTORY, Server},
+    tls::Certificates,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
+    let mut options = LockOptions::default();
+    change(&mut options);
+    options
+}
+
+async fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < LONG, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// What is left of a lease grows only by a renewal.
+async fn renewed(lease: &Lease) {
+    let mut least = lease.remaining();
+    until("the lease is renewed", || {
+        let left = lease.remaining();
+        let grown = left > least;
+        least = least.min(left);
+        grown
+    })
+    .await;
+}
+
+/// The documented rules: for every server, on top of it for a cluster, for `min_replicas`, and for a Sentinel.
+struct Rules {
+    server: Vec<String>,
+    cluster: Vec<String>,
+    replicas: Vec<String>,
+    sentinel: Vec<String>,
+}
+
+fn documented() -> Rules {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deployments.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rules = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locks "));
+    let rules: Vec<Vec<String>> = rules.map(|rule| rule.split(' ').map(str::to_owned).collect()).collect();
+    let [server, cluster, replicas, sentinel] = rules.try_into().expect("four rules");
+    Rules { server, cluster, replicas, sentinel }
+}
+
+/// Gives the user these rights on a server, and has it forget whom it refused.
+fn permit(server: &Server, rules: &[String]) {
+    let rules = rules.iter().map(String::as_str);
+    let words: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules).collect();
+    let _: () = server.command(&words);
+    let _: () = server.command(&["ACL", "LOG", "RESET"]);
+}
+
+/// What a server refused to somebody.
+fn denied(server: &Server) -> BTreeSet<String> {
+    let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG", "128"]);
+    let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
+    log.iter()
+        .filter_map(|entry| entry.iter().position(|name| text(name) == "object").map(|at| text(&entry[at + 1])))
+        // Names the library where the server knows it; nothing is lost without.
+        .filter(|object| object != "client|setinfo")
+        .collect()
+}
+
+fn as_user(url: &str) -> String {
+    url.replacen("://", "://locks:secret@", 1)
+}
+
+type Warnings = Arc<Mutex<Vec<String>>>;
+
+fn watched(urls: &[String], change: impl FnOnce(&mut Config)) -> (Client, Warnings) {
+    let warnings = Warnings::default();
+    let mut config = Config::new(urls.iter().cloned());
+    config.prefix = "app:".into();
+    config.watchdog = Duration::from_millis(1500);
+    config.max_ttl = Duration::from_secs(20);
+    change(&mut config);
+    let seen = Arc::clone(&warnings);
+    let sink = move |event: &Event| {
+        if matches!(event, Event::NodeWarning { .. } | Event::NodeDown { .. } | Event::Lost { .. }) {
+            locked(&seen).push(event.to_string());
+        }
+    };
+    (Client::with_events(config, Arc::new(sink)).unwrap(), warnings)
+}
+
+/// Everything that a client can do, as far as its rights matter.
+async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
+    let lock = client.lock("x", options(|_| {}))?;
+    let lease = lock.acquire_as(lock.request(Owner::Explicit("me".into()))).await?;
+    let nested = lock.acquire_as(lock.request(Owner::Explicit("me".into()))).await?;
+    assert_eq!(nested.token(), lease.token());
+    nested.release().await?;
+    lease.extend(Duration::from_secs(10)).await?;
+    assert!(lock.locked().await? && lock.inspect().await?.is_some());
+    assert!(other.lock("x", options(|_| {}))?.try_acquire().await?.is_none());
+    lease.release().await?;
+
+    // Renewed by the watchdog, waited for, and handed over by a message.
+    let lease = lock.acquire().await?;
+    renewed(&lease).await;
+    let waiting = tokio::spawn(other.lock("x", options(|options| options.wait = Some(LONG)))?.acquire());
+    tokio::time::timeout(LONG, async {
+        while waiting.is_finished() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await
+    .unwrap();
+    let token = lease.token();
+    lease.release().await?;
+    let next = waiting.await.unwrap()?;
+    assert!(next.token() > token);
+    next.release().await?;
+
+    let adaptive = client.lock("adaptive", options(|options| options.ttl = Ttl::Adaptive))?;
+    for _ in 0..2 {
+        adaptive.acquire().await?.release().await?;
+    }
+    let fixed = client.lock("fixed", options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(10))))?;
+    let text = fixed.acquire().await?.detach()?;
+    let attached = client.attach(&text, Owner::Fresh).await?;
+    attached.release().await?;
+    let owned = client.lock("owned", options(|options| options.owner = Some("me".into())))?;
+    let _first = owned.acquire().await?;
+    let same = other.lock("owned", options(|options| options.owner = Some("me".into())))?;
+    same.acquire().await?.release().await?;
+    same.release(&Owner::Fresh).await?;
+    let forced = client.lock("forced", options(|_| {}))?.acquire().await?;
+    assert!(other.force_release("forced").await?);
+    tokio::time::timeout(LONG, forced.lost()).await.unwrap();
+    let pongs = client.ping().await?;
+    assert!(pongs.iter().all(|pong| pong.state.is_ok()), "{pongs:?}");
+    Ok(())
+}
+
+/// Does everything as the user, and looks at what the servers refused.
+async fn suffices(what: &str, urls: &[String], servers: &[&Server], change: impl Fn(&mut Config)) {
+    let user: Vec<String> = urls.iter().map(|url| as_user(url)).collect();
+    let ((one, warned), (other, warned_too)) = (watched(&user, &change), watched(&user, &change));
+    everything(&one, &other).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    for server in servers {
+        assert_eq!(denied(server), BTreeSet::new(), "{what}");
+    }
+    for warned in [warned, warned_too] {
+        let lost = |line: &String| line.contains("\"forced\"") || line.contains("\"owned\"");
+        assert_eq!(locked(&warned).iter().filter(|line| !lost(line)).count(), 0, "{what}: {warned:?}");
+    }
+    for server in servers {
+        let keys: Vec<String> = server.command(&["KEYS", "app:*"]);
+        assert_eq!(keys, Vec::<String>::new(), "{what}: left behind");
+    }
+}
+
+#[tokio::test]
+async fn the_documented_rights_suffice() {
+    let rules = documented();
+    let servers = [Server::start(), Server::start(), Server::start()];
+    for server in &servers {
+        permit(server, &rules.server);
+    }
+    for wire in [Wire::Redisson, Wire::Token] {
+        let one = [servers[0].url()];
+        suffices("one server", &one, &[&servers[0]], |config| config.wire = wire).await;
+        let three: Vec<String> = servers.iter().map(Server::url).collect();
+        suffices("three servers", &three, &servers.iter().collect::<Vec<_>>(), |config| config.wire = wire).await;
+    }
+    let mut shared = rules.server.clone();
+    shared.push("~redisson_lock_token:*".to_owned());
+    permit(&servers[0], &shared);
+    suffices("Redisson's tokens", &[servers[0].url()], &[&servers[0]], |config| {
+        config.token_key = TokenKey::Redisson;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_documented_rights_suffice_on_a_cluster() {
+    let rules = documented();
+    let cluster = Cluster::start(3, 1);
+    for server in cluster.servers() {
+        permit(server, &rules.server);
+        permit(server, &rules.cluster);
+        permit(server, &rules.replicas);
+    }
+    let all: Vec<&Server> = cluster.servers().iter().collect();
+    suffices("a cluster", &[cluster.url()], &all, |_| {}).await;
+    suffices("a cluster with min_replicas", &[cluster.url()], &all, |config| config.min_replicas = 1).await;
+    let single = Server::start();
+    permit(&single, &rules.server);
+    // A slot that nobody has used yet would count as one that lost its keys.
+    let both = [as_user(&cluster.url()), as_user(&single.url())];
+    watched(&both, |_| {}).0.init_nodes().await.unwrap();
+    suffices("a quorum with a cluster", &[cluster.url(), single.url()], &all, |_| {}).await;
+
+    // A lock that went ahead of its slot: served with ASKING.
+    let (client, _) = watched(&[as_user(&cluster.url())], |config| config.watchdog = Duration::from_secs(20));
+    let lease = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+    let (from, to) = (cluster.owner("app:x"), cluster.another("app:x"));
+    cluster.begin_move("app:x", to);
+    cluster.move_key("app:x", from, to);
+    lease.extend(Duration::from_secs(20)).await.unwrap();
+    cluster.end_move("app:x", from, to);
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    for server in cluster.servers() {
+        assert_eq!(denied(server), BTreeSet::new());
+    }
+}
+
+#[tokio::test]
+async fn the_documented_rights_suffice_with_sentinels() {
+    let rules = documented();
+    let mut deployment = Watched::start(1);
+    for server in deployment.servers() {
+        permit(server, &rules.server);
+        permit(server, &rules.replicas);
+    }
+    let url = format!("{}?sentinel_username=locks&sentinel_password=secret", deployment.url());
+    for index in 0..3 {
+        permit(deployment.sentinel(index), &rules.sentinel);
+    }
+    let all: Vec<&Server> = deployment.servers().iter().collect();
+    suffices("Sentinels", &[url.clone()], &all, |config| config.min_replicas = 1).await;
+    for index in 0..3 {
+        assert_eq!(denied(deployment.sentinel(index)), BTreeSet::new());
+        permit(deployment.sentinel(index), &["-sentinel|master".to_owned()]);
+    }
+    let (client, _) = watched(&[as_user(&url)], |_| {});
+    let error = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+    assert!(error.to_string().contains("NOPERM") && error.to_string().contains("sentinel|master"), "{error}");
+}
+
+/// What the documented rule has for a `wire`, one by one.
+fn single_rights(rules: &[String]) -> Vec<String> {
+    rules.iter().filter(|right| right.starts_with(['+', '~', '&'])).cloned().collect()
+}
+
+/// Without these things go on, as the documentation says.
+const SPARED: [&str; 10] = [
+    "+eval",
+    "+publish",
+    "+subscribe",
+    "&redisson_lock__channel:*",
+    "+unsubscribe",
+    "+ping",
+    "+info",
+    "+client|info",
+    "+config|get",
+    "~redlock_hold:*",
+];
+/// Without it some things go on, and the others say so: a release has ended the lock, and announces nothing.
+const PARTLY: &str = "+exists";
+/// Needed only by what is not done here: a clean-up behind a broken connection, a quorum.
+const UNUSED: [&str; 2] = ["+client|kill", "~redlock_node"];
+
+/// Does everything with each right taken away in turn.
+async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
+    let rules = documented();
+    let server = Server::start();
+    let user = [as_user(&server.url())];
+    let clients = || {
+        let set = |config: &mut Config| config.wire = wire;
+        (watched(&user, set), watched(&user, set))
+    };
+    // Scripts are known, or EVAL would be needed first.
+    permit(&server, &rules.server);
+    let ((one, _), (other, _)) = clients();
+    everything(&one, &other).await.unwrap();
+    let mut wrong = Vec::new();
+    for right in single_rights(&rules.server) {
+        if UNUSED.contains(&right.as_str()) || of_the_other.contains(&right.as_str()) {
+            continue;
+        }
+        let less = ["reset".to_owned()].into_iter().chain(rules.server.iter().filter(|one| **one != right).cloned());
+        permit(&server, &less.collect::<Vec<_>>());
+        let ((one, warned), (other, _)) = clients();
+        let done = tokio::time::timeout(LONG, everything(&one, &other)).await;
+        let named = &right[1..];
+        match done {
+            Err(_) => wrong.push(format!("{right}: hangs")),
+            Ok(Ok(())) if SPARED.contains(&right.as_str()) => {
+                let warnings = locked(&warned).iter().filter(|line| line.contains("cannot")).count();
+                if warnings > 1 {
+                    wrong.push(format!("{right}: {:?}", locked(&warned)));
+                }
+            }
+            Ok(Ok(())) if right == PARTLY => {}
+            Ok(Ok(())) => wrong.push(format!("{right}: nothing is refused")),
+            Ok(Err(error)) => {
+                let text = error.to_string();
+                println!("| {wire:?} | {right} | {text} |");
+                let name = if right.starts_with('+') { format!("'{named}'") } else { named.replace('*', "") };
+                if error.code() != "unavailable" || !text.contains(&name) || SPARED.contains(&right.as_str()) {
+                    wrong.push(format!("{right}: {text}"));
+                }
+            }
+        }
+        let _: () = server.command(&["FLUSHALL"]);
+    }
+    assert!(wrong.is_empty(), "{wire:?} without {}", wrong.join("\n  "));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named() {
+    names_what_is_missing(Wire::Redisson, &["+del"]).await;
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_for_strings() {
+    names_what_is_missing(Wire::Token, &["+hset", "+hexists", "+hkeys", "+hdel"]).await;
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_denied_is_warned_of_once() {
+    let rules = documented();
+    let server = Server::start();
+    for right in ["+subscribe", "&redisson_lock__channel:*"] {
+        let less = ["reset".to_owned()].into_iter().chain(rules.server.iter().filter(|one| *one != right).cloned());
+        permit(&server, &less.collect::<Vec<_>>());
+        let holder = watched(&[server.url()], |_| {}).0;
+        let (limited, warned) = watched(&[as_user(&server.url())], |_| {});
+        for _ in 0..2 {
+            let lease = holder.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+            let waiting = tokio::spawn(limited.lock("x", options(|_| {})).unwrap().acquire());
+            until("it is told", || !locked(&warned).is_empty()).await;
+            lease.release().await.unwrap();
+            waiting.await.unwrap().unwrap().release().await.unwrap();
+        }
+        let warnings = locked(&warned).clone();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("polls instead") && warnings[0].contains("NOPERM"), "{warnings:?}");
+    }
+}
+
+// ---- protocols ----------------------------------------------------------------------------------------------------
+
+fn protocols(server: &Server) -> BTreeSet<String> {
+    let list: String = server.command(&["CLIENT", "LIST"]);
+    let own = list.lines().filter(|line| line.contains("lib-name=redlock") || line.contains("cmd=evalsha"));
+    own.filter_map(|line| line.split(' ').find_map(|field| field.strip_prefix("resp="))).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn both_protocols_do_everything() {
+    let server = Server::start();
+    let cluster = Cluster::start(3, 0);
+    for (url, servers) in [(server.url(), vec![&server]), (cluster.url(), cluster.servers().iter().collect())] {
+        for (protocol, query) in [("2", "?protocol=2"), ("3", "?protocol=3"), ("3", "")] {
+            let url = [format!("{url}{query}")];
+            let ((one, warned), (other, _)) = (watched(&url, |_| {}), watched(&url, |_| {}));
+            everything(&one, &other).await.unwrap();
+            let spoken: BTreeSet<String> = servers.iter().flat_map(|server| protocols(server)).collect();
+            assert_eq!(spoken, BTreeSet::from([protocol.to_owned()]), "{url:?}");
+            assert!(!locked(&warned).iter().any(|line| line.contains("cannot")), "{warned:?}");
+            one.close().await;
+            other.close().await;
+            until("the connections are closed", || servers.iter().all(|server| protocols(server).is_empty())).await;
+        }
+    }
+}
+
+// ---- TLS and sockets ----------------------------------------------------------------------------------------------
+
+fn trusting(files: &Certificates) -> impl Fn(&mut Config) {
+    |config| {
+        config.tls.ca = Some(files.path("ca.crt"));
+        config.tls.cert = Some(files.path("client.crt"));
+        config.tls.key = Some(files.path("client.key"));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_with_tls() {
+    let files = Certificates::make();
+    let arguments = files.arguments("server");
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(["--tls-cluster", "yes", "--tls-replication", "yes"]);
+    let mut cluster = Cluster::with_args(3, 1, &arguments);
+    assert!(cluster.url().starts_with("rediss+cluster://"));
+    let set = trusting(&files);
+    let (one, other) = (watched(&[cluster.url()], &set).0, watched(&[cluster.url_of(1)], &set).0);
+    everything(&one, &other).await.unwrap();
+    // It follows redirections and failovers in the same way.
+    let steady = |config: &mut Config| {
+        set(config);
+        config.watchdog = Duration::from_secs(20);
+    };
+    let client = watched(&[cluster.url()], steady).0;
+    let lease = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+    let owner = cluster.owner("app:x");
+    let _: i64 = cluster.servers()[owner].command(&["WAIT", "1", "5000"]);
+    cluster.server(owner).stop();
+    renewed(&lease).await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn sentinels_with_tls() {
+    let files = Certificates::make();
+    let arguments = files.arguments("server");
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(["--tls-replication", "yes"]);
+    let lines = files.options("server").map(|(name, value)| format!("{name} {value}")).join("\n");
+    let mut deployment = Watched::with_args(1, &arguments, &format!("{lines}\ntls-replication yes"));
+    assert!(deployment.url().starts_with("rediss+sentinel://"));
+    let set = trusting(&files);
+    let (one, other) = (watched(&[deployment.url()], &set).0, watched(&[deployment.url()], &set).0);
+    everything(&one, &other).await.unwrap();
+    let steady = |config: &mut Config| {
+        set(config);
+        config.watchdog = Duration::from_secs(20);
+    };
+    let client = watched(&[deployment.url()], steady).0;
+    let lease = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
+    let _: i64 = deployment.servers()[0].command(&["WAIT", "1", "5000"]);
+    deployment.server(0).stop();
+    renewed(&lease).await;
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
+async fn a_socket_file_with_a_user() {
+    let rules = documented();
+    let path = format!("{DIRECTORY}/locks.sock");
+    let server = Server::with_args(&["--save", "", "--unixsocket", &path]);
+    permit(&server, &rules.server);
+    let path = server.directory().join("locks.sock");
+    let set = |config: &mut Config| {
+        config.username = Some("locks".into());
+        config.password = Some("secret".into());
+    };
+    let url = [format!("unix://{}", path.display())];
+    let (one, other) = (watched(&url, set).0, watched(&url, set).0);
+    everything(&one, &other).await.unwrap();
+    assert_eq!(denied(&server), BTreeSet::new());
+    let (wrong, _) = watched(&url, |config| {
+        set(config);
+        config.password = Some("hunter2".into());
+    });
+    let error = wrong.lock("x", options(|_| {})).unwrap().acquire().await.unwrap_err();
+    assert!(error.to_string().contains("WRONGPASS") && !error.to_string().contains("hunter"), "{error}");
+}
