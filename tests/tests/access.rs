@@ -146,7 +146,11 @@ async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     let _first = owned.acquire().await?;
     let same = other.lock("owned", options(|options| options.owner = Some("me".into())))?;
     same.acquire().await?.release().await?;
-    same.release(&Owner::Fresh).await?;
+    match same.release(&Owner::Fresh).await {
+        // A string has room for the newest tenure alone, and that has ended.
+        Err(LockError::NotHeld { .. }) if client.config().wire == Wire::Token => {}
+        ended => drop(ended?),
+    }
     let forced = client.lock("forced", options(|_| {}))?.acquire().await?;
     assert!(other.force_release("forced").await?);
     tokio::time::timeout(LONG, forced.lost()).await.unwrap();
