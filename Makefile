@@ -15,7 +15,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
 	rust-lint python-lint node-lint kotlin-lint interop-lint rust-test model-test python-test node-test kotlin-test \
-	languages-test versions-test interop-tools interop-test interop model sim chaos bench bench-tools bench-test
+	languages-test versions-test test-all interop-tools interop-test interop model sim chaos bench bench-tools bench-test
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
@@ -23,8 +23,10 @@ help:
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
 	@echo "make interop ten thousand hand-offs with each other lock library (twenty minutes); HANDOFFS changes that"
+	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (ten minutes)"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
+	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
@@ -272,6 +274,9 @@ bench: bench-tools
 
 test: lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test
 	$(call say,All checks passed)
+
+# What takes hours, too.
+test-all: test versions-test interop model sim chaos
 
 demo: python node kotlin
 	$(call say,Demo)
