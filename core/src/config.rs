@@ -297,7 +297,8 @@ impl Settings {
     }
 
     pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
-        if self.majority_of > 1 && ttl > self.config.max_ttl {
+        // Only shims have longer ones than the longest `max_ttl`, and those outlive every server anyway.
+        if self.majority_of > 1 && ttl.min(MAX_TTL) > self.config.max_ttl {
             let detail = format!(
                 "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
                 self.config.max_ttl

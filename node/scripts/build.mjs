@@ -36,7 +36,7 @@ export function cargo(profile) {
 export function compile() {
   // What was compiled from a file that is gone.
   const stale = readdirSync(here).includes("dist") ? readdirSync(dist).filter((name) => !name.endsWith(".node")) : [];
-  for (const name of stale) rmSync(join(dist, name));
+  for (const name of stale) rmSync(join(dist, name), { recursive: true });
   run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
 }
 

@@ -65,7 +65,9 @@ compile();
 const optionalDependencies = Object.fromEntries(
   napi.targets.map((target) => [platform(target).name, manifest.version]),
 );
-const javascript = readdirSync(join(here, "dist")).filter((name) => !name.endsWith(".node"));
+const javascript = readdirSync(join(here, "dist"), { recursive: true, encoding: "utf8" }).filter((name) =>
+  /\.(?:m?js|d\.m?ts)$/.test(name),
+);
 pack(destination, { ...published, scripts: { install: scripts.install }, optionalDependencies }, [
   ...javascript.map((name) => [join(here, "dist", name), join("dist", name)]),
   ...["README.md", "scripts/install.mjs"].map((name) => [join(here, name), name]),

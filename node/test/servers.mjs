@@ -149,3 +149,28 @@ export class Server {
     return Number(this.cli("PUBSUB", "NUMSUB", `redisson_lock__channel:{${lock}}`).split("\n").at(-1));
   }
 }
+
+/**
+ * A Redis Cluster of so many masters, which ends with a test.
+ *
+ * @returns {Promise<Server[]>}
+ */
+export async function cluster(test, masters = 3) {
+  const timeout = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+  const servers = await Promise.all(
+    Array.from({ length: masters }, async () =>
+      Server.of(test, ...timeout, "--cluster-port", String(await freePort()), "--appendonly", "no"),
+    ),
+  );
+  const addresses = servers.map((server) => `127.0.0.1:${server.port}`);
+  if (masters < 3) servers[0].cli("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+  else servers[0].cli("--cluster", "create", ...addresses, "--cluster-yes");
+  // Each of them must know where all slots are, and be done with refusing writes after its start.
+  const ready = () =>
+    servers.every((server) => {
+      const info = server.cli("CLUSTER", "INFO");
+      return info.includes("cluster_state:ok") && info.includes("cluster_slots_ok:16384");
+    });
+  await eventually(ready, 60_000, 50);
+  return servers;
+}
