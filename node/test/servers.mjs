@@ -156,11 +156,9 @@ export class Server {
  * @returns {Promise<Server[]>}
  */
 export async function cluster(test, masters = 3) {
-  const timeout = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+  const given = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "5000"];
   const servers = await Promise.all(
-    Array.from({ length: masters }, async () =>
-      Server.of(test, ...timeout, "--cluster-port", String(await freePort()), "--appendonly", "no"),
-    ),
+    Array.from({ length: masters }, async () => Server.of(test, ...given, "--cluster-port", String(await freePort()))),
   );
   const addresses = servers.map((server) => `127.0.0.1:${server.port}`);
   if (masters < 3) servers[0].cli("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
