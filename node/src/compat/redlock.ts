@@ -516,7 +516,7 @@ class Block {
     return new Lock(this.#redlock, resources, this.#taken.value, attempts, Date.now() + this.#left(), this.#given);
   }
 
-  /** Nothing here keeps the process alive: what the routine waits for does. */
+  /** Keeps the process alive, as node-redlock does as long as a routine runs. */
   #after(time: number, what: () => void): void {
     const timer = setTimeout(
       () => {
@@ -525,7 +525,7 @@ class Block {
       },
       Math.min(Math.max(0, time), LONGEST_TIMER),
     );
-    this.#timers.push(timer.unref());
+    this.#timers.push(timer);
   }
 
   #disarm(): void {
