@@ -32,7 +32,7 @@ async function free(clients, names) {
 }
 
 async function refused(implementation, taking, check) {
-  await assert.rejects(taking, (error) => {
+  await assert.rejects(taking, (/** @type {any} */ error) => {
     assert(error instanceof implementation.ExecutionError, `${error}`);
     assert.equal(error.message, "The operation was unable to achieve a quorum during its retry window.");
     assert.equal(error.name, "ExecutionError");

@@ -1,5 +1,7 @@
 // Packages of others that tests need: installed by `npm install --no-save --ignore-scripts` in test/fixtures.
 
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { PACKAGE } from "./scripts.mjs";
@@ -20,4 +22,17 @@ export function connected(test, ...given) {
   client.on("error", () => {});
   test.after(() => client.disconnect());
   return client;
+}
+
+/** Runs a program in their folder to its end; returns its status, and what it printed. */
+export async function program(command, args, env = {}) {
+  const child = spawn(command, args, { cwd: FIXTURES, env: { ...process.env, CI: "1", NO_COLOR: "1", ...env } });
+  let printed = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (text) => {
+      printed += text;
+    });
+  }
+  const [status] = await once(child, "close");
+  return { status, printed };
 }

@@ -2,28 +2,12 @@
 // `npm install --no-save --ignore-scripts` in test/fixtures.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { FIXTURES, program as run } from "./foreign.mjs";
 import { PACKAGE } from "./scripts.mjs";
 import { Server } from "./servers.mjs";
-
-const FIXTURES = join(PACKAGE, "test/fixtures");
-
-/** Runs a program to its end; returns its status, and what it printed. */
-async function run(command, args, env = {}) {
-  const child = spawn(command, args, { cwd: FIXTURES, env: { ...process.env, CI: "1", NO_COLOR: "1", ...env } });
-  let printed = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text) => {
-      printed += text;
-    });
-  }
-  const [status] = await once(child, "close");
-  return { status, printed };
-}
 
 for (const [runner, ...args] of [
   ["jest", "--rootDir", "jest", "--runInBand", "--detectOpenHandles"],
