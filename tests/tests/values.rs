@@ -116,6 +116,12 @@ fn what_fits_no_shim_is_refused() {
     refused(one(), options("v", Ttl::Fixed(Duration::ZERO)), "ttl");
     refused(three(), options("v", Ttl::Never), "ttl");
     refused(three(), options("v", Ttl::Fixed(Duration::from_secs(61))), "ttl");
+    let mut patient = three();
+    patient.max_ttl = Duration::from_secs(10 * 365 * 86_400);
+    // The most that it can be, and less than what some libraries' callers mean by for ever.
+    let millis = (1 << 53) - 1;
+    let client = Client::new(patient).unwrap();
+    client.lock("x", options("v", Ttl::Fixed(Duration::from_millis(millis)))).unwrap();
     let mut never = LockOptions::default();
     never.ttl = Ttl::Never;
     refused(Config::new(["redis://127.0.0.1:1"]), never, "ttl");
