@@ -605,6 +605,8 @@ test("what cannot be carried over is refused by its name", () => {
   for (const [options, name] of [
     [undefined, "clients"],
     [{ Connector: class {} }, "Connector"],
+    [{ url: "redis://127.0.0.1" }, "url"],
+    [{ socket: { host: "127.0.0.1" } }, "socket"],
     [{ host: 5 }, "host"],
     [{ port: "x" }, "port"],
     [{ db: "x" }, "db"],

@@ -66,7 +66,8 @@ function node(client: Client, db: number | undefined): [url: string, common: Com
 }
 
 function ofServer(options: Bag, db: number): [url: string, common: Common] {
-  refuse(options, "Connector");
+  // The last two are of another package's clients.
+  for (const name of ["Connector", "url", "socket"]) refuse(options, name);
   const keyPrefix = text("keyPrefix", options["keyPrefix"]) ?? "";
   const login = loginOf(options);
   if (Array.isArray(options["sentinels"]) && options["sentinels"].length > 0)

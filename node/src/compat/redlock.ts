@@ -185,6 +185,8 @@ export class Redlock extends EventEmitter {
   /** Native clients are kept as long as this is. */
   readonly #nodes = new Set<Nodes>();
   readonly #self = new WeakRef(this);
+  /** The last that were used: they are connected. */
+  #latest: Nodes | undefined;
   #closed = false;
 
   /**
@@ -212,6 +214,7 @@ export class Redlock extends EventEmitter {
   /** Calls `quit()` of all clients. Later operations fail. */
   async quit(): Promise<void> {
     this.#closed = true;
+    this.#latest = undefined;
     this.#nodes.clear();
     await Promise.all([...this.clients].map((client) => client.quit()));
   }
@@ -244,7 +247,7 @@ export class Redlock extends EventEmitter {
     const effective = merged(this.settings, settings);
     const wasValid = lock.expiration >= start;
     lock.expiration = 0;
-    const nodes = this.#open(0, effective);
+    const nodes = this.#open(undefined, effective);
     const values = this.#values(lock, nodes);
     const pauses = retries(effective);
     for (let attempt = 0, unsure = false; ; attempt++) {
@@ -389,9 +392,12 @@ export class Redlock extends EventEmitter {
     }
   }
 
-  #open(duration: number, settings: Settings): Nodes {
+  /** The nodes for leases of this length, or any. */
+  #open(duration: number | undefined, settings: Settings): Nodes {
     if (this.#closed) throw this.#failed(settings, new Error("Connection is closed."));
-    return this.#nodesFor(duration);
+    if (duration !== undefined) this.#latest = this.#nodesFor(duration);
+    this.#latest ??= this.#nodesFor(0);
+    return this.#latest;
   }
 
   #nodesFor(duration: number): Nodes {
