@@ -114,7 +114,7 @@ export class Closed extends LockError {
 }
 
 /** On the prototype, where the stack of a new error finds it. */
-function named(kind: { prototype: Error }, name: string): void {
+export function named(kind: { prototype: Error }, name: string): void {
   Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 }
 

@@ -12,7 +12,9 @@ import type { Options } from "../native";
 
 /** An ioredis client, `Redis` or `Cluster`, as far as it is used here: its options are read, and `quit()` calls `quit()`. */
 export interface Client {
+  /** How it reaches its server. */
   readonly options: object;
+  /** Ends its connection. */
   quit(): Promise<unknown>;
 }
 

@@ -23,7 +23,7 @@ import { randomBytes } from "node:crypto";
 import { EventEmitter } from "node:events";
 // Captured here, before a test's fake timers replace the global ones.
 import { clearTimeout, setTimeout } from "node:timers";
-import { InvalidArgument, LockError, LockLost, LockTimeout, sync, Unavailable } from "../errors";
+import { InvalidArgument, LockError, LockLost, LockTimeout, named, sync, Unavailable } from "../errors";
 import { call, watch } from "../loop";
 import type { HeldValue, Lease } from "../native";
 import { type Client, type Target, target } from "./ioredis";
@@ -31,22 +31,46 @@ import { DRIFT, Nodes } from "./nodes";
 
 export type { Client } from "./ioredis";
 
+/** A vote for an operation. */
+export interface VoteFor {
+  /** Whose it is. */
+  client: Client;
+  /** What it is. */
+  vote: "for";
+  /** How many resources it applies to. */
+  value: number;
+}
+
+/** A vote against an operation. */
+export interface VoteAgainst {
+  /** Whose it is. */
+  client: Client;
+  /** What it is. */
+  vote: "against";
+  /** Why. */
+  error: Error;
+}
+
 /** How one client voted. */
-export type ClientExecutionResult =
-  | { client: Client; vote: "for"; value: number }
-  | { client: Client; vote: "against"; error: Error };
+export type ClientExecutionResult = VoteFor | VoteAgainst;
 
 /** How the clients voted, as far as the core tells. */
 export type ExecutionStats = {
+  /** How many clients there are. */
   readonly membershipSize: number;
+  /** How many of them must agree. */
   readonly quorumSize: number;
+  /** Those that are not known to have voted against it. */
   readonly votesFor: Set<Client>;
+  /** Why each of the others did. */
   readonly votesAgainst: Map<Client, Error>;
 };
 
-/** What an operation took: as many attempts as node-redlock would have made in its time, and when it began. */
+/** What an operation took. */
 export type ExecutionResult = {
+  /** One for each attempt that node-redlock would have made in its time. */
   attempts: ReadonlyArray<Promise<ExecutionStats>>;
+  /** When it began, in milliseconds since the epoch. */
   start: number;
 };
 
@@ -70,11 +94,16 @@ export interface Settings {
 export type CallSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
 /** Is aborted, with `error`, when a lock could not be extended or was lost. */
-export type RedlockAbortSignal = AbortSignal & { error?: Error };
+export type RedlockAbortSignal = AbortSignal & {
+  /** What happened. */
+  error?: Error;
+};
 
 /** The lock of a `using`, which each extension replaces. */
 export interface RedlockUsingContext {
+  /** The lock as it is now. */
   lock: Lock;
+  /** How often it was extended. */
   extensions: number;
 }
 
@@ -83,8 +112,11 @@ export type Routine<T> = (signal: RedlockAbortSignal, context: RedlockUsingConte
 
 /** Scripts of one's own; not supported here. */
 export interface Scripts {
+  /** What takes a lock. */
   readonly acquireScript?: string | ((script: string) => string) | undefined;
+  /** What extends a lock. */
   readonly extendScript?: string | ((script: string) => string) | undefined;
+  /** What releases a lock. */
   readonly releaseScript?: string | ((script: string) => string) | undefined;
 }
 
@@ -108,35 +140,35 @@ const RESOLUTION = 2;
 
 /** A resource is locked by somebody else. */
 export class ResourceLockedError extends Error {
-  override readonly name: string = "ResourceLockedError";
-  override readonly message: string;
-
-  constructor(message: string) {
-    super(message);
-    this.message = message;
+  static {
+    named(ResourceLockedError, "ResourceLockedError");
   }
 }
 
 /** An operation got no quorum. */
 export class ExecutionError extends Error {
-  override readonly name: string = "ExecutionError";
-  override readonly message: string;
-  /** How the clients voted, for each attempt. */
+  /** How the clients voted: one for each attempt that the retries allow. */
   readonly attempts: ReadonlyArray<Promise<ExecutionStats>>;
+
+  static {
+    named(ExecutionError, "ExecutionError");
+  }
 
   constructor(message: string, attempts: ReadonlyArray<Promise<ExecutionStats>>, options?: ErrorOptions) {
     super(message, options);
-    this.message = message;
     this.attempts = attempts;
   }
 }
 
 /** Locked resources. */
 export class Lock {
+  /** Whose it is. */
   readonly redlock: Redlock;
+  /** What is locked. */
   readonly resources: string[];
   /** What stands in the keys; whoever knows it can extend and release them. */
   readonly value: string;
+  /** What it took to get it. */
   readonly attempts: ReadonlyArray<Promise<ExecutionStats>>;
   /** Until when it is held, in milliseconds since the epoch; 0 once it was released or extended. */
   expiration: number;
@@ -179,7 +211,9 @@ interface Taken {
 
 /** Locks on Redis, on one server or on a quorum of several. */
 export class Redlock extends EventEmitter {
+  /** The given clients. */
   readonly clients: Set<Client>;
+  /** The given settings, and the defaults of the others. */
   readonly settings: Settings;
   readonly #target: Target;
   /** Native clients are kept as long as this is. */
