@@ -70,6 +70,6 @@ const javascript = readdirSync(join(here, "dist"), { recursive: true, encoding: 
 );
 pack(destination, { ...published, scripts: { install: scripts.install }, optionalDependencies }, [
   ...javascript.map((name) => [join(here, "dist", name), join("dist", name)]),
-  ...["README.md", "scripts/install.mjs"].map((name) => [join(here, name), name]),
+  ...["README.md", "scripts/install.mjs", "compat/redlock/package.json"].map((name) => [join(here, name), name]),
   [join(here, "../LICENSE"), "LICENSE"],
 ]);
