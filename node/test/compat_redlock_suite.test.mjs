@@ -86,11 +86,11 @@ function single(implementation, client) {
   });
 
   test("locks expire by themselves", async () => {
-    const lock = await make().acquire([key("d")], 200);
-    await holds([client()], [key("d")], lock, 200);
-    await sleep(300);
-    const next = await make().acquire([key("d")], 200);
-    await holds([client()], [key("d")], next, 200);
+    const lock = await make().acquire([key("d")], 800);
+    await holds([client()], [key("d")], lock, 800);
+    await sleep(900);
+    const next = await make().acquire([key("d")], 800);
+    await holds([client()], [key("d")], next, 800);
     await next.release();
     await free([client()], [key("d")]);
   });
@@ -116,7 +116,7 @@ function single(implementation, client) {
     const value = await client().get(name);
     assert.match(value, /^[0-9a-f]{32}$/);
     // Longer than the lock, which must be extended.
-    await sleep(700);
+    await sleep(1_700);
     assert.equal(signal.aborted, false);
     assert.equal(signal.error, undefined);
     assert.equal(await client().get(name), value);
@@ -124,7 +124,7 @@ function single(implementation, client) {
   };
 
   test("using acquires, extends and releases", async () => {
-    await make().using([key("x")], 500, { automaticExtensionThreshold: 200 }, async (signal) => {
+    await make().using([key("x")], 1_200, { automaticExtensionThreshold: 900 }, async (signal) => {
       await longer(signal, key("x"));
     });
     await free([client()], [key("x")]);
@@ -139,10 +139,10 @@ function single(implementation, client) {
       locked = false;
       return value;
     };
-    const settings = { automaticExtensionThreshold: 200 };
+    const settings = { automaticExtensionThreshold: 900 };
     // One after the other, as node-redlock's test has it, which does not pass it otherwise.
-    const first = await make().using([key("y")], 500, settings, block);
-    const second = await make().using([key("y")], 500, settings, block);
+    const first = await make().using([key("y")], 1_200, settings, block);
+    const second = await make().using([key("y")], 1_200, settings, block);
     assert.notEqual(first, second);
     await free([client()], [key("y")]);
   });
