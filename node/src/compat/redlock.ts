@@ -77,18 +77,21 @@ export type ExecutionResult = {
 /** How a Redlock works. */
 export interface Settings {
   /** How much faster a server's clock may run, as a share of the duration: 0.01 or more. Default: 0.01. */
-  readonly driftFactor: number;
+  readonly driftFactor?: number;
   /** How often to try again; -1: for ever. With the next two it says how long to wait. Default: 10. */
-  readonly retryCount: number;
+  readonly retryCount?: number;
   /** The pause before each of these tries. Default: 200. */
-  readonly retryDelay: number;
+  readonly retryDelay?: number;
   /** How much each pause may be longer or shorter. Default: 100. */
-  readonly retryJitter: number;
+  readonly retryJitter?: number;
   /** How long before its end `using` extends a lock. Default: 500. */
-  readonly automaticExtensionThreshold: number;
+  readonly automaticExtensionThreshold?: number;
   /** The database, instead of the clients' own. Only for the constructor. */
   readonly db?: number;
 }
+
+/** How a Redlock works, with the defaults filled in. */
+export type EffectiveSettings = Required<Omit<Settings, "db">> & Pick<Settings, "db">;
 
 /** Settings of one call; undefined means the Redlock's own. */
 export type CallSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
@@ -120,7 +123,7 @@ export interface Scripts {
   readonly releaseScript?: string | ((script: string) => string) | undefined;
 }
 
-const DEFAULTS: Settings = {
+const DEFAULTS: EffectiveSettings = {
   driftFactor: 0.01,
   retryCount: 10,
   retryDelay: 200,
@@ -214,7 +217,7 @@ export class Redlock extends EventEmitter {
   /** The given clients. */
   readonly clients: Set<Client>;
   /** The given settings, and the defaults of the others. */
-  readonly settings: Settings;
+  readonly settings: EffectiveSettings;
   readonly #target: Target;
   /** Native clients are kept as long as this is. */
   readonly #nodes = new Set<Nodes>();
@@ -266,7 +269,8 @@ export class Redlock extends EventEmitter {
       // As node-redlock's, it outlives this process.
       for (const lease of leases) sync(() => lease.letGo());
     } catch (error) {
-      await Promise.allSettled(leases.map((lease) => call((loop) => loop.release(lease))));
+      // One was lost meanwhile.
+      await this.#giveBack(leases, resources, value);
       throw this.#failed(effective, causeOf(error));
     }
     return new Lock(this, resources, value, attempts, expiration, settings);
@@ -377,7 +381,7 @@ export class Redlock extends EventEmitter {
   }
 
   /** Takes all resources with one value, within the time that the retries would take. */
-  async #take(resources: string[], duration: number, settings: Settings): Promise<Taken> {
+  async #take(resources: string[], duration: number, settings: EffectiveSettings): Promise<Taken> {
     const names = unique(resources);
     const nodes = this.#open(duration, settings);
     const [begun, wait] = [performance.now(), waiting(settings)];
@@ -385,9 +389,6 @@ export class Redlock extends EventEmitter {
     const acquire = async (name: string, value: string, wait: number) => {
       const lock = sync(() => nodes.native.shimLock(name, value, duration));
       return await call<Lease>((loop) => loop.acquire(lock, wait >= TEN_YEARS ? undefined : wait));
-    };
-    const giveBack = async (leases: Lease[]) => {
-      await Promise.allSettled(leases.map((lease) => call((loop) => loop.release(lease))));
     };
     const tryAll = async (some: string[], value: string) => {
       const tried = await Promise.allSettled(some.map((name) => acquire(name, value, 0)));
@@ -408,7 +409,7 @@ export class Redlock extends EventEmitter {
         if (tried.busy !== undefined) {
           const goesOn = tried.error instanceof LockTimeout || tried.error instanceof Unavailable;
           if (!goesOn || rest() === 0) throw tried.error;
-          await giveBack(leases);
+          await this.#giveBack(leases, names, value);
           busy = tried.busy;
           // Two that are after the same ones must not meet for ever.
           if (round > 0) await sleep(Math.min(rest(), Math.random() * Math.min(2 ** round, 100)));
@@ -420,14 +421,22 @@ export class Redlock extends EventEmitter {
         const made = pauseTime > 0 ? Math.min(retries(settings), Math.floor(passed / pauseTime)) : 0;
         return { leases, value, attempts: this.#attempts(made + 1, nodes) };
       } catch (error) {
-        await giveBack(leases);
+        await this.#giveBack(leases, names, value);
         throw this.#from(error, settings, names.length);
       }
     }
   }
 
+  /** Ends leases, whether or not they were let go. */
+  async #giveBack(leases: Lease[], resources: string[], value: string): Promise<void> {
+    const released = await Promise.allSettled(leases.map((lease) => call((loop) => loop.release(lease))));
+    if (released.every(({ status }) => status === "fulfilled")) return;
+    const values = this.#latest === undefined ? [] : this.#values({ resources, value }, this.#latest);
+    await Promise.allSettled(values.map((each) => call((loop) => loop.releaseValue(each))));
+  }
+
   /** The nodes for leases of this length, or any. */
-  #open(duration: number | undefined, settings: Settings): Nodes {
+  #open(duration: number | undefined, settings: EffectiveSettings): Nodes {
     if (this.#closed) throw this.#failed(settings, new Error("Connection is closed."));
     if (duration !== undefined) this.#latest = this.#nodesFor(duration);
     this.#latest ??= this.#nodesFor(0);
@@ -443,7 +452,7 @@ export class Redlock extends EventEmitter {
     return nodes;
   }
 
-  #values({ resources, value }: Lock, nodes: Nodes): HeldValue[] {
+  #values({ resources, value }: Pick<Lock, "resources" | "value">, nodes: Nodes): HeldValue[] {
     return unique(resources).map((name) => sync(() => nodes.native.value(name, value)));
   }
 
@@ -455,14 +464,14 @@ export class Redlock extends EventEmitter {
   }
 
   /** The error of something that did not work. */
-  #from(error: unknown, settings: Settings, resources = 1): unknown {
+  #from(error: unknown, settings: EffectiveSettings, resources = 1): unknown {
     if (error instanceof LockTimeout) return this.#failed(settings, locked(Array(resources).fill(false)));
     if (error instanceof Unavailable || error instanceof LockLost) return this.#failed(settings, error);
     if (error instanceof LockError && error.code === "closed") return this.#failed(settings, error);
     return error;
   }
 
-  #failed(settings: Settings, cause: Error): ExecutionError {
+  #failed(settings: EffectiveSettings, cause: Error): ExecutionError {
     const names = [...this.#nodes][0]?.native.nodes ?? [];
     const causes = cause instanceof Unavailable ? cause.causes : undefined;
     const against = [...this.clients].map((client, at) => {
@@ -511,7 +520,7 @@ class Block {
   readonly #redlock: Redlock;
   readonly #taken: Taken;
   readonly #duration: number;
-  readonly #settings: Settings;
+  readonly #settings: EffectiveSettings;
   readonly #given: CallSettings | undefined;
   #timers: NodeJS.Timeout[] = [];
   #ended = false;
@@ -521,7 +530,7 @@ class Block {
     taken: Taken,
     resources: string[],
     duration: number,
-    settings: Settings,
+    settings: EffectiveSettings,
     given: CallSettings | undefined,
   ) {
     this.#redlock = redlock;
@@ -627,7 +636,7 @@ function whole(duration: number): void {
   if (Math.floor(duration) !== duration) throw new Error("Duration must be an integer value in milliseconds.");
 }
 
-function merged(settings: Settings, over: CallSettings | undefined): Settings {
+function merged(settings: EffectiveSettings, over: CallSettings | undefined): EffectiveSettings {
   const given = Object.entries(over ?? {}).filter(([, value]) => value !== undefined);
   return { ...settings, ...Object.fromEntries(given) };
 }
@@ -639,16 +648,16 @@ function unique(resources: string[]): string[] {
 }
 
 /** How often to try again. */
-function retries({ retryCount }: Settings): number {
+function retries({ retryCount }: EffectiveSettings): number {
   if (retryCount === -1) return Number.POSITIVE_INFINITY;
   return Math.max(0, Math.ceil(retryCount) || 0);
 }
 
-function pauseOf({ retryDelay, retryJitter }: Settings): number {
+function pauseOf({ retryDelay, retryJitter }: EffectiveSettings): number {
   return Math.max(0, retryDelay + Math.floor((Math.random() * 2 - 1) * retryJitter)) || 0;
 }
 
-async function pause(settings: Settings): Promise<void> {
+async function pause(settings: EffectiveSettings): Promise<void> {
   await sleep(pauseOf(settings));
 }
 
@@ -657,7 +666,7 @@ async function sleep(time: number): Promise<void> {
 }
 
 /** How long the pauses of all retries take. */
-function waiting(settings: Settings): number {
+function waiting(settings: EffectiveSettings): number {
   const count = retries(settings);
   if (count === Number.POSITIVE_INFINITY) return count;
   const drawn = Math.min(count, 1000);
@@ -667,12 +676,12 @@ function waiting(settings: Settings): number {
 }
 
 /** How much earlier than on the servers a lock counts as over. */
-function driftOf(duration: number, { driftFactor }: Settings): number {
+function driftOf(duration: number, { driftFactor }: EffectiveSettings): number {
   return Math.round(Math.max(DRIFT, driftFactor) * duration) + RESOLUTION;
 }
 
 /** For how long all of them are held. */
-function left(leases: Lease[], duration: number, { driftFactor }: Settings): number {
+function left(leases: Lease[], duration: number, { driftFactor }: EffectiveSettings): number {
   // The core has taken the smallest drift off.
   const drift = Math.max(0, driftFactor - DRIFT) * duration || 0;
   return Math.floor(Math.min(duration, ...leases.map((lease) => lease.remaining())) - drift);
