@@ -10,7 +10,7 @@ import { isDeepStrictEqual } from "node:util";
 import { InvalidArgument } from "../errors";
 import type { Options } from "../native";
 
-/** An ioredis client, `Redis` or `Cluster`, as far as it is used here: its options are read, and `quit()` calls `quit()`. */
+/** An ioredis client, `Redis` or `Cluster`, as far as it is used: its options are read, `quit()` calls `quit()`. */
 export interface Client {
   /** How it reaches its server. */
   readonly options: object;

@@ -42,8 +42,8 @@ export class Nodes {
   }
 
   /**
-   * The nodes of a target, for leases of this length. On a quorum a server that restarted does not vote until the leases
-   * from before are over: as long as the longest of them, which is one of few, so that few clients are needed.
+   * The nodes of a target, for leases of this length. On a quorum a server that restarted does not vote until the
+   * leases from before are over: as long as the longest of them, which is one of few, so that few clients are needed.
    */
   static of(target: Target, duration: number): Nodes {
     const doublings = target.urls.length > 1 ? Math.max(0, Math.ceil(Math.log2(duration / MINUTE))) : 0;

@@ -13,8 +13,26 @@
  * ```
  *
  * The clients' settings are read; nothing is sent through them, and the core has connections of its own. Locks are
- * written as node-redlock writes them, so processes with either exclude each other. What differs is in
- * `docs/interop.md`. Times are milliseconds.
+ * written as node-redlock writes them, so processes with either exclude each other. Times are milliseconds.
+ *
+ * What differs knowingly:
+ *
+ * - A waiter is woken by the release. The retries say how long it waits: `retryCount` pauses of `retryDelay`, each
+ *   longer or shorter by `retryJitter`; an operation that fails has `retryCount + 1` attempts with the same votes,
+ *   and is told once, not once for each attempt, as an `error` event. Votes are those that the core tells of.
+ * - Several resources are taken one by one, all or none; who waits for one holds none of the others. On a cluster
+ *   they need not share a slot.
+ * - `expiration` counts from the request that was granted. A lock that is over is never returned.
+ * - What cannot succeed any more fails at once: releasing or extending what is gone, or a wrong password. An
+ *   unconfirmed release goes on in the background.
+ * - `using` extends with the settings of its call, and rejects with the routine's own error whatever becomes of the
+ *   lock.
+ * - On several servers, one that restarted does not vote for as long as locks from before may live: a minute, or up
+ *   to twice the duration if that is longer. Servers that are listed twice are refused.
+ * - Next to each lock the servers keep a token counter, `redlock_token:{name}`, for a day, and those of a quorum a
+ *   marker.
+ * - Custom `scripts` are refused. `driftFactor` is 0.01 at least. Names have 1 to 1024 bytes.
+ * - `settings.db` is used only where it is given; without it the fork takes database 0, this the clients' own.
  *
  * @module
  */
@@ -277,8 +295,9 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Frees the resources. Rejects with {@link ExecutionError} when they were not locked any more, at once, or could not be
-   * reached for as long as the retries take; then they are freed as soon as they can be reached, or end by themselves.
+   * Frees the resources. Rejects with {@link ExecutionError} when they were not locked any more, at once, or could
+   * not be reached for as long as the retries take; then they are freed as soon as they can be reached, or end by
+   * themselves.
    */
   async release(lock: Lock, settings?: CallSettings): Promise<ExecutionResult> {
     const start = Date.now();
