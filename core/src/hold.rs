@@ -514,6 +514,9 @@ impl Hold {
                 };
                 return self.lose_with(state, reason);
             }
+        } else if matches!(state.places[node], Place::Maybe(None)) {
+            // Asked to attach, and never heard of: it is known now, and can be repaired.
+            state.places[node] = Place::No;
         }
         self.settle(&mut state, now);
     }

@@ -100,6 +100,11 @@ pub trait Node: Send + Sync + 'static {
         MARKER.to_owned()
     }
 
+    /// Whether it has several parts.
+    fn has_parts(&self) -> bool {
+        false
+    }
+
     /// The markers of all its parts.
     fn markers(&self) -> Vec<String> {
         vec![MARKER.to_owned()]

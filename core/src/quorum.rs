@@ -508,6 +508,30 @@ impl Quorum {
         }
     }
 
+    /// Writes the markers of all parts, in the background, where the whole deployment is new. That is known only beside a
+    /// node of one part: it had no marker, so nobody has locked anything yet.
+    fn provision_parts(self: &Arc<Self>, missing: &[(usize, i64)]) {
+        if self.nodes.iter().all(|node| node.has_parts()) {
+            return;
+        }
+        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].has_parts());
+        for (node, time) in parted.collect::<Vec<_>>() {
+            let (quorum, seen) = (self.clone(), clock::now());
+            self.spawn_chore(async move {
+                let markers = stream::iter(quorum.nodes[node].markers());
+                let write = |marker| {
+                    // The node's time by now: each write must be a fresh one.
+                    let now = time + seen.elapsed().as_micros() as i64;
+                    let (call, limit) =
+                        (quorum.provision_call(marker, "new", now), quorum.settings.config.reply_timeout);
+                    quorum.ask_one(node, Lane::Background, call, limit, Sent::default())
+                };
+                // What fails is taken for a part that lost its keys, when it is first used.
+                markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
+            });
+        }
+    }
+
     /// Writes markers on the nodes that lack one; returns what failed. `fresh`: no node has one, so this is a new
     /// deployment.
     async fn provision(&self, keys: &Keys, missing: &[(usize, i64)], fresh: bool) -> Vec<(usize, NodeError)> {
@@ -766,6 +790,7 @@ impl Attempt {
                 }
             }
             if everywhere {
+                quorum.provision_parts(&tally.missing);
                 return Verdict::Ready { causes: tally.causes };
             }
             if tally.marked > 0 || waited_enough {

@@ -489,6 +489,7 @@ impl Inner {
     /// Takes a new background connection into use, in place of one that may still hang.
     fn install(&self, connection: &Arc<Connection>) -> Result<(), NodeError> {
         let (old, came_back);
+        let mut former = Vec::new();
         {
             let mut state = self.state.lock();
             if state.closed {
@@ -501,6 +502,11 @@ impl Inner {
             if connection.dead.load(SeqCst) {
                 return Err(not_run(CLOSED_BY_SERVER));
             }
+            if self.target.follows() {
+                // Those of other lanes lead to the former master.
+                let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.link.run != connection.link.run);
+                former.extend(state.own.values_mut().filter_map(led_elsewhere));
+            }
             old = state.background.replace(Arc::clone(connection));
             state.health = Health::Up;
             state.attempting = false;
@@ -508,7 +514,7 @@ impl Inner {
             state.reviver = None;
             came_back = std::mem::take(&mut state.reported);
         }
-        if let Some(old) = old {
+        for old in old.into_iter().chain(former) {
             old.retire();
         }
         self.report_up(came_back);

@@ -523,7 +523,7 @@ async fn a_held_lock_and_a_server_that_becomes_a_replica() {
     let server = Server::start();
     let (_client, lease) = held(&server.url()).await;
     ends_at_its_deadline("single", "READONLY (demoted) while held", &lease, || {
-        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let _: () = server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     })
     .await;
 }

@@ -11,7 +11,7 @@ use redlock_tests::sim::{
 };
 
 /// Seeds in which this simulation, or an earlier one, found a bug.
-const REGRESSIONS: [u64; 3] = [12_744, 27_924, 107_998];
+const REGRESSIONS: [u64; 5] = [12_744, 27_924, 107_998, 216_892, 218_335];
 
 fn number(variable: &str, usual: u64) -> u64 {
     env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))

@@ -184,6 +184,10 @@ impl Node for ClusterNode {
         marker(slot(key))
     }
 
+    fn has_parts(&self) -> bool {
+        true
+    }
+
     fn markers(&self) -> Vec<String> {
         (0..SLOTS).map(|slot| marker(slot as u16)).collect()
     }
