@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(config.max_ttl, Duration::from_millis(1500));
 
         let unknown = refused(node.config([], options(&[("max_ttl", Setting::Number(1.0))])), node);
-        assert!(unknown.contains("\"max_ttl\"") && unknown.contains("maxTtl, patience"), "{unknown}");
+        assert!(unknown.contains("\"max_ttl\"") && unknown.contains("maxTtl, minReplicas, patience"), "{unknown}");
         let wrong = refused(node.lock_options(options(&[("maxHold", Setting::Flag(true))])), node);
         assert_eq!(wrong, "maxHold: must be a number of milliseconds, not true");
         let wrong = refused(python.lock_options(options(&[("max_hold", Setting::Number(-1.0))])), python);
