@@ -836,8 +836,10 @@ impl Acquisition {
         if self.answered {
             return LockError::Timeout { name: self.name(), waited: self.started.elapsed() };
         }
-        let causes: Vec<NodeCause> = attempt.silent();
-        self.home.quorum.unavailable(causes)
+        // What a node said last tells more than that it has not answered yet.
+        let known = self.home.table.outage(&self.lock.keys.lock).map(|outage| outage.causes).unwrap_or_default();
+        let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
+        self.home.quorum.unavailable(attempt.silent().into_iter().map(last).collect())
     }
 }
 

@@ -39,6 +39,8 @@ const MOST_HOPS: usize = 8;
 const ASKED: usize = 5;
 /// How long the others have, once one told the map, to tell a newer one.
 const SECOND_OPINION: Duration = Duration::from_millis(20);
+/// The same once one told that the cluster is down.
+const BETTER_NEWS: Duration = Duration::from_millis(200);
 /// The map is asked for no more often than this.
 const LEARNING_PAUSE: Duration = Duration::from_millis(100);
 /// How often to ask while a master is down: it will come back, or be replaced.
@@ -499,9 +501,9 @@ impl Inner {
             match next {
                 None => break,
                 Some((_, Ok(told))) => {
-                    if told.healthy {
-                        until.get_or_insert_with(|| Instant::now() + SECOND_OPINION);
-                    }
+                    // Those that hang must not keep the others' word back.
+                    let over = Instant::now() + if told.healthy { SECOND_OPINION } else { BETTER_NEWS };
+                    until = Some(until.map_or(over, |until: Instant| until.min(over)));
                     let rank = |told: &Told| (told.healthy, told.epoch);
                     if best.as_ref().is_none_or(|best| rank(best) < rank(&told)) {
                         best = Some(told);
