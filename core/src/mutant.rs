@@ -110,8 +110,8 @@ mod switched {
                 )],
                 (Self::BumpByValue, "bump") => &[(" or redis.call('GET', KEYS[2]) ~= ARGV[2]", "")],
                 (Self::CountHolds, "acquire") => &[(
-                    "if holds(key, field) then\n",
-                    "if holds(key, field) then\n  redis.call('HINCRBY', key, field, 1)\n",
+                    " and holds(key, field) then\n",
+                    " and holds(key, field) then\n  redis.call('HINCRBY', key, field, 1)\n",
                 )],
                 (Self::CountHolds, "release") => &[(
                     "remove(KEYS[1], ARGV[1])",
