@@ -3,7 +3,10 @@
 //! histories, processes of other languages and libraries, and what chaos needs: a network and clocks that misbehave,
 //! faults drawn by lot, and processes under them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 pub mod campaign;
 pub mod clocks;
@@ -28,4 +31,13 @@ pub mod worker;
 /// What a mutex guards; a step that panicked has left it in order.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for something that will happen soon, without saying when; panics after `limit`.
+pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < limit, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }

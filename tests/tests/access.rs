@@ -8,7 +8,7 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use redlock::{Client, Config, Event, Lease, LockError, LockOptions, Owner, ReleaseOutcome, TokenKey, Ttl, Wire};
@@ -27,12 +27,8 @@ fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
     options
 }
 
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LONG, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+async fn until(what: &str, happened: impl FnMut() -> bool) {
+    redlock_tests::until(LONG, what, happened).await;
 }
 
 /// What is left of a lease grows only by a renewal.

@@ -43,12 +43,8 @@ fn waiting(wait: Duration) -> LockOptions {
 }
 
 /// Waits for something that will happen soon, without saying when.
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < LONG, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+async fn until(what: &str, happened: impl FnMut() -> bool) {
+    redlock_tests::until(LONG, what, happened).await;
 }
 
 async fn refused(client: &Client, wait: Duration) -> (LockError, Duration) {

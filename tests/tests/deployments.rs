@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, Event, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
+use redlock::{Client, Config, Event, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl};
 use redlock_tests::{
     deployments::{Cluster, Watched},
     history::{self, Findings, Hold},
@@ -32,12 +32,20 @@ fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
 }
 
 /// Waits for something that will happen soon, without saying when.
-async fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happened() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+async fn until(what: &str, happened: impl FnMut() -> bool) {
+    redlock_tests::until(Duration::from_secs(30), what, happened).await;
+}
+
+/// What is left of a lease grows only by a renewal.
+async fn renewed(what: &str, lease: &Lease) {
+    let mut least = lease.remaining();
+    until(what, || {
+        let left = lease.remaining();
+        let grown = left > least;
+        least = least.min(left);
+        grown
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -218,8 +226,7 @@ async fn a_failover_keeps_what_the_replica_has() {
     .await;
     cluster.server(owner).stop();
     until("the replica takes over", || cluster.owner("x") == 3 + owner).await;
-    let left = lease.remaining();
-    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    renewed("the lease is renewed by the new master", &lease).await;
     assert!(lease.held());
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
     let next = lock.acquire().await.unwrap();
@@ -290,8 +297,7 @@ async fn sentinels_lead_to_the_new_master() {
     .await;
     watched.server(0).stop();
     let master = watched.failed_over(0);
-    let left = lease.remaining();
-    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    renewed("the lease is renewed by the new master", &lease).await;
     let pttl: i64 = watched.servers()[master].command(&["PTTL", "x"]);
     assert!(pttl > 0);
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
@@ -334,8 +340,7 @@ async fn a_planned_failover_loses_nothing() {
     let lease = lock.acquire().await.unwrap();
     let _: i64 = watched.servers()[0].command(&["WAIT", "1", "5000"]);
     let master = watched.hand_over();
-    let left = lease.remaining();
-    until("the lease is renewed by the new master", || lease.remaining() > left).await;
+    renewed("the lease is renewed by the new master", &lease).await;
     assert!(lease.held());
     let pttl: i64 = watched.servers()[master].command(&["PTTL", "x"]);
     assert!(pttl > 0);
@@ -408,8 +413,7 @@ async fn a_quorum_of_deployments_agrees() {
     // One of three is down; which holds the lock is known on the others.
     let owner = cluster.owner("x");
     cluster.server(owner).stop();
-    let left = lease.remaining();
-    until("it is renewed on the two others", || lease.remaining() > left).await;
+    renewed("it is renewed on the two others", &lease).await;
     lease.release().await.unwrap();
     cluster.server(owner).restart();
     cluster.agree();
