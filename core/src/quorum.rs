@@ -388,7 +388,6 @@ impl Quorum {
     }
 
     pub(crate) fn release_call(&self, keys: &Keys, field: &str, announce: bool) -> Call {
-        // An empty channel reaches nobody.
         let channel = if announce { keys.channel.clone() } else { String::new() };
         let mut args = vec![field.to_owned(), channel];
         args.extend(self.sharded());

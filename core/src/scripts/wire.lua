@@ -7,8 +7,10 @@ local function is_mine(key, field)
   if not text:find('WRONGTYPE', 1, true) then error(result) end
   return false
 end
--- Tells waiters that the lock is free. Listeners of a shard's channels hear nothing of the others, nor these of them.
+-- Tells waiters that the lock is free, unless there is no channel to tell them on. Listeners of a shard's channels hear
+-- nothing of the others, nor these of them.
 local function announce(channel, sharded)
+  if channel == '' then return end
   redis.pcall('PUBLISH', channel, '0')
   if sharded == '1' then redis.pcall('SPUBLISH', channel, '0') end
 end
