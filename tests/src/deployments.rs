@@ -2,7 +2,7 @@
 //! are moved and whose masters die as a test says.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -156,6 +156,7 @@ impl Cluster {
 
     /// Begins to move the slot of a key: its keys stay for now.
     pub fn begin_move(&self, key: &str, to: usize) {
+        self.agree_on_slots();
         let (from, slot) = (self.owner(key), self.slot(key).to_string());
         let _: String = self.servers[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
         let _: String = self.servers[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
@@ -184,13 +185,25 @@ impl Cluster {
             let _: String = self.servers[index].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]);
         }
         until("the slot has its new owner", || self.owner(key) == to);
-        // A server that has not heard of this move could not outbid it in the next one.
-        until("the servers agree on the epoch", || {
-            let epochs = self.servers.iter().filter(|server| server.is_up()).map(|server| {
-                let info: String = server.command(&["CLUSTER", "INFO"]);
-                field(&info, "cluster_current_epoch")
+        self.agree_on_slots();
+    }
+
+    /// Waits until all servers see the same masters with the same epochs and slots. Who claims a slot with an epoch that
+    /// some have not heard of can lose it to an older claim, and in the end nobody has it: moves must not follow each
+    /// other faster.
+    fn agree_on_slots(&self) {
+        let master = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let slots = words.iter().skip(8).filter(|range| !range.starts_with('['));
+            let seen = [words[0], words[6]].into_iter().chain(slots.copied());
+            words[2].contains("master").then(|| seen.collect::<Vec<_>>().join(" "))
+        };
+        until("the servers agree on who has which slots", || {
+            let views = self.servers.iter().filter(|server| server.is_up()).map(|server| {
+                let nodes: String = server.command(&["CLUSTER", "NODES"]);
+                nodes.lines().filter_map(master).collect::<BTreeSet<_>>()
             });
-            epochs.collect::<HashSet<_>>().len() == 1
+            views.collect::<HashSet<_>>().len() == 1
         });
     }
 }
