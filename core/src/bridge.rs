@@ -48,16 +48,6 @@ pub enum Begun<T> {
     Pending(u64),
 }
 
-impl<T> Begun<T> {
-    /// Its number: for hosts that take no turns, whose calls are all pending. No call has the number 0.
-    pub fn number(&self) -> u64 {
-        match self {
-            Self::Pending(id) => *id,
-            Self::Done(_) => 0,
-        }
-    }
-}
-
 /// How to stop a call.
 pub(crate) enum Stop {
     Task(AbortHandle),
@@ -80,11 +70,13 @@ struct State<T> {
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
     wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
+    /// The results of calls that ended at once, for hosts that get them one by one.
+    kept: HashMap<u64, T>,
 }
 
 impl<T> State<T> {
     fn new() -> Self {
-        Self { last: 0, wanted: HashMap::new(), done: Vec::new() }
+        Self { last: 0, wanted: HashMap::new(), done: Vec::new(), kept: HashMap::new() }
     }
 }
 
@@ -131,7 +123,7 @@ impl<T: Send + 'static> Bridge<T> {
         })
     }
 
-    /// A bridge for a host that takes `turns` on its own thread.
+    /// A bridge for a host that takes `turns` on threads of its own.
     #[cfg(target_os = "linux")]
     pub fn hosted(turns: Arc<Turns>) -> Arc<Self> {
         let woken = turns.clone();
@@ -172,7 +164,11 @@ impl<T: Send + 'static> Bridge<T> {
     #[cfg(target_os = "linux")]
     pub fn turn(&self) {
         let Some(turns) = &self.turns else { return };
-        turns.turn();
+        if !turns.is_attended() {
+            turns.turn();
+        } else if !turns.help() {
+            return;
+        }
         // The turn took the signal of results that came meanwhile.
         if !self.state.lock().done.is_empty() {
             (self.wake)();
@@ -224,6 +220,34 @@ impl<T: Send + 'static> Bridge<T> {
             self.turn();
         }
         given_up
+    }
+
+    /// Waits for something that happens in this process until the call is abandoned: in the host's turns if it takes them,
+    /// so that no other thread is woken for what those bring about, else in the background.
+    pub fn listen(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = &self.turns {
+            return self.start(|deliver| {
+                let (call, stop) = future::abortable(async move { deliver.send(future.await) });
+                turns.spawn(call.map(drop));
+                Some(Stop::Call(stop))
+            });
+        }
+        self.watch(future)
+    }
+
+    /// Keeps the result of a call that ended at once; says under which number.
+    pub fn keep(&self, result: T) -> u64 {
+        let mut state = self.state.lock();
+        state.last += 1;
+        let id = state.last;
+        state.kept.insert(id, result);
+        id
+    }
+
+    /// Takes what is kept under a number.
+    pub fn take(&self, id: u64) -> Option<T> {
+        self.state.lock().kept.remove(&id)
     }
 
     /// Takes the results that came since the last time, oldest first.

@@ -257,8 +257,10 @@ pub async fn close_all() {
     ENDING.store(true, Ordering::SeqCst);
     #[cfg(target_os = "linux")]
     for turns in runtime::registered().into_iter().filter_map(|one| one.downcast::<crate::turns::Turns>().ok()) {
-        // Their event loops run no more.
-        turns.close();
+        if !turns.is_attended() {
+            // Its event loop runs no more.
+            turns.close();
+        }
     }
     let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
     futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;

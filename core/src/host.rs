@@ -15,6 +15,8 @@ use std::{
 };
 
 use futures_util::FutureExt;
+#[cfg(target_os = "linux")]
+use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::{Mutex, mpsc};
 
 #[cfg(target_os = "linux")]
@@ -326,32 +328,68 @@ fn keep(outcome: &Outcome) {
 /// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
 /// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
 /// fork every call fails with `closed`.
-pub struct Calls(Tied<Arc<Bridge<Outcome>>>);
+pub struct Calls {
+    bridge: Tied<Arc<Bridge<Outcome>>>,
+    /// Where a thread that fetches waits, unless it watches a descriptor.
+    woken: Option<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>,
+}
 
 impl Calls {
     /// Calls whose `wake` runs on the library's threads: it must return at once and run nothing of the host's.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Tied::new(Bridge::new(wake)))
+        Self { bridge: Tied::new(Bridge::new(wake)), woken: None }
     }
 
     /// Calls of an event loop that watches [`Calls::fd`], and drains whenever that is readable. Their round trips to a
     /// single server are made by the loop's own thread. Fails when the process has no descriptor left.
     #[cfg(target_os = "linux")]
     pub fn hosted() -> std::io::Result<Self> {
-        Ok(Self(Tied::new(Bridge::hosted(Turns::new()?))))
+        Ok(Self { bridge: Tied::new(Bridge::hosted(Turns::of_event_loop()?)), woken: None })
+    }
+
+    /// Calls that any thread begins, and that one thread of the host's, which does nothing else, fetches the ends of
+    /// ([`Calls::fetch`]). On Linux these threads make the round trips to a single server.
+    pub fn fetched() -> Self {
+        #[cfg(target_os = "linux")]
+        if let Ok(turns) = Turns::attended() {
+            return Self { bridge: Tied::new(Bridge::hosted(turns)), woken: None };
+        }
+        let (wake, woken) = std::sync::mpsc::channel();
+        // The receiver is kept beside it.
+        let bridge = Bridge::new(move || wake.send(()).unwrap_or_default());
+        Self { bridge: Tied::new(bridge), woken: Some(woken.into()) }
+    }
+
+    /// Blocks until calls ended, for the thread that fetches: see [`Calls::drain`].
+    pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
+        loop {
+            if let Some(woken) = &self.woken {
+                let woken = woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                woken.recv().map_err(|_| LockError::Closed)?;
+            }
+            #[cfg(target_os = "linux")]
+            if let Some(fd) = self.fd() {
+                // Interrupted by a signal it looks, and waits again.
+                let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
+            }
+            let ended = self.drain()?;
+            if !ended.is_empty() {
+                return Ok(ended);
+            }
+        }
     }
 
     /// What an event loop watches for readability, if it takes turns.
     #[cfg(target_os = "linux")]
     pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.0.get()?.turns().map(|turns| turns.fd())
+        self.bridge.get()?.turns().map(|turns| turns.fd())
     }
 
     /// Sends what was begun while other calls were under way. A host that takes turns does so soon after each call that
     /// is pending: at the end of the turn in which it was made, so that calls made together are sent together.
     #[cfg(target_os = "linux")]
     pub fn flush(&self) {
-        if let Some(bridge) = self.0.get() {
+        if let Some(bridge) = self.bridge.get() {
             bridge.turn();
         }
     }
@@ -359,13 +397,13 @@ impl Calls {
     /// Gives up every call, since the event loop runs no more. What must not be cut short goes on in the background.
     pub fn end(&self) {
         #[cfg(target_os = "linux")]
-        if let Some(turns) = self.0.get().and_then(|bridge| bridge.turns()) {
+        if let Some(turns) = self.bridge.get().and_then(|bridge| bridge.turns()) {
             turns.close();
         }
     }
 
     fn bridge(&self) -> Result<&Arc<Bridge<Outcome>>, LockError> {
-        self.0.get().ok_or(LockError::Closed)
+        self.bridge.get().ok_or(LockError::Closed)
     }
 
     /// Begins a call in the lane of the host if there is one, else in the background: to its end, unless it
@@ -400,6 +438,20 @@ impl Calls {
         Ok(self.bridge()?.run(future))
     }
 
+    /// The number of a call, for a host to which nothing else can be returned: negative if it ended already, so that
+    /// [`Calls::take`] has its end.
+    pub fn number(&self, call: Call) -> Result<i64, LockError> {
+        Ok(match call {
+            Begun::Pending(id) => id.cast_signed(),
+            Begun::Done(outcome) => -self.bridge()?.keep(outcome).cast_signed(),
+        })
+    }
+
+    /// The end of a call whose number is negative; fails with `closed` if it was taken before.
+    pub fn take(&self, number: i64) -> Outcome {
+        self.bridge()?.take(number.unsigned_abs()).unwrap_or(Err(LockError::Closed))
+    }
+
     /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.
     pub fn drain(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         let ended = self.bridge()?.drain();
@@ -412,7 +464,7 @@ impl Calls {
     /// Gives up a call that was not drained. An acquire leaves nothing behind; what must not be cut short, such as a
     /// release, goes on. False: it was drained before.
     pub fn abandon(&self, id: u64) -> bool {
-        self.0.get().is_some_and(|bridge| bridge.abandon(id))
+        self.bridge.get().is_some_and(|bridge| bridge.abandon(id))
     }
 
     /// Starts an acquire: a `Lease`.
@@ -460,7 +512,7 @@ impl Calls {
     /// Waits for the end of a lease: `Lost`. Giving it up ends the waiting and nothing else.
     pub fn lost(&self, lease: &Lease) -> Result<u64, LockError> {
         let lost = lease.lost();
-        Ok(self.bridge()?.watch(async move { Ok(Value::Lost(lost.await)) }))
+        Ok(self.bridge()?.listen(async move { Ok(Value::Lost(lost.await)) }))
     }
 
     /// Starts `value.release()`: a `Flag`.

@@ -1,9 +1,14 @@
-//! Calls that run on the thread of a host's event loop, which owns their connection: no other thread is woken between
-//! a call and its reply. The host watches one descriptor and calls [`Turns::turn`] whenever it is readable.
+//! Calls that the host's own threads send and poll, on a connection that they own: no thread of the library is woken
+//! between a call and its reply. One descriptor is readable whenever there is something to go on with, and whoever
+//! watches it calls [`Turns::turn`]:
+//!
+//! - an event loop, for the calls that its own thread makes; or
+//! - an attendant, a thread that does little else, for the calls of all others.
 //!
 //! ```text
 //! a call begins ─decided at once─▶ done
-//!               ─has to wait─▶ the next turn polls it: at once if it is alone, else with all others of the host's turn
+//!               ─has to wait─▶ the next turn polls it: at once and here if it is alone, else with all others that
+//!                              the event loop makes in its turn, or that the attendant finds
 //! a socket is ready, a timer is over, another thread wakes a call ─▶ readable ─▶ turn
 //! ```
 //! Timers, subscriptions and whatever must go on without the host stay with the background runtime.
@@ -45,12 +50,16 @@ pub(crate) fn current() -> Option<Arc<Turns>> {
 /// A task that wakes itself so often in a turn waits for the next: the host has other things to do.
 const MOST_ROUNDS: usize = 64;
 
+/// How often a thread that only begins a call goes on with what was woken by that.
+const FEW_ROUNDS: usize = 4;
+
 /// How many requests are worth a write of their own.
 const WORTH_A_WRITE: usize = 16;
 
-/// The calls of one event loop and their sockets.
+/// The calls of one event loop, or of the threads that share an attendant, and their sockets.
 pub struct Turns {
     id: u64,
+    attended: bool,
     tasks: Mutex<FuturesUnordered<BoxFuture<()>>>,
     /// What began since the last turn, or in it.
     begun: Mutex<Vec<BoxFuture<()>>>,
@@ -93,8 +102,18 @@ impl Wake for Nudge {
 const NUDGE: u64 = 0;
 
 impl Turns {
-    /// Fails when the process has no descriptor left.
-    pub fn new() -> io::Result<Arc<Self>> {
+    /// Those of an event loop. Fails when the process has no descriptor left.
+    pub fn of_event_loop() -> io::Result<Arc<Self>> {
+        Self::new(false)
+    }
+
+    /// Those that a thread attends to, which calls [`turn`](Self::turn) whenever the descriptor is readable, to the end
+    /// of the process; any thread may begin calls. Fails when the process has no descriptor left.
+    pub fn attended() -> io::Result<Arc<Self>> {
+        Self::new(true)
+    }
+
+    fn new(attended: bool) -> io::Result<Arc<Self>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -103,6 +122,7 @@ impl Turns {
         let nudge = Arc::new(Nudge { event, woken: AtomicBool::new(false), attended: AtomicBool::new(false) });
         let turns = Arc::new(Self {
             id: LAST.fetch_add(1, SeqCst),
+            attended,
             tasks: Mutex::default(),
             begun: Mutex::default(),
             calls: Arc::default(),
@@ -120,6 +140,11 @@ impl Turns {
     /// Unique within this process.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Whether a thread attends to it that ends with the process.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended
     }
 
     /// What the host watches for readability.
@@ -145,9 +170,10 @@ impl Turns {
         polled
     }
 
-    /// Takes in a call, for the next turn; says whether that should be now: for one that is alone, and for as many as are
-    /// worth a write, so that the server need not wait for the host to begin all others.
-    pub(crate) fn begin(&self, call: impl Future<Output = ()> + Send + 'static) -> bool {
+    /// Takes in a call, for the next turn. Says whether an event loop should make that now: for a call that is alone,
+    /// and for as many as are worth a write, so that the server need not wait for the host to begin all others. Beside an
+    /// attendant, a call that is alone had its turn when this returns.
+    pub(crate) fn begin(self: &Arc<Self>, call: impl Future<Output = ()> + Send + 'static) -> bool {
         /// Counts a call while it lives.
         struct Counted(Arc<AtomicUsize>);
         impl Drop for Counted {
@@ -161,7 +187,29 @@ impl Turns {
             let _counted = counted;
             call.await;
         }));
+        if self.attended {
+            if !alone || !self.help() {
+                self.call_attendant();
+            }
+            return false;
+        }
         alone || waiting >= WORTH_A_WRITE
+    }
+
+    /// A short turn by a thread that has other things to do; false if another thread is at it.
+    pub(crate) fn help(self: &Arc<Self>) -> bool {
+        let Some(mut tasks) = self.tasks.try_lock() else { return false };
+        self.go_on(&mut tasks, FEW_ROUNDS);
+        true
+    }
+
+    /// Has whoever is at it, or else the attendant, see to what began. Signals even if something else has been woken
+    /// before: this thread's `first` may have taken that signal.
+    fn call_attendant(&self) {
+        self.nudge.woken.store(true, SeqCst);
+        if !self.nudge.attended.load(SeqCst) {
+            self.signal();
+        }
     }
 
     /// Runs something until it ends, or the event loop does.
@@ -181,7 +229,10 @@ impl Turns {
 
     /// Goes on with everything that can go on.
     pub fn turn(self: &Arc<Self>) {
-        let mut tasks = self.tasks.lock();
+        self.go_on(&mut self.tasks.lock(), MOST_ROUNDS);
+    }
+
+    fn go_on(self: &Arc<Self>, tasks: &mut FuturesUnordered<BoxFuture<()>>, most_rounds: usize) {
         let _here = Here::enter(self);
         self.nudge.attended.store(true, SeqCst);
         self.look();
@@ -190,7 +241,7 @@ impl Turns {
             self.nudge.woken.store(false, SeqCst);
             tasks.extend(self.begun.lock().drain(..));
             while let Poll::Ready(Some(())) = tasks.poll_next_unpin(&mut context) {}
-            if round < MOST_ROUNDS && self.nudge.woken.load(SeqCst) {
+            if round < most_rounds && self.nudge.woken.load(SeqCst) {
                 continue;
             }
             self.nudge.attended.store(false, SeqCst);
@@ -198,7 +249,7 @@ impl Turns {
             if !self.nudge.woken.load(SeqCst) {
                 return;
             }
-            if round >= MOST_ROUNDS {
+            if round >= most_rounds {
                 return self.signal();
             }
             self.nudge.attended.store(true, SeqCst);
@@ -251,7 +302,7 @@ impl Turns {
     }
 }
 
-/// While it lives, this thread polls for one event loop, with the background runtime's timers.
+/// While it lives, this thread polls these calls, with the background runtime's timers.
 struct Here<'a> {
     before: Option<Arc<Turns>>,
     _timers: tokio::runtime::EnterGuard<'a>,
@@ -292,7 +343,7 @@ impl Readiness {
     }
 }
 
-/// A socket that an event loop owns.
+/// A socket of such calls.
 pub(crate) struct Hosted {
     socket: OwnedFd,
     key: u64,
@@ -360,5 +411,64 @@ impl AsyncWrite for Hosted {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Closed with the descriptor.
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use tokio::{sync::oneshot, task::yield_now};
+
+    use super::*;
+    use crate::bridge::Bridge;
+
+    /// Threads begin calls that another thread ends, early or late. A wake-up that nobody acts on shows as a call that
+    /// does not end: the attendant looks only when it is told to.
+    #[test]
+    fn no_call_of_many_threads_is_forgotten() {
+        let turns = Turns::attended().unwrap();
+        let bridge = Bridge::hosted(turns.clone());
+        let (ask, asked) = mpsc::channel::<oneshot::Sender<()>>();
+        thread::spawn(move || asked.iter().for_each(|answer| answer.send(()).unwrap_or_default()));
+        let callers: Vec<_> = (0..4)
+            .map(|caller| {
+                let (turns, bridge, ask) = (turns.clone(), bridge.clone(), ask.clone());
+                thread::spawn(move || {
+                    for call in 0..10_000 {
+                        let (answer, answered) = oneshot::channel();
+                        let (end, ended) = mpsc::channel();
+                        let ask = ask.clone();
+                        let _ = bridge.begin(&turns, async move {
+                            // As for a connection that has rested.
+                            if call % 5 == caller {
+                                current().unwrap().look();
+                            }
+                            // Some end at once, and some are woken in the middle of a turn, or in more than one.
+                            if call % 7 != caller {
+                                ask.send(answer).unwrap();
+                                for _ in 0..(call + caller) % (2 * FEW_ROUNDS) {
+                                    yield_now().await;
+                                }
+                                answered.await.unwrap();
+                            }
+                            end.send(()).unwrap();
+                        });
+                        ended.recv_timeout(Duration::from_secs(30)).expect("a call is forgotten");
+                    }
+                })
+            })
+            .collect();
+        let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        while callers.iter().any(|caller| !caller.is_finished()) {
+            if poll(&mut [PollFd::new(&turns.fd(), PollFlags::IN)], Some(&limit)).unwrap() > 0 {
+                bridge.drain();
+            }
+        }
+        for caller in callers {
+            caller.join().unwrap();
+        }
     }
 }

@@ -2,15 +2,12 @@
 
 use std::{
     convert::Infallible,
-    sync::{
-        LazyLock, OnceLock,
-        mpsc::{Receiver, channel},
-    },
+    sync::{LazyLock, OnceLock},
 };
 
 use redlock::{
-    EventSink,
-    host::{Calls, Events},
+    EventSink, LockError,
+    host::{Call, Calls, Events},
     node::Lane,
     runtime,
 };
@@ -19,25 +16,23 @@ use crate::values::{Fallible, Outcome, Refusal};
 
 struct Process {
     calls: Calls,
-    /// Taken by the thread that fetches.
-    woken: std::sync::Mutex<Receiver<()>>,
     sink: EventSink,
     events: Events,
 }
 
 static PROCESS: LazyLock<Process> = LazyLock::new(|| {
-    let (wake, woken) = channel();
     let (sink, events) = Events::queue();
-    let calls = Calls::new(move || {
-        // The receiver lives as long as the process.
-        let _ = wake.send(());
-    });
-    Process { calls, woken: woken.into(), sink, events }
+    Process { calls: Calls::fetched(), sink, events }
 });
 
 /// The calls of this process.
 pub(crate) fn calls() -> &'static Calls {
     &PROCESS.calls
+}
+
+/// The number of a call that began.
+pub(crate) fn number(begun: Result<Call, LockError>) -> Fallible<i64> {
+    Ok(calls().number(begun?)?)
 }
 
 /// Where the events of all clients go.
@@ -57,11 +52,14 @@ pub(crate) struct Ended {
 /// Blocks until calls ended. For one thread, which does nothing else.
 #[uniffi::export]
 pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
-    let woken = PROCESS.woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-    // Its other end is never dropped.
-    woken.map_err(|_| redlock::LockError::Closed)?;
-    let ended = PROCESS.calls.drain()?;
+    let ended = calls().fetch()?;
     Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
+}
+
+/// The end of a call whose number is negative: it needed no waiting.
+#[uniffi::export]
+pub(crate) fn take(call: i64) -> Outcome {
+    calls().take(call).into()
 }
 
 /// Gives a call up. True: nothing comes of it any more.

@@ -1,7 +1,7 @@
 //! A lease.
 
 use crate::{
-    calls::calls,
+    calls::{calls, number},
     values::{Fallible, duration},
 };
 
@@ -41,17 +41,17 @@ impl Lease {
 
     /// Starts to let it end so many milliseconds from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
-        Ok(calls().extend(&self.core, duration("ttl", ttl_ms)?)?.number().cast_signed())
+        number(calls().extend(&self.core, duration("ttl", ttl_ms)?))
     }
 
     /// Starts a release: `Released`.
     pub(crate) fn release(&self) -> Fallible<i64> {
-        Ok(calls().release(&self.core)?.number().cast_signed())
+        number(calls().release(&self.core))
     }
 
     /// Starts to end its block: `Nothing`, or the error `lost`.
     pub(crate) fn leave(&self) -> Fallible<i64> {
-        Ok(calls().leave(&self.core)?.number().cast_signed())
+        number(calls().leave(&self.core))
     }
 
     /// Releases it in the background: it was delivered to nobody.

@@ -3,7 +3,7 @@
 use redlock::{Owner, Request};
 
 use crate::{
-    calls::{calls, check},
+    calls::{calls, check, number},
     values::{Fallible, wait},
 };
 
@@ -48,17 +48,17 @@ fn request(owner: Owner, wait_ms: f64, thread: Option<i64>) -> Fallible<Request>
 impl Lock {
     /// Starts an acquire by an owner of its own: `Leased`.
     pub(crate) fn acquire(&self, wait_ms: f64) -> Fallible<i64> {
-        Ok(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, None)?)?.number().cast_signed())
+        number(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, None)?))
     }
 
     /// Starts an acquire by an owner of its own, for which a thread blocks: `Leased`.
     pub(crate) fn acquire_blocking(&self, wait_ms: f64, thread: i64) -> Fallible<i64> {
-        Ok(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?)?.number().cast_signed())
+        number(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?))
     }
 
     /// Starts an acquire by a thread that does not block in here: `Leased`.
     pub(crate) fn acquire_as(&self, owner: &Identity, wait_ms: f64, thread: i64) -> Fallible<i64> {
-        Ok(calls().acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?)?.number().cast_signed())
+        number(calls().acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?))
     }
 
     /// Takes the lock for a thread and blocks it until then. The lock is the thread's; there is no lease to keep.
@@ -89,7 +89,7 @@ impl Lock {
 
     /// Starts to release the newest lease of this lock object: `Released`.
     pub(crate) fn release(&self) -> Fallible<i64> {
-        Ok(calls().release_newest(&self.core, &Owner::Fresh)?.number().cast_signed())
+        number(calls().release_newest(&self.core, &Owner::Fresh))
     }
 
     /// Starts to ask whether anybody holds it: a `Flag`.

@@ -12,6 +12,7 @@ import dev.redlock.internal.abandon
 import dev.redlock.internal.closeAll
 import dev.redlock.internal.fetch
 import dev.redlock.internal.heed
+import dev.redlock.internal.take
 import dev.redlock.internal.wantAllEvents
 import dev.redlock.internal.watchEvents
 import kotlinx.coroutines.suspendCancellableCoroutine
@@ -93,10 +94,14 @@ internal object Calls {
 
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
     suspend fun call(start: () -> Long): Outcome {
-        val outcome = suspendCancellableCoroutine { continuation ->
-            val call = native(start)
-            await(call) { outcome -> continuation.resume(outcome) { _, unwanted, _ -> giveBack(unwanted) } }
-            continuation.invokeOnCancellation { giveUp(call) }
+        val call = native(start)
+        val outcome = if (call < 0) {
+            take(call)
+        } else {
+            suspendCancellableCoroutine { continuation ->
+                await(call) { outcome -> continuation.resume(outcome) { _, unwanted, _ -> giveBack(unwanted) } }
+                continuation.invokeOnCancellation { giveUp(call) }
+            }
         }
         if (outcome is Outcome.Failed) throw outcome.failure.exception().seenFromHere()
         return outcome
@@ -109,7 +114,7 @@ internal object Calls {
         }
         val end = CompletableFuture<Outcome>()
         val call = native(start)
-        await(call) { end.complete(it) }
+        if (call < 0) end.complete(take(call)) else await(call) { end.complete(it) }
         var interrupted = false
         try {
             while (true) {
