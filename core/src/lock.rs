@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::Either;
 use tokio::{
     sync::{mpsc, oneshot},
     task::AbortHandle,
@@ -116,8 +117,17 @@ impl Lock {
 
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let (call, result) = in_background(self.acquire_in(Lane::Background, request));
+        let mut acquisition = self.begin_in(Lane::Background, request);
+        // What needs no round trip needs no other thread either.
+        let begun = match acquisition.as_mut().ok().and_then(Acquisition::nested) {
+            Some(lease) => Either::Left(lease),
+            None => Either::Right(in_background(see_through(acquisition))),
+        };
         async move {
+            let (call, result) = match begun {
+                Either::Left(lease) => return Ok(lease),
+                Either::Right(begun) => begun,
+            };
             let lease = result.await.unwrap_or(Err(LockError::Closed));
             drop(call);
             lease
@@ -130,13 +140,15 @@ impl Lock {
         lane: Lane,
         request: Request,
     ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let acquisition = self.begin(request).map(|mut acquisition| {
-            acquisition.lane = lane;
-            // Nesting and the place in the queue are decided in the order of the calls.
-            acquisition.seen = Some(acquisition.look());
-            acquisition
-        });
-        see_through(acquisition)
+        see_through(self.begin_in(lane, request))
+    }
+
+    fn begin_in(&self, lane: Lane, request: Request) -> Result<Acquisition, LockError> {
+        let mut acquisition = self.begin(request)?;
+        acquisition.lane = lane;
+        // Nesting and the place in the queue are decided in the order of the calls.
+        acquisition.seen = Some(acquisition.look());
+        Ok(acquisition)
     }
 
     /// The lane for an event loop that owns its connections.
@@ -538,6 +550,17 @@ impl Acquisition {
             self.place = Some(self.home.table.enqueue(&self.lock.keys.lock, self.key.clone()));
         }
         Ok(if self.is_first() { next } else { Next::Queued })
+    }
+
+    /// The lease of an acquire that was nested at first look, and asks no server.
+    fn nested(&mut self) -> Option<Lease> {
+        match self.seen.take() {
+            Some(Ok(Next::Nested(lease, _, None))) => Some(lease),
+            other => {
+                self.seen = other;
+                None
+            }
+        }
     }
 
     fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
