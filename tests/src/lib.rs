@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use redlock::Lease;
+
 pub mod campaign;
 pub mod clocks;
 pub mod contender;
@@ -40,4 +42,16 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
         assert!(start.elapsed() < limit, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Waits until a lease is renewed: what is left of it grows only by that.
+pub async fn renewed(limit: Duration, what: &str, lease: &Lease) {
+    let mut least = lease.remaining();
+    until(limit, what, || {
+        let left = lease.remaining();
+        let grown = left > least;
+        least = least.min(left);
+        grown
+    })
+    .await;
 }

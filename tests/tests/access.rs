@@ -31,16 +31,8 @@ async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(LONG, what, happened).await;
 }
 
-/// What is left of a lease grows only by a renewal.
 async fn renewed(lease: &Lease) {
-    let mut least = lease.remaining();
-    until("the lease is renewed", || {
-        let left = lease.remaining();
-        let grown = left > least;
-        least = least.min(left);
-        grown
-    })
-    .await;
+    redlock_tests::renewed(LONG, "the lease is renewed", lease).await;
 }
 
 /// The documented rules: for every server, on top of it for a cluster, for `min_replicas`, and for a Sentinel.

@@ -36,16 +36,8 @@ async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(Duration::from_secs(30), what, happened).await;
 }
 
-/// What is left of a lease grows only by a renewal.
 async fn renewed(what: &str, lease: &Lease) {
-    let mut least = lease.remaining();
-    until(what, || {
-        let left = lease.remaining();
-        let grown = left > least;
-        least = least.min(left);
-        grown
-    })
-    .await;
+    redlock_tests::renewed(Duration::from_secs(30), what, lease).await;
 }
 
 #[tokio::test]
