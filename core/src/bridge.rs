@@ -164,11 +164,11 @@ impl<T: Send + 'static> Bridge<T> {
     #[cfg(target_os = "linux")]
     pub fn turn(&self) {
         let Some(turns) = &self.turns else { return };
-        if !turns.is_attended() {
-            turns.turn();
-        } else if !turns.help() {
+        if turns.is_attended() {
+            turns.help();
             return;
         }
+        turns.turn();
         // The turn took the signal of results that came meanwhile.
         if !self.state.lock().done.is_empty() {
             (self.wake)();

@@ -780,7 +780,7 @@ impl Inner {
             // A few turns, in which its end, if it came, is read: else this request would be lost with it.
             #[cfg(target_os = "linux")]
             if let (Lane::Host(_), Some(turns)) = (lane, turns::current()) {
-                turns.look();
+                turns.peek();
             }
             for _ in 0..3 {
                 tokio::task::yield_now().await;

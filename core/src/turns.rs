@@ -199,12 +199,14 @@ impl Turns {
     /// A short turn by a thread that has other things to do; false if another thread is at it.
     pub(crate) fn help(self: &Arc<Self>) -> bool {
         let Some(mut tasks) = self.tasks.try_lock() else { return false };
-        self.go_on(&mut tasks, FEW_ROUNDS);
+        if self.go_on(&mut tasks, FEW_ROUNDS) {
+            // It was for the attendant, for whom there may be results.
+            self.signal();
+        }
         true
     }
 
-    /// Has whoever is at it, or else the attendant, see to what began. Signals even if something else has been woken
-    /// before: this thread's `first` may have taken that signal.
+    /// Has whoever is at it, or else the attendant, see to what began.
     fn call_attendant(&self) {
         self.nudge.woken.store(true, SeqCst);
         if !self.nudge.attended.load(SeqCst) {
@@ -232,10 +234,11 @@ impl Turns {
         self.go_on(&mut self.tasks.lock(), MOST_ROUNDS);
     }
 
-    fn go_on(self: &Arc<Self>, tasks: &mut FuturesUnordered<BoxFuture<()>>, most_rounds: usize) {
+    /// Says whether it took a signal.
+    fn go_on(self: &Arc<Self>, tasks: &mut FuturesUnordered<BoxFuture<()>>, most_rounds: usize) -> bool {
         let _here = Here::enter(self);
         self.nudge.attended.store(true, SeqCst);
-        self.look();
+        let signalled = self.look();
         let mut context = Context::from_waker(&self.waker);
         for round in 1.. {
             self.nudge.woken.store(false, SeqCst);
@@ -247,31 +250,42 @@ impl Turns {
             self.nudge.attended.store(false, SeqCst);
             // Checked again, since whoever wakes from now on signals, and whoever did before relied on this turn.
             if !self.nudge.woken.load(SeqCst) {
-                return;
+                break;
             }
             if round >= most_rounds {
-                return self.signal();
+                self.signal();
+                break;
             }
             self.nudge.attended.store(true, SeqCst);
         }
+        signalled
     }
 
-    /// Notes which sockets are ready.
-    pub(crate) fn look(&self) {
+    /// Notes which sockets are ready, outside of a turn or in the middle of one: a signal stays for the next.
+    pub(crate) fn peek(&self) {
+        if self.look() {
+            self.signal();
+        }
+    }
+
+    /// Notes which sockets are ready; says whether there was a signal, which is taken.
+    fn look(&self) -> bool {
+        let mut signalled = false;
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
         loop {
             let now = Timespec::default();
-            let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
+            let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return signalled };
             let count = ready.len();
             for event in ready {
                 let key = event.data.u64();
+                signalled |= key == NUDGE;
                 let socket = self.sockets.lock().get(&key).cloned();
                 if let Some(socket) = socket {
                     socket.note(event.flags);
                 }
             }
             if count < events.len() {
-                return;
+                return signalled;
             }
         }
     }
@@ -425,6 +439,30 @@ mod tests {
     use super::*;
     use crate::bridge::Bridge;
 
+    fn is_readable(turns: &Turns, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).unwrap();
+        poll(&mut [PollFd::new(&turns.fd(), PollFlags::IN)], Some(&limit)).unwrap() > 0
+    }
+
+    /// Whoever begins a call takes no signal of a result that is not its own.
+    #[test]
+    fn results_are_not_hidden_by_calls_that_begin() {
+        for ends_at_once in [true, false] {
+            let turns = Turns::attended().unwrap();
+            let bridge = Bridge::hosted(turns.clone());
+            let id = bridge.run(async {});
+            assert!(is_readable(&turns, Duration::from_secs(30)));
+            let _ = bridge.begin(&turns, async move {
+                current().unwrap().peek();
+                if !ends_at_once {
+                    std::future::pending::<()>().await;
+                }
+            });
+            assert!(is_readable(&turns, Duration::ZERO), "the attendant sleeps, ends at once: {ends_at_once}");
+            assert_eq!(bridge.drain(), [(id, ())]);
+        }
+    }
+
     /// Threads begin calls that another thread ends, early or late. A wake-up that nobody acts on shows as a call that
     /// does not end: the attendant looks only when it is told to.
     #[test]
@@ -444,7 +482,7 @@ mod tests {
                         let _ = bridge.begin(&turns, async move {
                             // As for a connection that has rested.
                             if call % 5 == caller {
-                                current().unwrap().look();
+                                current().unwrap().peek();
                             }
                             // Some end at once, and some are woken in the middle of a turn, or in more than one.
                             if call % 7 != caller {
@@ -461,9 +499,8 @@ mod tests {
                 })
             })
             .collect();
-        let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while callers.iter().any(|caller| !caller.is_finished()) {
-            if poll(&mut [PollFd::new(&turns.fd(), PollFlags::IN)], Some(&limit)).unwrap() > 0 {
+            if is_readable(&turns, Duration::from_millis(100)) {
                 bridge.drain();
             }
         }
