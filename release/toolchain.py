@@ -1,0 +1,334 @@
+"""The tools of a release, and what makes this machine build for another one.
+
+From PyPI, pinned by hash, come zig (which links, compiles C and brings the C library of every target) and maturin. Rust's
+standard library for another target comes from rustup where that has it; otherwise it is built from its source, which
+Debian packages for each version of rustc. All of it lives under target/release-tools; nothing is installed on the system.
+
+    python3 -m release.toolchain TARGET             what to set, as lines for a shell
+    python3 -m release.toolchain --check TARGET...  compiles everything for these targets, links nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing runs side by side
+    fcntl = None  # type: ignore[assignment]
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "release" / "requirements.txt"
+FOLDER = ROOT / "target" / "release-tools"
+WINDOWS = os.name == "nt"
+# The suite that has the source of every rustc of the last half year.
+SUITE = "trixie-backports"
+
+
+class ToolchainError(Exception):
+    """What is missing, in one line."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.toolchain", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("targets", nargs="+", metavar="TARGET", help="such as aarch64-unknown-linux-musl")
+    parser.add_argument("--check", action="store_true", help="compile the core and all bindings for them, link nothing")
+    arguments = parser.parse_args()
+    try:
+        for target in arguments.targets:
+            if arguments.check:
+                check(target)
+            else:
+                for name, value in sorted(environment(target).items()):
+                    print(f"export {name}={shlex.quote(value)}")
+                print(f"export RUSTFLAGS={shlex.quote(' '.join(rustflags(target)))}")
+    except ToolchainError as error:
+        sys.exit(str(error))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"failed: {shlex.join(map(str, error.cmd))}")
+
+
+# ---- tools from PyPI ------------------------------------------------------------------------------------------------
+
+
+@cache
+def tools() -> Path:
+    """The folder with the programs of requirements.txt. Off Linux maturin alone, since zig has nothing to do there."""
+    wanted = REQUIREMENTS.read_text(encoding="utf-8")
+    if not sys.platform.startswith("linux"):
+        wanted = _only(wanted, {"maturin", "tomli"})
+    made_for = hashlib.sha256(f"{sys.version}\n{wanted}".encode()).hexdigest()
+    venv = FOLDER / "venv"
+    programs = venv / ("Scripts" if WINDOWS else "bin")
+    stamp = venv / "made-for"
+    with _alone():
+        if stamp.exists() and stamp.read_text() == made_for:
+            return programs
+        _say("tools from PyPI")
+        requirements = FOLDER / "requirements.txt"
+        requirements.write_text(wanted, encoding="utf-8")
+        _run(sys.executable, "-m", "venv", "--clear", venv)
+        pip = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run(*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements)
+        stamp.write_text(made_for)
+    return programs
+
+
+def _only(requirements: str, names: set[str]) -> str:
+    """The entries of these names: a line at the margin and the hashes that are indented under it."""
+    entries = re.split(r"\n(?=\S)", requirements)
+    return "\n".join(entry for entry in entries if entry.split("==")[0] in names) + "\n"
+
+
+# ---- what cargo and maturin must be told ----------------------------------------------------------------------------
+
+
+def environment(target: str) -> dict[str, str]:
+    """What to add to `os.environ`, so that `cargo zigbuild --target TARGET` and `maturin build --zig --target TARGET`
+    work on Linux, and `cargo build` and `maturin build` elsewhere. TARGET may end in a version of glibc: x.2.17.
+    """
+    rust_target, _, glibc = target.partition(".")
+    path = [str(tools())]
+    added: dict[str, str] = {}
+    if sys.platform.startswith("linux"):
+        wrappers = _wrappers(rust_target, glibc)
+        name = rust_target.replace("-", "_")
+        # cargo-zigbuild and maturin have wrappers of their own, in different places. With one set for both, what one
+        # has built is fresh for the other.
+        added |= {
+            f"CC_{name}": str(wrappers / "cc"),
+            f"CXX_{name}": str(wrappers / "c++"),
+            f"AR_{name}": str(wrappers / "ar"),
+            f"RANLIB_{name}": str(wrappers / "ranlib"),
+            f"CARGO_TARGET_{name.upper()}_LINKER": str(wrappers / "cc"),
+            "CARGO_ZIGBUILD_CACHE_DIR": str(FOLDER / "zig"),
+        }
+    if "-windows-gnu" in rust_target:
+        # napi-build wants to see a libnode.dll. Nothing is taken from it: Node's symbols are looked up at run time.
+        added["LIBNODE_PATH"] = str(_libnode())
+    if not is_installed(rust_target):
+        added |= _build_std()
+    added["PATH"] = os.pathsep.join([*path, os.environ.get("PATH", os.defpath)])
+    return added
+
+
+def rustflags(target: str) -> list[str]:
+    """The flags of rustc that a target cannot do without."""
+    # A library that a host loads uses the host's C library.
+    return ["-Ctarget-feature=-crt-static"] if "-musl" in target else []
+
+
+@cache
+def _rustc() -> dict[str, str]:
+    """What `rustc -vV` says, and its sysroot."""
+    rustc = os.environ.get("RUSTC", "rustc")
+    said = _output(rustc, "-vV")
+    facts = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+    facts["sysroot"] = _output(rustc, "--print", "sysroot").strip()
+    return facts
+
+
+def host() -> str:
+    """The target that this machine's rustc builds for by itself."""
+    return _rustc()["host"]
+
+
+def is_installed(rust_target: str) -> bool:
+    """Whether rustc has the standard library of this target, as `rustup target add` installs it."""
+    return any(Path(_rustc()["sysroot"], "lib", "rustlib", rust_target, "lib").glob("libstd-*"))
+
+
+# ---- zig ------------------------------------------------------------------------------------------------------------
+
+# As Rust's targets are called by zig.
+ZIG = {
+    "unknown-linux-gnu": "linux-gnu",
+    "unknown-linux-musl": "linux-musl",
+    "pc-windows-gnu": "windows-gnu",
+    "apple-darwin": "macos-none",
+}
+
+
+def _wrappers(rust_target: str, glibc: str) -> Path:
+    """Programs for one target that behave as a C compiler, a linker and binutils do."""
+    architecture, _, system = rust_target.partition("-")
+    if system not in ZIG:
+        raise ToolchainError(f"{rust_target} cannot be built on this machine; a machine of its kind can")
+    folder = FOLDER / "wrappers" / (f"{rust_target}.{glibc}" if glibc else rust_target)
+    zigbuild = tools() / "cargo-zigbuild"
+    zig_target = f"{architecture}-{ZIG[system]}" + (f".{glibc}" if glibc else "")
+    # `-g` keeps zig from stripping, which is cargo's to decide.
+    options = ["-g", "-fno-sanitize=all", "-target", zig_target]
+    if system == "pc-windows-gnu":
+        # zig makes an error of __DATE__; SOURCE_DATE_EPOCH says what it stands for.
+        options.append("-Wno-error=date-time")
+    programs = {"cc": options, "c++": options, "ar": [], "ranlib": []}
+    for name, arguments in programs.items():
+        command = shlex.join([str(zigbuild), "zig", name, "--", *arguments])
+        _write(folder / name, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
+    return folder
+
+
+def _libnode() -> Path:
+    folder = FOLDER / "libnode"
+    for name in ("libnode.dll", "node.lib"):
+        _write(folder / name, "")
+    return folder
+
+
+# ---- the standard library, from its source --------------------------------------------------------------------------
+
+
+def _build_std() -> dict[str, str]:
+    """Makes cargo build the standard library. It looks for the source in rustc's sysroot: hence a sysroot of our own, of
+    links, and a rustc that uses it.
+    """
+    release, sysroot = _rustc()["release"], Path(_rustc()["sysroot"])
+    folder = FOLDER / f"rust-{release}"
+    rustc = folder / "rustc"
+    with _alone():
+        if not rustc.exists():
+            source = _rust_source(release)
+            rustlib = folder / "sysroot" / "lib" / "rustlib"
+            rustlib.mkdir(parents=True, exist_ok=True)
+            _link(rustlib / host(), sysroot / "lib" / "rustlib" / host())
+            _link(rustlib / "src", source)
+            command = shlex.join([str(sysroot / "bin" / "rustc"), "--sysroot", str(folder / "sysroot")])
+            _write(rustc, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
+    return {
+        "RUSTC": str(rustc),
+        # Lets a stable rustc and cargo do what only nightly ones may.
+        "RUSTC_BOOTSTRAP": "1",
+        "CARGO_UNSTABLE_BUILD_STD": "std,panic_unwind",
+        # Build scripts look at RUSTC_BOOTSTRAP: without a place of its own, each change of the target would rebuild all.
+        "CARGO_BUILD_BUILD_DIR": str(FOLDER / "build-std"),
+    }
+
+
+def _rust_source(release: str) -> Path:
+    """A folder with `rust/library` in it, as rustup's component rust-src has it, from Debian's package of that name."""
+    no_source = f"no standard library for this target: call `rustup target add`, or use a rustc whose source {SUITE} has"
+    if not shutil.which("apt-get"):
+        raise ToolchainError(no_source)
+    folder = FOLDER / f"rust-{release}" / "source"
+    apt = _apt()
+    _run("apt-get", "--quiet", "--quiet", "update", env=apt)
+    versions = [line.split("|")[1].strip() for line in _output("apt-cache", "madison", "rust-src", env=apt).splitlines()]
+    fitting = [version for version in versions if version.split("+")[0] == release]
+    if not fitting:
+        raise ToolchainError(f"{no_source}: rustc is {release}, {SUITE} has {', '.join(versions) or 'none'}")
+    _say(f"source of Rust's standard library, {release}")
+    folder.mkdir(parents=True, exist_ok=True)
+    _run("apt-get", "--quiet", "--quiet", "download", f"rust-src={fitting[0]}", env=apt, cwd=folder)
+    (package,) = folder.glob("rust-src_*.deb")
+    _run("dpkg-deb", "--extract", package, folder)
+    package.unlink()
+    _link(folder / "src" / "rust", folder / "usr" / "src" / f"rustc-{release}")
+    return folder / "src"
+
+
+def _apt() -> dict[str, str]:
+    """Lets apt-get look into one more suite of the mirror that this machine uses, without a trace in its own lists."""
+    folder = FOLDER / "apt"
+    for name in ("state/lists/partial", "cache/archives/partial", "sources"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    _write(folder / "state" / "status", "")
+    _write(
+        folder / "sources" / "source.sources",
+        f"Types: deb\nURIs: {debian_mirror()}\nSuites: {SUITE}\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
+    )
+    _write(
+        folder / "apt.conf",
+        f'Dir::State "{folder}/state";\nDir::State::status "{folder}/state/status";\nDir::Cache "{folder}/cache";\n'
+        f'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "{folder}/sources";\nAPT::Sandbox::User "root";\n',
+    )
+    return {"APT_CONFIG": str(folder / "apt.conf")}
+
+
+def debian_mirror() -> str:
+    """Where this machine has its Debian from."""
+    said = _output("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages")
+    for line in said.splitlines():
+        suite, _, mirror = line.partition(" ")
+        # Its security updates are elsewhere, and named so.
+        if suite.endswith("-updates"):
+            return mirror
+    raise ToolchainError("apt-get knows no mirror of Debian: no source of the standard library from there")
+
+
+# ---- the check ------------------------------------------------------------------------------------------------------
+
+
+def check(target: str) -> None:
+    """Compiles everything that packages contain for a target, C included, as far as it goes without linking."""
+    began = time.monotonic()
+    _say(f"compiling for {target}")
+    rust_target = target.partition(".")[0]
+    flags = " ".join(["-Dwarnings", *rustflags(target)])
+    packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin")]
+    _run(
+        *("cargo", "check", "--locked", "--quiet", "--target", rust_target, *packages),
+        env={**environment(target), "RUSTFLAGS": flags},
+        cwd=ROOT,
+    )
+    _say(f"{target} compiles ({time.monotonic() - began:.0f} s)")
+
+
+# ---- small things ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        if fcntl:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, text: str, *, executable: bool = False) -> None:
+    """Leaves a file alone that is as it should be: others may be reading it."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    if executable:
+        fresh.chmod(0o755)
+    fresh.replace(path)
+
+
+def _link(path: Path, to: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(to)
+
+
+def _run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+    subprocess.run(command, check=True, env=os.environ | (env or {}), cwd=cwd)
+
+
+def _output(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    return subprocess.run(command, check=True, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True).stdout
+
+
+def _say(what: str) -> None:
+    print(f"== {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
