@@ -20,7 +20,7 @@ function run(command, args, options) {
 }
 
 /** Builds the native module and returns where cargo put it. */
-export function cargo(profile) {
+function cargo(profile) {
   const args = ["build", "--quiet", "--locked", "--package", "redlock-node", "--profile", profile];
   args.push("--manifest-path", join(here, "../bindings/node/Cargo.toml"), "--message-format=json-render-diagnostics");
   const messages = run("cargo", args, { stdio: ["ignore", "pipe", "inherit"], maxBuffer: 2 ** 28, encoding: "utf8" });
@@ -33,20 +33,18 @@ export function cargo(profile) {
 }
 
 /** Compiles src/ into dist/. */
-export function compile() {
+function compile() {
   // What was compiled from a file that is gone.
   const stale = readdirSync(here).includes("dist") ? readdirSync(dist).filter((name) => !name.endsWith(".node")) : [];
   for (const name of stale) rmSync(join(dist, name), { recursive: true });
   run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  compile();
-  if (!process.argv.includes("--javascript")) {
-    const made = cargo(process.argv.includes("--dev") ? "dev" : "release");
-    // Renamed, not overwritten: a process may have it mapped.
-    const fresh = join(dist, `fresh-${process.pid}.node`);
-    copyFileSync(made, fresh);
-    renameSync(fresh, join(dist, "redlock-core.node"));
-  }
+compile();
+if (!process.argv.includes("--javascript")) {
+  const made = cargo(process.argv.includes("--dev") ? "dev" : "release");
+  // Renamed, not overwritten: a process may have it mapped.
+  const fresh = join(dist, `fresh-${process.pid}.node`);
+  copyFileSync(made, fresh);
+  renameSync(fresh, join(dist, "redlock-core.node"));
 }

@@ -1,6 +1,6 @@
-// Runs when the package is installed. Published, it comes with a package that has the native module for this machine,
-// and there is nothing to do. In a checkout of the repository it builds the module, which needs Rust; REDLOCK_PROFILE=dev
-// builds it in a tenth of the time, and slower to run.
+// Runs when the package is installed from a checkout of the repository: builds the native module, which needs Rust;
+// REDLOCK_PROFILE=dev builds it in a tenth of the time, and slower to run. What is published runs nothing: it comes with
+// a package that has the module for the machine.
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -31,7 +31,7 @@ function missing() {
     require("../dist/native.js");
     return undefined;
   } catch (error) {
-    return [error.message, error.cause?.message].filter(Boolean).join("; ");
+    return error.message;
   }
 }
 
@@ -39,7 +39,7 @@ function has(command) {
   return spawnSync(command, ["--version"], { stdio: "ignore" }).status === 0;
 }
 
-if (existsSync(join(here, "../bindings/node/Cargo.toml")) && (has("cargo") || missing() !== undefined)) {
+if (has("cargo") || missing() !== undefined) {
   if (!has("cargo")) fail("building it needs Rust 1.88 or newer; install it from https://rustup.rs and try again");
   if (!existsSync(join(here, "node_modules/typescript"))) {
     const npm = process.env.npm_execpath ?? "";
@@ -50,9 +50,4 @@ if (existsSync(join(here, "../bindings/node/Cargo.toml")) && (has("cargo") || mi
   run(process.execPath, "scripts/build.mjs", ...(process.env.REDLOCK_PROFILE === "dev" ? ["--dev"] : []));
 }
 const cause = missing();
-if (cause !== undefined) {
-  fail(
-    `${cause}. Prebuilt packages exist for some platforms and come as optional dependencies: install without ` +
-      "--omit=optional, or build from a checkout of the repository with Rust 1.88 or newer: npm install ./node",
-  );
-}
+if (cause !== undefined) fail(cause);

@@ -5,6 +5,9 @@
  * @module
  */
 
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+
 /** The number of a call. */
 export type Id = number;
 
@@ -102,11 +105,26 @@ interface Native {
   };
 }
 
+/** What the names of the packages with the module begin with; release/targets.json of the repository lists them all. */
+const PLATFORMS = "@redlock/core";
+
 /** The packages that may have the module for this machine. npm installs those that fit. */
 function packages(): string[] {
   const { platform, arch } = process;
   const flavours = { linux: ["-gnu", "-musl"], win32: ["-msvc"] }[platform as string] ?? [""];
-  return flavours.map((flavour) => `redlock-core-${platform}-${arch}${flavour}`);
+  return flavours.map((flavour) => `${PLATFORMS}-${platform}-${arch}${flavour}`);
+}
+
+/** What somebody can do about it that there is no module. */
+function remedy(): string {
+  // Only a checkout of the repository has it.
+  if (existsSync(join(__dirname, "../scripts/build.mjs"))) {
+    return `build it with \`npm run build\` in ${join(__dirname, "..")}, which needs Rust 1.88 or newer`;
+  }
+  return (
+    `it comes with the optional package ${packages().join(" or ")}; install redlock-core again on this machine, ` +
+    "without --omit=optional. If there is no such package, build it: npm install from a checkout of the repository, with Rust"
+  );
 }
 
 function load(): Native {
@@ -120,10 +138,16 @@ function load(): Native {
       if ((error as NodeJS.ErrnoException).code !== "MODULE_NOT_FOUND") causes.push(error);
     }
   }
-  const looked = `looked for ${packages().join(" and ")}`;
-  throw new Error(`redlock-core has no native module for ${process.platform}-${process.arch}: ${looked}`, {
-    cause: causes.length > 1 ? new AggregateError(causes) : causes[0],
-  });
+  const machine = `${process.platform}-${process.arch}`;
+  const [cause] = causes;
+  throw cause === undefined
+    ? new Error(`redlock-core has no native module for ${machine}: ${remedy()}`)
+    : new Error(`redlock-core cannot load its native module for ${machine}: ${(cause as Error).message}`, {
+        cause: causes.length > 1 ? new AggregateError(causes) : cause,
+      });
 }
+
+const [major] = process.versions.node.split(".");
+if (Number(major) < 20) throw new Error(`redlock-core needs Node 20 or newer; this is Node ${process.versions.node}`);
 
 export const native: Native = load();

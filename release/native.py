@@ -1,0 +1,178 @@
+"""What must be compiled, for one target: the native libraries, the wheels that contain theirs, and the programs.
+
+    python3 -m release.native TARGET OUT [--profile dist|dev] [--abi ABI]... [--only PART]...
+
+writes OUT/TARGET/: the module of Node and the libraries of the JVM as packages call them, `wheels/`, `programs/`. The
+profile `dist` is what is published: linked by zig on Linux, so that it runs with an old C library, and the same to the
+byte whoever builds it wherever. `dev` is for tests of what comes after: this machine's own linker, a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from release import toolchain
+from release.targets import ROOT, Refused, Release, Target, load
+
+PARTS = ("node", "jvm", "python", "programs")
+
+# What maturin is told to build a wheel for an interpreter that need not be here.
+ABIS = {
+    "abi3": [],
+    "cp314t": ["--interpreter", "python3.14t"],
+    "abi3t": ["--interpreter", "python3.15t", "--features", "pyo3/abi3t-py315"],
+}
+
+
+class Build:
+    """One target in one profile."""
+
+    def __init__(self, release: Release, target: Target, out: Path, profile: str) -> None:
+        self.release = release
+        self.target = target
+        self.folder = out / target.rust
+        self.profile = profile
+        self.is_dev = profile == "dev"
+        if self.is_dev and not target.is_host():
+            raise Refused(f"the profile dev is for this machine's own kind, not for {target.rust}")
+        self.by_zig = not self.is_dev and sys.platform.startswith("linux")
+        # Development builds share everything with those of `cargo build`; hence without a word about their target.
+        self.environment = os.environ | ({} if self.is_dev else self._environment())
+        self.cargo_target = Path(self.environment.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+    def _environment(self) -> dict[str, str]:
+        flags = [
+            *toolchain.rustflags(self.target.rust),
+            *(f"--remap-path-prefix={old}={new}" for old, new in remapped()),
+        ]
+        c_flags = [f"-ffile-prefix-map={old}={new}" for old, new in remapped()]
+        return {
+            **toolchain.environment(self.target.zig if self.by_zig else self.target.rust),
+            "SOURCE_DATE_EPOCH": source_date(),
+            # Not RUSTFLAGS, which would cut a path with a space in two.
+            "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
+            **({} if self.target.rust.endswith("-msvc") else {"CFLAGS": " ".join(c_flags)}),
+        }
+
+    def libraries(self, crates: list[str]) -> Path:
+        """Build these crates; return the folder that has what cargo made."""
+        packages = [f"--package={crate}" for crate in crates]
+        if self.is_dev:
+            self._run("cargo", "build", "--locked", "--quiet", *packages)
+            return self.cargo_target / "debug"
+        build, target = ("zigbuild", self.target.zig) if self.by_zig else ("build", self.target.rust)
+        self._run("cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, *packages)
+        return self.cargo_target / self.target.rust / self.profile
+
+    def wheel(self, folder: str, arguments: list[str]) -> None:
+        """Build the wheel of the Python project in `folder`."""
+        maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
+        maturin += ["--out", str(self.folder / "wheels"), *arguments]
+        if not self.is_dev:
+            maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
+        if self.by_zig:
+            maturin.append("--zig")
+        self._run(*maturin, cwd=ROOT / folder)
+
+    def node(self) -> None:
+        """The module of Node."""
+        npm = self.release.npm
+        self._keep(self.libraries([npm.crate]) / self.target.library(npm.library), npm.file)
+
+    def jvm(self) -> None:
+        """The libraries of the JVM modules."""
+        modules = [(module.crate, module.library) for module in self.release.jvm if module.crate and module.library]
+        made = self.libraries([crate for crate, _ in modules])
+        for _, library in modules:
+            self._keep(made / self.target.library(library), Path(self.target.in_jar(library)).name)
+
+    def python(self, abis: list[str]) -> None:
+        """A wheel for each of these families of interpreters."""
+        shutil.rmtree(self.folder / "wheels", ignore_errors=True)
+        if self.target.rust.endswith("-windows-gnu"):
+            # maturin writes an export file that this linker cannot read. It is proof only: the library will do.
+            made = self.libraries([self.release.python.crate]) / self.target.library("redlock_native")
+            self._keep(made, "redlock/_native.pyd")
+            return
+        for abi in abis:
+            self.wheel(self.release.python.folder, ABIS[abi])
+
+    def programs(self) -> None:
+        """The programs, and the wheels that put them on the PATH."""
+        for program in self.release.programs:
+            made = self.libraries([program.crate])
+            self._keep(made / self.target.program(program.name), f"programs/{self.target.program(program.name)}")
+            self.wheel(program.folder, [])
+
+    def _keep(self, made: Path, name: str) -> None:
+        place = self.folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Not in place: somebody may have the old one loaded.
+        fresh = place.with_name(f"{place.name}.new")
+        shutil.copyfile(made, fresh)
+        shutil.copymode(made, fresh)
+        fresh.replace(place)
+
+    def _run(self, *command: str, cwd: Path = ROOT) -> None:
+        subprocess.run(command, check=True, env=self.environment, cwd=cwd)
+
+
+def remapped() -> list[tuple[Path, str]]:
+    """What of this machine's paths would end up in a binary, and what does instead."""
+    cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    # The last that fits counts.
+    return [(cargo, "/cargo"), (ROOT, "/redlock")]
+
+
+def source_date() -> str:
+    """The time that everything built carries: that of the commit."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return given
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def build(target: Target, out: Path, profile: str, abis: list[str], parts: list[str]) -> Path:
+    """Build these parts for a target; return the folder with what was built."""
+    release = load()
+    job = Build(release, target, out, profile)
+    for part, make in {
+        "node": job.node,
+        "jvm": job.jvm,
+        "python": lambda: job.python(abis),
+        "programs": job.programs,
+    }.items():
+        if part in parts:
+            print(f"== {target.rust}: {part}", file=sys.stderr, flush=True)
+            make()
+    return job.folder
+
+
+def main() -> None:
+    release = load()
+    parser = argparse.ArgumentParser(prog="python3 -m release.native", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("target", metavar="TARGET", help="as in targets.json, or `host`")
+    parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("--profile", choices=("dist", "dev"), default="dist")
+    parser.add_argument("--abi", action="append", choices=list(ABIS), help="default: all of targets.json")
+    parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
+    given = parser.parse_args()
+    try:
+        target = release.host() if given.target == "host" else release.target(given.target)
+        folder = build(
+            target, given.out.resolve(), given.profile, given.abi or release.python.abis, given.only or list(PARTS)
+        )
+    except (Refused, toolchain.ToolchainError) as error:
+        sys.exit(f"release.native: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"release.native: {Path(error.cmd[0]).name} failed; see its messages above")
+    print(folder)
+
+
+if __name__ == "__main__":
+    main()

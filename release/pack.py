@@ -1,0 +1,263 @@
+"""Packages, as they are published, from what `release.native` compiled.
+
+    python3 -m release.pack OUT [--verify-crates]
+
+takes OUT/TARGET/ of whatever targets are there and writes OUT/packages/:
+
+    python/      wheels and the source distribution
+    npm/         the main packages, and one for each target with what was compiled for it
+    maven/       a repository: jars with the libraries of all those targets, sources, documentation, checksums
+    crates/      what cargo publishes
+    archives/    programs
+    SHA256SUMS   of all of these
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from release import licences, native, sbom, toolchain
+from release.targets import ROOT, Npm, Program, Refused, Release, Target, load, version
+
+LICENCE = ROOT / "LICENSE"
+THIRD_PARTY = "THIRD-PARTY-LICENSES"
+SBOM = "sbom.cdx.json"
+
+
+class Packer:
+    """Packs what was compiled for these targets."""
+
+    def __init__(self, release: Release, out: Path) -> None:
+        self.release = release
+        self.out = out
+        self.packages = out / "packages"
+        # A target that is only proof stands in for the published one that npm and the JVM know by the same name.
+        self.targets = [target for target in release.targets if (out / target.rust).is_dir()]
+        if not self.targets:
+            raise Refused(f"nothing was compiled: there is no folder of a target in {out}; see release.native")
+        self.environment = os.environ | {"SOURCE_DATE_EPOCH": native.source_date()}
+
+    def python(self) -> None:
+        """The wheels, and the source distribution."""
+        folder = self._fresh("python")
+        for target in self.targets:
+            for wheel in sorted((self.out / target.rust / "wheels").glob("*.whl")):
+                shutil.copy(wheel, folder)
+        for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
+            maturin = str(toolchain.tools() / "maturin")
+            self._run(maturin, "sdist", "--quiet", "--out", str(folder), cwd=ROOT / project)
+
+    def npm(self) -> None:
+        """The package of the library, those of the programs, and those with what was compiled for each target."""
+        self._fresh("npm")
+        library = self.release.npm
+        manifest = library.manifest
+        for target in self.targets:
+            self._npm_platform(
+                target,
+                library.platforms,
+                manifest,
+                library.crate,
+                [(self.out / target.rust / library.file, library.file)],
+            )
+        self._npm_library(library, manifest)
+        for program in self.release.programs:
+            self._npm_program(program, manifest)
+
+    def _npm_platform(
+        self, target: Target, prefix: str, manifest: dict[str, Any], crate: str, files: list[tuple[Path, str]]
+    ) -> None:
+        """The package of one target, of which npm installs the one that fits."""
+        platform = target.npm
+        own = {
+            "name": f"{prefix}-{platform.platform}",
+            "version": version(),
+            "description": f"What {crate} is compiled to for {target.rust}",
+            "os": [platform.os],
+            "cpu": [platform.cpu],
+            **({"libc": [platform.libc]} if platform.libc else {}),
+            **{key: manifest[key] for key in ("license", "author", "homepage", "repository", "bugs", "engines")},
+            "publishConfig": {"access": "public"},
+        }
+        if len(files) == 1 and files[0][1].endswith(".node"):
+            own["main"] = files[0][1]
+        with tempfile.TemporaryDirectory() as work:
+            licences.write([crate], target.rust, Path(work, THIRD_PARTY))
+            sbom.write([crate], target.rust, Path(work, SBOM))
+            beside = [(Path(work, name), name) for name in (THIRD_PARTY, SBOM)]
+            self._npm_pack(own, [*files, *beside])
+
+    def _npm_library(self, library: Npm, manifest: dict[str, Any]) -> None:
+        folder = ROOT / library.folder
+        self._run("node", "scripts/build.mjs", "--javascript", cwd=folder)
+        # Private, so that nobody publishes the folder as it lies there.
+        published = {
+            key: value for key, value in manifest.items() if key not in ("private", "devDependencies", "scripts")
+        }
+        published["optionalDependencies"] = self._npm_platforms(library.platforms)
+        compiled = [
+            path for path in (folder / "dist").rglob("*") if path.name.endswith((".js", ".mjs", ".d.ts", ".d.mts"))
+        ]
+        files = [(path, str(path.relative_to(folder))) for path in sorted(compiled)]
+        files += [(folder / name, name) for name in ("README.md", "compat/redlock/package.json")]
+        self._npm_pack(published, files)
+
+    def _npm_program(self, program: Program, manifest: dict[str, Any]) -> None:
+        for target in self.targets:
+            name = target.program(program.name)
+            self._npm_platform(
+                target,
+                program.platforms,
+                manifest,
+                program.crate,
+                [(self.out / target.rust / "programs" / name, f"bin/{name}")],
+            )
+        own = {
+            "name": program.npm,
+            "version": version(),
+            "description": f"The program {program.name}",
+            "bin": {program.name: "run.mjs"},
+            **{key: manifest[key] for key in ("license", "author", "homepage", "repository", "bugs", "engines")},
+            "optionalDependencies": self._npm_platforms(program.platforms),
+            "redlock": {"program": program.name, "platforms": program.platforms},
+        }
+        runner = ROOT / "release" / "run.mjs"
+        self._npm_pack(own, [(runner, "run.mjs"), (ROOT / program.folder / "README.md", "README.md")])
+
+    def _npm_platforms(self, prefix: str) -> dict[str, str]:
+        return {f"{prefix}-{target.npm.platform}": version() for target in self.release.published()}
+
+    def _npm_pack(self, manifest: dict[str, Any], files: Iterable[tuple[Path, str]]) -> None:
+        with tempfile.TemporaryDirectory() as work:
+            for source, name in [*files, (LICENCE, "LICENSE")]:
+                place = Path(work, name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, place)
+            Path(work, "package.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            self._run("npm", "pack", "--silent", "--pack-destination", str(self.packages / "npm"), cwd=work, quiet=True)
+
+    def maven(self) -> None:
+        """The modules of the JVM, in the layout of a Maven repository."""
+        repository = self._fresh("maven")
+        for module in self.release.jvm:
+            with tempfile.TemporaryDirectory() as work:
+                natives = Path(work)
+                if module.crate and module.library:
+                    for target in self.targets:
+                        place = natives / target.in_jar(module.library)
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copy(self.out / target.rust / place.name, place)
+                    about = natives / "META-INF"
+                    about.mkdir()
+                    rust = [target.rust for target in self.targets]
+                    licences.write([module.crate], rust, about / THIRD_PARTY)
+                    sbom.write([module.crate], rust, about / SBOM)
+                self._run(
+                    *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-DskipTests", "-Ppackages", "deploy"),
+                    f"-Dredlock.natives={natives}",
+                    f"-DaltDeploymentRepository=packed::file://{repository}",
+                )
+
+    def crates(self, verify: bool) -> None:
+        """What cargo publishes: the library and the programs."""
+        folder = self._fresh("crates")
+        crates = [*self.release.crates, *(program.crate for program in self.release.programs)]
+        packages = [f"--package={crate}" for crate in crates]
+        how = [] if verify else ["--no-verify"]
+        # Clean or not is for whoever publishes; a change under way can be tried.
+        self._run("cargo", "package", "--locked", "--quiet", "--allow-dirty", *how, *packages)
+        made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "package"
+        for crate in crates:
+            shutil.copy(made / f"{crate}-{version()}.crate", folder)
+
+    def archives(self) -> None:
+        """The programs by themselves, for those who want no package."""
+        folder = self._fresh("archives")
+        for program in self.release.programs:
+            for target in self.targets:
+                stem = f"{program.name}-{version()}-{target.rust}"
+                compiled = self.out / target.rust / "programs" / target.program(program.name)
+                with tempfile.TemporaryDirectory() as work:
+                    licences.write([program.crate], target.rust, Path(work, THIRD_PARTY))
+                    files = [(compiled, 0o755), (LICENCE, 0o644), (Path(work, THIRD_PARTY), 0o644)]
+                    pack = _zip if target.system == "windows" else _tar_gz
+                    pack(folder, stem, files, int(self.environment["SOURCE_DATE_EPOCH"]))
+
+    def sums(self) -> None:
+        """The list that says what these packages are."""
+        paths = sorted(path for path in self.packages.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+        lines = [
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(self.packages)}\n" for path in paths
+        ]
+        (self.packages / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+    def _fresh(self, name: str) -> Path:
+        folder = self.packages / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    def _run(self, *command: str, cwd: str | Path = ROOT, quiet: bool = False) -> None:
+        # mvn and npm are scripts that only their full name finds on Windows.
+        program = shutil.which(command[0])
+        if program is None:
+            raise Refused(f"{command[0]} is missing")
+        stdout = subprocess.DEVNULL if quiet else None
+        subprocess.run([program, *command[1:]], check=True, cwd=cwd, env=self.environment, stdout=stdout)
+
+
+def _tar_gz(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
+    path = folder / f"{stem}.tar.gz"
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as zipped:
+        with tarfile.open(fileobj=zipped, mode="w") as archive:
+            for source, mode in files:
+                entry = tarfile.TarInfo(f"{stem}/{source.name}")
+                entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, date
+                with source.open("rb") as content:
+                    archive.addfile(entry, content)
+
+
+def _zip(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
+    with zipfile.ZipFile(folder / f"{stem}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for source, mode in files:
+            entry = zipfile.ZipInfo(f"{stem}/{source.name}", (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = mode << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, source.read_bytes())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.pack", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("--verify-crates", action="store_true", help="also compile the crates from what is in them")
+    given = parser.parse_args()
+    try:
+        packer = Packer(load(), given.out.resolve())
+        packer.python()
+        packer.npm()
+        packer.maven()
+        packer.crates(given.verify_crates)
+        packer.archives()
+        packer.sums()
+    except (Refused, toolchain.ToolchainError) as error:
+        sys.exit(f"release.pack: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"release.pack: {Path(error.cmd[0]).name} failed; see its messages above")
+    print(packer.packages)
+
+
+if __name__ == "__main__":
+    main()
