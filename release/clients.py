@@ -1,0 +1,106 @@
+"""The registries that a release goes to, and how their clients are called and they are asked.
+
+No credential is ever in a file, on a command line, or in the environment of a client that does not need it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from release.targets import Refused
+
+# Whoever has one of these can publish.
+SECRETS = (
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    "CARGO_REGISTRY_TOKEN",
+    "GH_TOKEN",
+    "GITHUB_TOKEN",
+    "MAVEN_GPG_KEY",
+    "MAVEN_GPG_PASSPHRASE",
+    "MAVEN_PASSWORD",
+    "MAVEN_USERNAME",
+    "NPM_TOKEN",
+    "TWINE_PASSWORD",
+)
+IDENTITY = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
+
+
+class Unanswered(Refused):
+    """A registry in trouble, which may have an answer later."""
+
+
+@dataclass(frozen=True)
+class Registries:
+    """Where everything goes; tests have others."""
+
+    crates: str = "https://index.crates.io"
+    cargo: tuple[str, ...] = ()
+    """What cargo must be told of another registry than crates.io."""
+
+    pypi: str = "https://pypi.org/simple"
+    pypi_upload: str = "https://upload.pypi.org/legacy/"
+    npm: str = "https://registry.npmjs.org"
+    maven: str = "https://repo1.maven.org/maven2"
+    central: str = "https://central.sonatype.com/api/v1/publisher"
+    patience: float = 1800
+    """For how many seconds a registry is asked for what it was sent."""
+
+    pause: float = 10
+    """Between two questions, in seconds."""
+
+
+def get(url: str, accept: str = "*/*") -> bytes | None:
+    """What is there, or nothing when nothing is."""
+    request = urllib.request.Request(url, headers={"Accept": accept, "User-Agent": "redlock-release"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        if error.code in (404, 410):
+            return None
+        raise refusal(error)(f"{url} answers {error.code} {error.reason}") from error
+    except OSError as error:
+        raise Unanswered(f"{url} does not answer: {error}") from error
+
+
+def refusal(error: urllib.error.HTTPError) -> type[Refused]:
+    """Whether the server has trouble, or refuses."""
+    return Unanswered if error.code >= 500 or error.code == 429 else Refused
+
+
+def attempts(registries: Registries) -> Iterable[None]:
+    """A turn at once, and further ones until patience ends."""
+    end = time.monotonic() + registries.patience
+    yield
+    while time.monotonic() < end:
+        time.sleep(registries.pause)
+        yield
+
+
+def run(*command: str | Path, cwd: Path | None = None, secrets: Iterable[str] = (), **environment: str) -> None:
+    """Run a client that sees these secrets only."""
+    inherited = {name: value for name, value in os.environ.items() if name not in SECRETS or name in secrets}
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=inherited | environment, check=False)
+    if done.returncode:
+        words = " ".join(str(word) for word in command[1:3])
+        raise Refused(
+            f"{Path(command[0]).name} {words} failed; its messages are above. The same command goes on from here"
+        )
+
+
+def without(program: str) -> list[str]:
+    """The program, where there is none."""
+    return [] if shutil.which(program) else [f"{program} on the PATH"]
+
+
+def say(line: str) -> None:
+    """A line at once: clients write into the same log."""
+    print(line, flush=True)
