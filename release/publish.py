@@ -96,13 +96,14 @@ class Packages:
     """The files of each module, by its folder in a Maven repository."""
 
     def __post_init__(self) -> None:
-        self.crates = [self.folder / "crates" / f"{name}-{self.version}.crate" for name in self.release.crates]
+        crates = [*self.release.crates, *(program.crate for program in self.release.programs)]
+        self.crates = [self.folder / "crates" / f"{name}-{self.version}.crate" for name in crates]
         self.python = sorted(self._files("python", ".whl", ".tar.gz"))
         self.npm = [Tarball(path, manifest(path)) for path in sorted(self._files("npm", ".tgz"))]
         self.maven = {}
         for path in sorted(self._files("maven", ".jar", ".pom", ".module")):
             self.maven.setdefault(path.parent.relative_to(self.folder / "maven").as_posix(), []).append(path)
-        if lacking := [*self._of_another_version(), *self._incomplete()]:
+        if lacking := [*self._of_another_version(), *self._incomplete(), *self._changed()]:
             raise Refused("\n".join([f"{self.folder} is no release of {self.version}:", *lacking]))
 
     def _files(self, folder: str, *endings: str) -> list[Path]:
@@ -126,8 +127,9 @@ class Packages:
         wheels = len(targets) * (len(self.release.python.abis) + len(self.release.programs))
         if (found := sum(path.suffix == ".whl" for path in self.python)) != wheels:
             yield f"{found} wheels in python/, but {wheels} with one for each published target and kind"
-        if not any(path.name.endswith(".tar.gz") for path in self.python):
-            yield "no source distribution in python/"
+        sources = 1 + len(self.release.programs)
+        if (found := sum(path.name.endswith(".tar.gz") for path in self.python)) != sources:
+            yield f"{found} source distributions in python/, but {sources} in targets.json"
         names = {tarball.name for tarball in self.npm}
         mains = [(self.release.npm.manifest["name"], self.release.npm.platforms)]
         mains += [(program.npm, program.platforms) for program in self.release.programs]
@@ -138,6 +140,17 @@ class Packages:
             yield f"{len(self.maven)} modules in maven/, but {len(self.release.jvm)} in targets.json"
         for module in self.release.jvm:
             yield from self._without_natives(module.library)
+
+    def _changed(self) -> Iterable[str]:
+        """What is not as it was packed, and so not what was tested."""
+        sums = self.folder / "SHA256SUMS"
+        lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
+        packed = {line.split("  ", 1)[1]: line.split("  ", 1)[0] for line in lines}
+        modules = [path for paths in self.maven.values() for path in paths]
+        for path in [*self.crates, *self.python, *(tarball.path for tarball in self.npm), *modules]:
+            name = path.relative_to(self.folder).as_posix()
+            if path.exists() and packed.get(name) != hashlib.sha256(path.read_bytes()).hexdigest():
+                yield f"{name} is not what SHA256SUMS says"
 
     def _without_natives(self, library: str | None) -> Iterable[str]:
         if not library:

@@ -286,6 +286,7 @@ def packages(tmp_path: Path, tree: Path) -> Callable[..., publish.Packages]:
         needed = dict.fromkeys(PLATFORMS, version)
         npm(folder / "npm", {"name": "redlock-core", "version": version, "optionalDependencies": needed})
         maven(folder / "maven" / "dev" / "redlock" / "redlock-core" / version, version)
+        sum_up(folder)
         return publish.Packages(folder, RELEASE, version)
 
     return make
@@ -325,6 +326,16 @@ def pack(archive: Path, files: dict[str, bytes]) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             packed.addfile(member, io.BytesIO(content))
+
+
+def sum_up(folder: Path) -> None:
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n"
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
+    write(folder / "SHA256SUMS", "".join(sums))
 
 
 def write(path: Path, text: str) -> None:
@@ -480,6 +491,7 @@ def test_what_a_registry_has_already_must_be_the_same(
             pack(path, files | {"package/other": b""})
         else:
             path.write_bytes(content + b"\n")
+        sum_up(made.folder)
         with pytest.raises(Refused, match=message):
             publish.publish(publish.Packages(made.folder, RELEASE, "0.1.0"), shops.registries(), dry=True, root=tree)
         path.write_bytes(content)
@@ -606,7 +618,7 @@ def fake(folder: Path, record: Path, name: str, does: str = "") -> None:
     ("spoil", "message"),
     [
         (lambda folder: next(folder.glob("python/*macos*")).unlink(), "1 wheels in python/, but 2"),
-        (lambda folder: next(folder.glob("python/*.tar.gz")).unlink(), "no source distribution"),
+        (lambda folder: next(folder.glob("python/*.tar.gz")).unlink(), "0 source distributions in python/, but 1"),
         (
             lambda folder: next(folder.glob("npm/redlock-core-d*")).unlink(),
             "no package @redlock/core-darwin-arm64 in npm/",
@@ -614,6 +626,7 @@ def fake(folder: Path, record: Path, name: str, does: str = "") -> None:
         (lambda folder: next(folder.glob("crates/*")).unlink(), "no crates/redlock-tiny-0.1.0.crate"),
         (lambda folder: shutil.rmtree(folder / "maven"), "0 modules in maven/, but 1"),
         (lambda folder: next(folder.rglob("*0.1.0.jar")).write_bytes(zipped()), "no jar in maven/ has redlock_kotlin"),
+        (lambda folder: (folder / "SHA256SUMS").unlink(), "redlock-tiny-0.1.0.crate is not what SHA256SUMS says"),
         (lambda folder: npm(folder / "npm", {"name": "old", "version": "0.0.9"}), "npm/old-0.0.9.tgz is of another"),
         (lambda folder: pack(folder / "python" / "redlock_core-0.0.9.tar.gz", {}), "0.0.9.tar.gz is of another"),
         (lambda folder: maven(folder / "maven/dev/redlock/redlock-core/0.0.9", "0.0.9"), "core/0.0.9 is of another"),
@@ -624,6 +637,8 @@ def test_what_is_incomplete_or_of_another_version_is_no_release(
 ) -> None:
     made = packages()
     spoil(made.folder)
+    if not message.endswith("SUMS says"):
+        sum_up(made.folder)
     with pytest.raises(Refused, match=message.replace("/", ".")):
         publish.Packages(made.folder, RELEASE, "0.1.0")
 

@@ -1,0 +1,157 @@
+"""What users get: installs this version from the registries into empty folders, and takes a lock with each package.
+
+    python3 -m release.published [--only KIND]... [--pip URL] [--npm URL] [--maven URL] [--patience SECONDS]
+
+The last look at a release. Registries need some minutes until all of their machines have it, so each is asked again for
+a while. The options are other registries than the public ones, for a rehearsal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from release import version as versions
+from release.clients import Registries, attempts, say
+from release.targets import ROOT, Refused
+
+PYTHON = """
+import redlock
+with redlock.Redlock("memory://").lock("published") as lease:
+    assert lease.held and lease.token > 0
+"""
+NODE = """
+const { configure, using } = require("redlock-core");
+configure("memory://");
+using("published", async (signal, lease) => lease.held && lease.token > 0n).then((held) => process.exit(held ? 0 : 1));
+"""
+JAVA = """
+public class Published {
+    public static void main(String[] arguments) {
+        try (dev.redlock.Redlock client = new dev.redlock.Redlock("memory://")) {
+            var lock = client.lock("published").asJavaLock();
+            lock.lock();
+            lock.unlock();
+        }
+    }
+}
+"""
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>published</groupId><artifactId>published</artifactId><version>1</version>
+  {repository}
+  <dependencies>
+    <dependency><groupId>dev.redlock</groupId><artifactId>redlock-core</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
+REPOSITORY = "<repositories><repository><id>given</id><url>{url}</url></repository></repositories>"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Which version, and from where; nothing is the public registry."""
+
+    version: str
+    pip: str | None = None
+    npm: str | None = None
+    maven: str | None = None
+    patience: float = 1800
+
+
+def python(work: Path, given: Given) -> None:
+    """A wheel: nothing may be compiled."""
+    run(sys.executable, "-m", "venv", work / "venv", cwd=work)
+    interpreter = work / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    index = ["--index-url", given.pip] if given.pip else []
+    install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", *index]
+    wanted = f"redlock-core=={versions.python(given.version)}"
+    patiently(given, lambda: run(*install, "--only-binary", ":all:", wanted, cwd=work))
+    run(interpreter, "-c", PYTHON, cwd=work)
+
+
+def npm(work: Path, given: Given) -> None:
+    """The package, and that of this machine, which npm chooses."""
+    (work / "package.json").write_text("{}")
+    registry = ["--registry", given.npm] if given.npm else []
+    install = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--cache", work / "cache", *registry]
+    patiently(given, lambda: run(*install, f"redlock-core@{given.version}", cwd=work))
+    run("node", "-e", NODE, cwd=work)
+
+
+def maven(work: Path, given: Given) -> None:
+    """The jar and what it depends on, into an empty local repository."""
+    repository = REPOSITORY.format(url=given.maven) if given.maven else ""
+    (work / "pom.xml").write_text(POM.format(version=given.version, repository=repository))
+    (work / "Published.java").write_text(JAVA)
+    classpath = work / "classpath"
+    resolve = ["mvn", "-q", "-B", "-ntp", "-U", f"-Dmaven.repo.local={work / 'repository'}"]
+    resolve += ["org.apache.maven.plugins:maven-dependency-plugin:3.11.0:build-classpath"]
+    patiently(given, lambda: run(*resolve, f"-Dmdep.outputFile={classpath}", cwd=work))
+    run("java", "-cp", classpath.read_text().strip(), "Published.java", cwd=work)
+
+
+def crate(work: Path, given: Given) -> None:
+    """The crate, which the compiler must accept; it alone needs Rust."""
+    run("cargo", "init", "--quiet", "--vcs", "none", "--name", "published", work, cwd=work)
+    (work / "src" / "main.rs").write_text("use redlock as _;\n\nfn main() {}\n")
+    patiently(given, lambda: run("cargo", "add", "--quiet", f"redlock-core@={given.version}", cwd=work))
+    run("cargo", "check", "--quiet", "--target-dir", work / "target", cwd=work)
+
+
+KINDS: dict[str, Callable[[Path, Given], None]] = {"python": python, "npm": npm, "maven": maven, "crate": crate}
+
+
+def patiently(given: Given, install: Callable[[], None]) -> None:
+    """Until it works, or patience ends."""
+    failed: Refused | None = None
+    for _ in attempts(Registries(patience=given.patience, pause=30)):
+        try:
+            return install()
+        except Refused as refused:
+            failed = refused
+    assert failed
+    raise failed
+
+
+def run(*command: str | Path, cwd: Path) -> None:
+    """Run a client of a user."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise Refused(f"{command[0]} is not on the PATH")
+    if subprocess.run([program, *map(str, command[1:])], cwd=cwd, check=False).returncode:
+        raise Refused(f"{Path(command[0]).name} failed; its messages are above")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """What the module's documentation says, on the command line."""
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python3 -m release.published", description=description)
+    parser.add_argument("--only", action="append", choices=list(KINDS), help="default: all")
+    parser.add_argument("--pip", metavar="URL")
+    parser.add_argument("--npm", metavar="URL")
+    parser.add_argument("--maven", metavar="URL")
+    parser.add_argument("--patience", metavar="SECONDS", type=float, default=Given.patience)
+    asked = parser.parse_args(arguments)
+    given = Given(versions.current(ROOT), asked.pip, asked.npm, asked.maven, asked.patience)
+    failed = 0
+    for kind in asked.only or KINDS:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+            try:
+                KINDS[kind](Path(work).resolve(), given)
+                say(f"{kind}: {given.version} is published, and works here")
+            except Refused as refused:
+                say(f"{kind}: {given.version}: {refused}")
+                failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
