@@ -1,0 +1,228 @@
+"""THIRD-PARTY-LICENSES: the licences of everything that is linked into a library or program, for its package.
+
+The texts are those that each part brings; where a licence offers a choice, those of the one that comes first in
+`LICENCES`. Parts without a text get the one in release/licences. A licence that is not listed here, and a part that has
+no text, are refused.
+
+    python3 -m release.licences OUT [--crate NAME]... [--target NAME]...    by default of everything, on every target
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from release.parts import TEXTS, Part, parts
+from release.targets import Refused, load
+
+# The licences that are accepted, the preferred ones first, each with words that only its text has. deny.toml accepts
+# the same for all crates, those that only build or test included.
+LICENCES = {
+    "MIT": "permission is hereby granted, free of charge, to any person obtaining a copy of this software",
+    "ISC": "permission to use, copy, modify, and/or distribute this software for any purpose",
+    "BSD-3-Clause": "redistributions in binary form must reproduce the above copyright",
+    "BSL-1.0": "boost software license - version 1.0",
+    "Unicode-3.0": "unicode license v3",
+    "Apache-2.0": "apache license version 2.0, january 2004",
+    "Apache-2.0 WITH LLVM-exception": "llvm exceptions to the apache 2.0 license",
+    "MPL-2.0": "mozilla public license version 2.0",
+}
+# Of what zig adds on a target that is built only to see that it works.
+LICENCES_OF_TOOLS = {"ZPL-2.1"}
+# Alternatives that nobody needs here, told from notices by the same means.
+UNUSED = {
+    "Unlicense": "this is free and unencumbered software released into the public domain",
+    "Zlib": "altered source versions must be plainly marked as such",
+}
+# Crates that bring no text; these are their repositories'.
+GIVEN = {
+    **dict.fromkeys(["napi", "napi-sys"], "napi.txt"),
+    **dict.fromkeys(["uniffi", "uniffi_bindgen", "uniffi_core", "uniffi_pipeline"], "mpl-2.0.txt"),
+}
+NAMED = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.IGNORECASE)
+NO_TEXT = {".rs", ".c", ".h", ".py", ".html", ".toml", ".json"}
+APART = {"tests", "test", "benches", "examples", "target", "docs", "doc"}
+LINE = "=" * 80
+
+
+def write(crates: Sequence[str], rust_target: str | Sequence[str], path: Path) -> None:
+    """The licences of what these crates of the workspace are linked from, on a target or several."""
+    targets = [rust_target] if isinstance(rust_target, str) else list(rust_target)
+    path.write_text(document(parts(crates, targets)), encoding="utf-8", newline="\n")
+
+
+def document(all_parts: Sequence[Part]) -> str:
+    """The file's contents."""
+    foreign = [part for part in all_parts if not part.own]
+    width = max(len(_label(part)) for part in foreign)
+    broad = max(len(part.licence) for part in foreign)
+    rows = [f"{_label(part):{width}}  {part.licence:{broad}}  {part.source}" for part in foreign]
+    groups: dict[str, tuple[str, list[str]]] = {}
+    for part in foreign:
+        for text in texts(part):
+            _, labels = groups.setdefault(" ".join(text.split()), (text, []))
+            if _label(part) not in labels:
+                labels.append(_label(part))
+    sections = [f"{LINE}\n{_wrapped(labels)}\n{LINE}\n\n{text}\n" for text, labels in groups.values()]
+    return "\n".join([HEAD, *rows, "", *sections])
+
+
+HEAD = """\
+THIRD-PARTY LICENSES
+
+The native code in this package contains the parts listed here, each under its own
+licence. They are unchanged; the source of each, that of parts under the Mozilla
+Public License included, is at the address beside it. The texts follow the list;
+where a licence offers a choice, the text is that of the one that was chosen.
+"""
+
+
+def texts(part: Part) -> list[str]:
+    """Everything that has to be told of a part, without doubles."""
+    found = choices(part.licence, part.name)
+    if part.texts:
+        return [_read(TEXTS / name) for name in part.texts]
+    if part.folder is None:
+        return []  # it is in a crate, which brings its texts
+    files = list(_files(part.folder))
+    top = [file for file, depth in files if depth == 0]
+    known = {file: recognised(_read(file)) for file, _ in files}
+    available = set().union(*(known[file] for file in top)) if top else set()
+    chosen = next((choice for choice in found if choice <= available), None)
+    if part.name in GIVEN:
+        if chosen:
+            raise Refused(f"the crate {_label(part)} has its text now; release/licences.py need not give it")
+        return [_read(TEXTS / GIVEN[part.name])]
+    if not chosen:
+        raise Refused(f"the crate {_label(part)} has no text of {part.licence}")
+    result = []
+    for _, group in itertools.groupby(files, key=lambda entry: entry[0].parent):
+        folder = [file for file, _ in group]
+        fitting = [file for file in folder if known[file] & chosen]
+        result += [file for file in folder if not fitting or file in fitting or not known[file]]
+    return list({" ".join(text.split()): text for text in map(_read, result)}.values())
+
+
+def choices(expression: str, of: str) -> list[frozenset[str]]:
+    """The sets of licences that satisfy an SPDX expression, the preferred one first; all accepted."""
+    accepted = [*LICENCES, *LICENCES_OF_TOOLS]
+    found = [choice for choice in _alternatives(expression, of) if choice <= set(accepted)]
+    if not found:
+        raise Refused(f"{of}: the licence {expression} is not among those that release/licences.py accepts")
+    return sorted(set(found), key=lambda choice: sorted((accepted.index(licence) for licence in choice), reverse=True))
+
+
+def recognised(text: str) -> set[str]:
+    """The licences whose words a text has."""
+    words = _words(text)
+    found = {licence for licence, phrase in {**LICENCES, **UNUSED}.items() if _words(phrase) in words}
+    if "Apache-2.0 WITH LLVM-exception" in found:
+        found.discard("Apache-2.0")
+    return found
+
+
+def everything() -> list[str]:
+    """The crates that are linked into packages."""
+    release = load()
+    modules = [module.crate for module in release.jvm if module.crate]
+    return [release.python.crate, release.npm.crate, *modules, *(program.crate for program in release.programs)]
+
+
+def _alternatives(expression: str, of: str) -> list[frozenset[str]]:
+    """All ways to satisfy an expression; AND binds more tightly than OR."""
+    words = re.findall(r"[()]|[\w.+-]+", expression)
+    unreadable = Refused(f"{of}: {expression!r} is no licence expression")
+
+    def either() -> list[frozenset[str]]:
+        found = both()
+        while words[:1] == ["OR"]:
+            words.pop(0)
+            found = found + both()
+        return found
+
+    def both() -> list[frozenset[str]]:
+        found = one()
+        while words[:1] == ["AND"]:
+            words.pop(0)
+            found = [left | right for left, right in itertools.product(found, one())]
+        return found
+
+    def one() -> list[frozenset[str]]:
+        word = words.pop(0) if words else ")"
+        if word == "(":
+            found = either()
+            if words[:1] != [")"]:
+                raise unreadable
+            words.pop(0)
+            return found
+        if word in {")", "AND", "OR", "WITH"}:
+            raise unreadable
+        if words[:1] == ["WITH"]:
+            word = " ".join([word, *words[:2]])
+            del words[:2]
+        return [frozenset([word])]
+
+    found = either()
+    if words:
+        raise unreadable
+    return found
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Files with licences, and how deep they are; a folder of licences counts as the one that it is in."""
+    for file in sorted(folder.rglob("*")):
+        *above, name = file.relative_to(folder).parts
+        if file.is_file() and file.suffix.lower() not in NO_TEXT and not APART & {*above}:
+            if [part.upper() for part in above] in (["LICENSES"], ["LICENCES"]):
+                yield file, 0
+            elif NAMED.match(name):
+                yield file, len(above)
+
+
+def _read(file: Path) -> str:
+    """A text with the line ends and without the margins that an editor would leave."""
+    text = file.read_text(encoding="utf-8-sig")
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").replace("\f", "")
+
+
+def _words(text: str) -> str:
+    """A text without what editors and comments make of it."""
+    return re.sub(r"[^a-z0-9]+", " ", text.lower())
+
+
+def _label(part: Part) -> str:
+    return f"{part.name} {part.version}".strip()
+
+
+def _wrapped(labels: Sequence[str]) -> str:
+    lines = [""]
+    for label in labels:
+        if lines[-1] and len(lines[-1]) + len(label) > len(LINE) - 3:
+            lines[-1] += ","
+            lines.append("")
+        lines[-1] += f", {label}" if lines[-1] else label
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """What the module's documentation says, on the command line."""
+    parser = argparse.ArgumentParser(prog="python3 -m release.licences", description="Writes THIRD-PARTY-LICENSES.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--crate", action="append", metavar="NAME")
+    parser.add_argument("--target", action="append", metavar="NAME")
+    options = parser.parse_args(arguments)
+    try:
+        targets = options.target or [target.rust for target in load().targets]
+        write(options.crate or everything(), targets, options.out)
+    except Refused as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

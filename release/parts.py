@@ -1,0 +1,263 @@
+"""What a built library or program consists of, beside this repository's own code.
+
+Crates that are linked in (no build scripts, no procedural macros), the C code that some of them bring, Rust's standard
+library, and what zig adds when it links. Both the licences and the bill of materials are made from this list, for any
+target, on any machine. Whatever is not known here is refused: code whose origin nobody stated is not published.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from release.targets import ROOT, Refused, Target, load
+
+TEXTS = Path(__file__).with_name("licences")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something with an author and a licence of its own."""
+
+    name: str
+    version: str
+    licence: str
+    """An SPDX expression."""
+
+    source: str
+    """Where its source is."""
+
+    purl: str
+    """Its name for scanners, and in the list of what needs what."""
+
+    folder: Path | None = None
+    """Where a crate's files are on this machine."""
+
+    texts: tuple[str, ...] = ()
+    """The files in release/licences that hold for it, when it brings none."""
+
+    sha256: str | None = None
+    """Of what a registry has."""
+
+    about: str = ""
+    own: bool = False
+    """Whether it is in this repository, under its licence."""
+
+    needs: list[str] = field(default_factory=list, compare=False)
+    """The purls of what it is linked with."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """C or assembler code in a crate, whose texts the crate has among its own."""
+
+    name: str
+    licence: str
+    repository: str
+    """On GitHub."""
+
+    version: tuple[str, str] | None = None
+    """A file of the crate, and a pattern whose groups are the numbers; upstream's tag has a v before them."""
+
+
+# Every crate that brings such code.
+FOREIGN = {
+    "libmimalloc-sys": [
+        Foreign(
+            "mimalloc",
+            "MIT",
+            "microsoft/mimalloc",
+            ("c_src/mimalloc/v2/include/mimalloc.h", r"define MI_MALLOC_VERSION (\d+)(\d\d)(\d\d)\s"),
+        )
+    ],
+    "ring": [
+        Foreign("boringssl", "Apache-2.0 AND ISC", "google/boringssl"),
+        Foreign("fiat-crypto", "Apache-2.0", "mit-plv/fiat-crypto"),
+    ],
+}
+CODE = {".a", ".asm", ".c", ".cc", ".cpp", ".lib", ".o", ".s", ".S"}
+
+# Crates that are not linked but whose text is in what we ship: the Kotlin code that calls the library is made by one.
+WRITTEN_BY = {"redlock-kotlin": ["uniffi_bindgen"]}
+
+# What Rust's standard library is made of, as the file names of its libraries say; rust-std.txt has a line for each.
+STD = {
+    *("addr2line", "adler2", "cfg_if", "compiler_builtins", "gimli", "hashbrown", "libc", "memchr", "miniz_oxide"),
+    *("object", "rustc_demangle", "windows_link", "windows_sys", "windows_targets"),
+}
+STD_ITSELF = {"alloc", "core", "panic_abort", "panic_unwind", "std", "std_detect", "unwind"}
+STD_NOT_LINKED = {"getopts", "proc_macro", "profiler_builtins", "rustc_literal_escaper", "sysroot", "test"}
+
+
+def parts(crates: Sequence[str], targets: Sequence[str]) -> list[Part]:
+    """All parts of these crates of the workspace on all of these targets, sorted by name and version."""
+    found: dict[str, Part] = {}
+    for rust in targets:
+        for part in _of_target(crates, load().target(rust)):
+            known = found.setdefault(part.purl, part)
+            known.needs[:] = sorted({*known.needs, *part.needs})
+    return sorted(found.values(), key=lambda part: (part.name.lower(), part.version))
+
+
+def _of_target(crates: Sequence[str], target: Target) -> list[Part]:
+    linked = _linked(crates, target.rust)
+    metadata = json.loads(_cargo("metadata", "--format-version=1", "--filter-platform", target.rust))
+    packages: dict[str, Any] = {package["id"]: package for package in metadata["packages"]}
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    written = {name for crate in crates for name in WRITTEN_BY.get(crate, [])}
+    chosen = {
+        id
+        for id, package in packages.items()
+        if (package["name"], package["version"]) in linked or package["name"] in written
+    }
+    hashes = _hashes()
+    found = {id: _crate(packages[id], hashes) for id in chosen}
+    for id, part in found.items():
+        for dependency in nodes[id]["deps"]:
+            normal = any(kind["kind"] is None for kind in dependency["dep_kinds"])
+            if normal and dependency["pkg"] in found:
+                part.needs.append(found[dependency["pkg"]].purl)
+    result = list(found.values())
+    for part in found.values():
+        foreign = _foreign(part)
+        part.needs.extend(inner.purl for inner in foreign)
+        result.extend(foreign)
+    shared = _shared(crates, target)
+    for part in found.values():
+        if part.name in crates:
+            part.needs.extend(other.purl for other in shared)
+            part.needs.extend(other.purl for other in found.values() if other.name in WRITTEN_BY.get(part.name, []))
+    return [*result, *shared]
+
+
+def _linked(crates: Sequence[str], rust: str) -> set[tuple[str, str]]:
+    """Names and versions; with the features that these crates alone ask for."""
+    chosen = [argument for crate in crates for argument in ("--package", crate)]
+    tree = _cargo("tree", *chosen, "--edges=normal,no-proc-macro", "--prefix=none", "--target", rust, "--format={p}")
+    words = [line.split() for line in tree.splitlines() if line]
+    return {(name, version.removeprefix("v")) for name, version, *_ in words}
+
+
+def _crate(package: dict[str, Any], hashes: dict[tuple[str, str], str]) -> Part:
+    name, version = package["name"], package["version"]
+    if not package["license"]:
+        raise Refused(f"the crate {name} {version} states no licence")
+    return Part(
+        name=name,
+        version=version,
+        licence=re.sub(r"\s*/\s*", " OR ", package["license"]),
+        source=f"https://crates.io/crates/{name}/{version}" if package["source"] else package["repository"] or "",
+        purl=f"pkg:cargo/{name}@{version}",
+        folder=Path(package["manifest_path"]).parent,
+        sha256=hashes.get((name, version)),
+        about=" ".join((package["description"] or "").split()),
+        own=package["source"] is None,
+    )
+
+
+def _foreign(part: Part) -> list[Part]:
+    """The code in other languages that a crate brings."""
+    assert part.folder is not None
+    entries = FOREIGN.get(part.name, [])
+    if not entries and not part.own and (code := next(_code(part.folder), None)):
+        raise Refused(f"the crate {part.name} brings {code}: release/parts.py must say whose code it is")
+    result = []
+    for entry in entries:
+        version, purl = "", f"pkg:github/{entry.repository}"
+        if entry.version:
+            file, pattern = entry.version
+            match = re.search(pattern, (part.folder / file).read_text(encoding="utf-8"))
+            if not match:
+                raise Refused(f"the crate {part.name} has no version of {entry.name} in {file}")
+            version = ".".join(str(int(number)) for number in match.groups())
+            purl += f"@v{version}"
+        source, about = f"https://github.com/{entry.repository}", f"In the crate {part.name}"
+        result.append(Part(entry.name, version, entry.licence, source, purl, about=about))
+    return result
+
+
+def _code(folder: Path) -> Iterator[Path]:
+    return (file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.suffix in CODE)
+
+
+def _shared(crates: Sequence[str], target: Target) -> list[Part]:
+    """What the compiler and the linker add."""
+    compiler = re.search(r"release: (\S+)", _run("rustc", "-vV"))
+    assert compiler is not None
+    if unknown := _std_libraries() - STD - STD_ITSELF - STD_NOT_LINKED:
+        raise Refused(f"Rust {compiler[1]} is made of more than rust-std.txt tells: {', '.join(sorted(unknown))}")
+    std = Part(
+        name="rust-std",
+        version=compiler[1],
+        licence="MIT AND Apache-2.0 WITH LLVM-exception AND Unicode-3.0",
+        source=f"https://github.com/rust-lang/rust/tree/{compiler[1]}/library",
+        purl=f"pkg:github/rust-lang/rust@{compiler[1]}#library",
+        texts=("rust-std.txt", "llvm.txt", "unicode.txt"),
+        about="Rust's standard library",
+    )
+    if target.system == "linux":
+        zig = [("libunwind", "LLVM's unwinder", "Apache-2.0 WITH LLVM-exception", "llvm.txt")]
+        if target.musl and {program.crate for program in load().programs} & {*crates}:
+            zig.append(("libc/musl", "The C library of static programs", "MIT", "musl.txt"))
+    elif target.rust.endswith("-gnu"):
+        zig = [
+            ("libunwind", "LLVM's unwinder", "Apache-2.0 WITH LLVM-exception", "llvm.txt"),
+            ("libc/mingw", "The start of every library for Windows", "ZPL-2.1", "mingw-w64.txt"),
+        ]
+    else:
+        zig = []  # the system's own linker, which adds nothing
+    version = _zig() if zig else ""
+    return [std, *(_of_zig(version, *entry) for entry in zig)]
+
+
+def _of_zig(version: str, folder: str, about: str, licence: str, text: str) -> Part:
+    return Part(
+        name=folder.rpartition("/")[2],
+        version=f"zig-{version}",
+        licence=licence,
+        source=f"https://pypi.org/project/ziglang/{version}/",
+        purl=f"pkg:pypi/ziglang@{version}#ziglang/lib/{folder}",
+        texts=(text,),
+        about=about,
+    )
+
+
+def _zig() -> str:
+    """The version that is pinned for releases."""
+    pinned = (ROOT / "release" / "requirements.txt").read_text(encoding="utf-8")
+    match = re.search(r"^ziglang==([\w.]+)", pinned, re.MULTILINE)
+    if not match:
+        raise Refused("release/requirements.txt pins no ziglang")
+    return match[1]
+
+
+def _std_libraries() -> set[str]:
+    """The crates of the standard library that this compiler has."""
+    folder = Path(_run("rustc", "--print", "sysroot").strip()) / "lib" / "rustlib"
+    files = {file.name for file in folder.glob("*/lib/*.rlib")}
+    names = {re.sub(r"^lib(.*)-[0-9a-f]+\.rlib$", r"\1", file) for file in files}
+    return {name for name in names if not name.startswith("rustc_std_workspace_")}
+
+
+def _hashes() -> dict[tuple[str, str], str]:
+    lock = (ROOT / "Cargo.lock").read_text(encoding="utf-8")
+    entry = r'^name = "(.+)"\nversion = "(.+)"\nsource = .*\nchecksum = "([0-9a-f]{64})"$'
+    return {(name, version): sha256 for name, version, sha256 in re.findall(entry, lock, re.MULTILINE)}
+
+
+def _cargo(*arguments: str) -> str:
+    return _run("cargo", arguments[0], "--locked", *arguments[1:])
+
+
+@cache
+def _run(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,206 @@
+"""The licences of what is linked in are complete, for every package on every target."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from release import licences, parts
+from release.parts import Part
+from release.targets import ROOT, Refused, load
+
+TARGETS = [target.rust for target in load().targets]
+HOST = load().host().rust
+
+MIT = 'Permission is hereby granted, free of charge, to any person obtaining a copy of this software and\n"it"'
+ISC = "// Permission to use, copy, modify, and/or distribute this software\n// for any purpose"
+APACHE = "   Apache License\n   Version 2.0, January 2004\n"
+
+
+@pytest.fixture
+def crate(tmp_path: Path) -> Part:
+    """A crate with its files in a folder."""
+    return Part("tiny", "1.2.3", "MIT OR Apache-2.0", "https://somewhere", "pkg:cargo/tiny@1.2.3", folder=tmp_path)
+
+
+def put(crate: Part, **files: str) -> None:
+    for name, text in files.items():
+        file = crate.folder / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", licences.everything())
+def test_every_package_has_a_text_for_every_part(name, target):
+    found = parts.parts([name], [target])
+    document = licences.document(found)
+    assert {"redis", "tokio", "ring", "boringssl", "mimalloc", "rust-std"} <= {part.name for part in found}
+    for part in found:
+        label = f"{part.name} {part.version}".strip()
+        if not part.own:
+            assert re.search(rf"^{re.escape(label)} .*{re.escape(part.licence)} +http", document, re.MULTILINE), label
+            # Above a text, but for C code, which its crate's texts are of.
+            above = re.findall(rf"^(?:.*, )?{re.escape(label)}(?:,.*)?$", document, re.MULTILINE)
+            assert above or (part.folder is None and not part.texts), label
+    # Of the C code in crates, of the crates without a text, and of what is linked beside all crates.
+    assert "Daan Leijen" in document
+    assert "the fiat-crypto authors" in document
+    assert "Copyright (c) 2020 LongYinan" in document or name != "redlock-node"
+    assert "Mozilla Public License Version 2.0\n" in document or name != "redlock-kotlin"
+    assert "The standard library of Rust" in document
+    assert "LLVM Exceptions to the Apache 2.0 License" in document
+    assert str(ROOT) not in document
+    assert str(Path.home()) not in document
+    assert not re.search(r"[\r\f]|[ \t]\n", document)
+    assert len(document.encode()) < 250_000
+
+
+def test_what_zig_adds_is_there_where_it_links():
+    for target in load().targets:
+        names = {part.name for part in parts.parts(["redlock-node"], [target.rust])}
+        zig = target.system == "linux" or target.rust.endswith("windows-gnu")
+        assert ("libunwind" in names) is zig
+        assert ("mingw" in names) is target.rust.endswith("windows-gnu")
+
+
+def test_lists_what_is_linked_and_nothing_that_only_builds():
+    names = {part.name for part in parts.parts(["redlock-kotlin"], [HOST])}
+    assert names.isdisjoint({"syn", "cc", "proc-macro2", "serde_derive", "uniffi_macros", "pyo3", "clap", "proptest"})
+    # Its templates are in the Kotlin code that the jar is compiled from.
+    assert "uniffi_bindgen" in names
+    assert "windows-sys" not in names or "windows" in HOST
+
+
+def test_several_targets_are_one_list():
+    linux, windows = (
+        {part.purl for part in parts.parts(["redlock-kotlin"], [target])}
+        for target in ("x86_64-unknown-linux-musl", "x86_64-pc-windows-msvc")
+    )
+    both = parts.parts(["redlock-kotlin"], ["x86_64-unknown-linux-musl", "x86_64-pc-windows-msvc"])
+    assert {part.purl for part in both} == linux | windows
+    assert linux - windows
+    assert windows - linux
+
+
+def test_the_file_is_the_same_each_time(tmp_path):
+    for name in ("one", "two"):
+        command = [sys.executable, "-m", "release.licences", str(tmp_path / name), "--crate", "redlock-python"]
+        subprocess.run([*command, "--target", HOST], cwd=ROOT, check=True)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    licences.write(["redlock-python"], HOST, tmp_path / "three")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
+
+
+def test_every_committed_text_is_used():
+    used = {*licences.GIVEN.values()}
+    for target in TARGETS:
+        used |= {text for part in parts.parts(licences.everything(), [target]) for text in part.texts}
+    # Of static programs, of which there are none yet.
+    assert used | {"musl.txt"} == {file.name for file in parts.TEXTS.iterdir()}
+
+
+def test_rusts_notice_has_a_line_for_each_library():
+    notice = (parts.TEXTS / "rust-std.txt").read_text(encoding="utf-8")
+    for name in parts.STD:
+        assert re.search(rf"^(\w+, )*{name}\b", notice, re.MULTILINE), name
+
+
+def test_a_library_of_rust_that_nobody_knows_is_refused(monkeypatch):
+    monkeypatch.setattr(parts, "STD", parts.STD - {"gimli", "object"})
+    with pytest.raises(Refused, match=r"made of more than rust-std.txt tells: gimli, object$"):
+        parts.parts(["redlock-node"], [HOST])
+
+
+def test_c_code_that_nobody_knows_is_refused(monkeypatch):
+    monkeypatch.setattr(parts, "FOREIGN", {"ring": parts.FOREIGN["ring"]})
+    with pytest.raises(Refused, match=r"the crate libmimalloc-sys brings c_src/.*: release/parts.py must say"):
+        parts.parts(["redlock-node"], [HOST])
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("MIT", [{"MIT"}]),
+        ("Apache-2.0 OR MIT", [{"MIT"}, {"Apache-2.0"}]),
+        ("Apache-2.0 AND ISC", [{"Apache-2.0", "ISC"}]),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", [{"MIT", "Unicode-3.0"}, {"Apache-2.0", "Unicode-3.0"}]),
+        ("MIT OR Apache-2.0 AND Unicode-3.0", [{"MIT"}, {"Apache-2.0", "Unicode-3.0"}]),
+        ("Apache-2.0 WITH LLVM-exception OR GPL-3.0-only", [{"Apache-2.0 WITH LLVM-exception"}]),
+        ("Unlicense OR MIT", [{"MIT"}]),
+    ],
+)
+def test_reads_expressions(expression, expected):
+    assert licences.choices(expression, "tiny") == [frozenset(choice) for choice in expected]
+
+
+@pytest.mark.parametrize("expression", ["GPL-3.0-only", "MIT AND GPL-3.0-only", "Apache-2.0 WITH Bison-exception-2.2"])
+def test_other_licences_are_refused(expression):
+    with pytest.raises(Refused, match=rf"^tiny: the licence {re.escape(expression)} is not among those"):
+        licences.choices(expression, "tiny")
+
+
+@pytest.mark.parametrize("expression", ["", "MIT OR", "(MIT", "MIT)", "AND MIT", "MIT Apache-2.0"])
+def test_what_is_no_expression_is_refused(expression):
+    with pytest.raises(Refused, match="is no licence expression"):
+        licences.choices(expression, "tiny")
+
+
+def test_of_a_choice_the_text_of_the_preferred_licence_is_taken(crate):
+    put(crate, **{"LICENSE-APACHE": APACHE, "license-mit": MIT, "COPYRIGHT": "By several."})
+    assert licences.texts(crate) == ["By several.", MIT]
+    (crate.folder / "license-mit").unlink()
+    assert licences.texts(crate) == ["By several.", APACHE.strip("\n")]
+
+
+def test_of_several_licences_that_all_hold_all_texts_are_taken(crate):
+    put(crate, **{"LICENSE-APACHE": APACHE, "LICENSE-ISC": ISC})
+    both = replace(crate, licence="Apache-2.0 AND ISC")
+    assert licences.texts(both) == [APACHE.strip("\n"), ISC]
+    (crate.folder / "LICENSE-ISC").unlink()
+    with pytest.raises(Refused, match=r"^the crate tiny 1\.2\.3 has no text of Apache-2\.0 AND ISC$"):
+        licences.texts(both)
+
+
+def test_texts_of_what_a_crate_contains_are_taken_and_those_of_its_tests_are_not(crate):
+    put(crate, LICENSE=MIT, vendored__LICENSE=ISC, tests__LICENSE="Of a test.", **{"src/license.rs": "code"})
+    assert licences.texts(crate) == [MIT, ISC]
+
+
+def test_a_folder_of_licences_is_read(crate):
+    put(crate, **{"LICENSES/MIT.txt": MIT, "LICENSES/Apache-2.0.txt": APACHE})
+    assert licences.texts(crate) == [MIT]
+
+
+def test_a_crate_without_a_text_is_refused(crate):
+    put(crate, LICENSE="See the website.")
+    with pytest.raises(Refused, match=r"^the crate tiny 1\.2\.3 has no text of MIT OR Apache-2\.0$"):
+        licences.texts(crate)
+
+
+def test_a_text_that_is_given_is_needed(crate):
+    napi = replace(crate, name="napi", licence="MIT")
+    assert "LongYinan" in licences.texts(napi)[0]
+    put(napi, LICENSE=MIT)
+    with pytest.raises(Refused, match="has its text now"):
+        licences.texts(napi)
+
+
+def test_the_command_says_in_one_line_why_not(tmp_path, monkeypatch, capsys):
+    assert licences.main([str(tmp_path / "out"), "--target", "z80"]) == 1
+    assert capsys.readouterr().err.startswith("no target z80 in targets.json; ")
+    monkeypatch.delitem(licences.GIVEN, "napi-sys")
+    assert licences.main([str(tmp_path / "out"), "--crate", "redlock-node", "--target", HOST]) == 1
+    assert re.fullmatch(r"the crate napi-sys [\d.]+ has no text of MIT\n", capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_cargo_deny_accepts_the_same_licences():
+    deny = (ROOT / "deny.toml").read_text(encoding="utf-8")
+    (accepted,) = re.findall(r"^\[licenses\]\n(?:[^\[]*\n)?allow = \[([^\]]*)\]", deny, re.MULTILINE)
+    assert set(re.findall(r'"([^"]+)"', accepted)) == set(licences.LICENCES)
