@@ -187,7 +187,11 @@ def _code(folder: Path) -> Iterator[Path]:
 
 
 def _shared(crates: Sequence[str], target: Target) -> list[Part]:
-    """What the compiler and the linker add."""
+    """What the compiler and the linker add.
+
+    What of glibc is linked and not loaded (`stat`, where a glibc older than 2.33 has none) may be passed on without any
+    restriction, as its files say; so may the start of a library for musl. Nothing of zig's own is linked.
+    """
     compiler = re.search(r"release: (\S+)", _run("rustc", "-vV"))
     assert compiler is not None
     if unknown := _std_libraries() - STD - STD_ITSELF - STD_NOT_LINKED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,6 +199,17 @@ def test_the_command_says_in_one_line_why_not(tmp_path, monkeypatch, capsys):
     assert licences.main([str(tmp_path / "out"), "--crate", "redlock-node", "--target", HOST]) == 1
     assert re.fullmatch(r"the crate napi-sys [\d.]+ has no text of MIT\n", capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cargo_publishes_has_its_licence_and_lacks_nothing(tmp_path):
+    command = ["cargo", "package", "--locked", "--no-verify", "--allow-dirty", "--package=redlock-core"]
+    done = subprocess.run([*command, "--target-dir", tmp_path], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "warning" not in done.stderr
+    (crate,) = tmp_path.glob("package/*.crate")
+    with tarfile.open(crate) as archive:
+        files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
+        assert files["LICENSE"].read() == (ROOT / "LICENSE").read_bytes()
+        assert files["README.md"].read() == (ROOT / "core" / "README.md").read_bytes()
 
 
 def test_cargo_deny_accepts_the_same_licences():
