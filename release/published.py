@@ -22,48 +22,19 @@ from release import version as versions
 from release.clients import Registries, attempts, say
 from release.targets import ROOT, Refused
 
-PYTHON = """
-import redlock
-with redlock.Redlock("memory://").lock("published") as lease:
-    assert lease.held and lease.token > 0
-"""
-NODE = """
-const { configure, using } = require("redlock-core");
-configure("memory://");
-using("published", async (signal, lease) => lease.held && lease.token > 0n).then((held) => process.exit(held ? 0 : 1));
-"""
-JAVA = """
-public class Published {
-    public static void main(String[] arguments) {
-        try (dev.redlock.Redlock client = new dev.redlock.Redlock("memory://")) {
-            var lock = client.lock("published").asJavaLock();
-            lock.lock();
-            lock.unlock();
-        }
-    }
-}
-"""
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>published</groupId><artifactId>published</artifactId><version>1</version>
-  {repository}
-  <dependencies>
-    <dependency><groupId>dev.redlock</groupId><artifactId>redlock-core</artifactId><version>{version}</version></dependency>
-  </dependencies>
-</project>
-"""
-REPOSITORY = "<repositories><repository><id>given</id><url>{url}</url></repository></repositories>"
+# Programs that use the packages, the same as before anything is published.
+CONSUMERS = ROOT / "release" / "consumers"
 
 
 @dataclass(frozen=True)
 class Given:
-    """Which version, and from where; nothing is the public registry."""
+    """Which version, and from where."""
 
     version: str
     pip: str | None = None
     npm: str | None = None
-    maven: str | None = None
-    patience: float = 1800
+    maven: str = Registries.maven
+    patience: float = Registries.patience
 
 
 def python(work: Path, given: Given) -> None:
@@ -74,7 +45,7 @@ def python(work: Path, given: Given) -> None:
     install = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", *index]
     wanted = f"redlock-core=={versions.python(given.version)}"
     patiently(given, lambda: run(*install, "--only-binary", ":all:", wanted, cwd=work))
-    run(interpreter, "-c", PYTHON, cwd=work)
+    run(interpreter, CONSUMERS / "python" / "use.py", cwd=work)
 
 
 def npm(work: Path, given: Given) -> None:
@@ -83,19 +54,19 @@ def npm(work: Path, given: Given) -> None:
     registry = ["--registry", given.npm] if given.npm else []
     install = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--cache", work / "cache", *registry]
     patiently(given, lambda: run(*install, f"redlock-core@{given.version}", cwd=work))
-    run("node", "-e", NODE, cwd=work)
+    shutil.copy(CONSUMERS / "node" / "use.mjs", work)
+    run("node", "use.mjs", cwd=work)
 
 
 def maven(work: Path, given: Given) -> None:
     """The jar and what it depends on, into an empty local repository."""
-    repository = REPOSITORY.format(url=given.maven) if given.maven else ""
-    (work / "pom.xml").write_text(POM.format(version=given.version, repository=repository))
-    (work / "Published.java").write_text(JAVA)
-    classpath = work / "classpath"
-    resolve = ["mvn", "-q", "-B", "-ntp", "-U", f"-Dmaven.repo.local={work / 'repository'}"]
-    resolve += ["org.apache.maven.plugins:maven-dependency-plugin:3.11.0:build-classpath"]
-    patiently(given, lambda: run(*resolve, f"-Dmdep.outputFile={classpath}", cwd=work))
-    run("java", "-cp", classpath.read_text().strip(), "Published.java", cwd=work)
+    project = work / "project"
+    shutil.copytree(CONSUMERS / "jvm", project)
+    build = ["mvn", "-q", "-B", "-ntp", "-U", "-f", project, f"-Dmaven.repo.local={work / 'repository'}"]
+    build += [f"-Dredlock.version={given.version}", f"-Dredlock.repository={given.maven}"]
+    patiently(given, lambda: run(*build, "package", cwd=work))
+    classpath = (project / "target" / "classpath").read_text().strip()
+    run("java", "-cp", f"{project / 'target' / 'classes'}{os.pathsep}{classpath}", "dev.redlock.consumer.Use", cwd=work)
 
 
 def crate(work: Path, given: Given) -> None:
@@ -137,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=list(KINDS), help="default: all")
     parser.add_argument("--pip", metavar="URL")
     parser.add_argument("--npm", metavar="URL")
-    parser.add_argument("--maven", metavar="URL")
+    parser.add_argument("--maven", metavar="URL", default=Given.maven)
     parser.add_argument("--patience", metavar="SECONDS", type=float, default=Given.patience)
     asked = parser.parse_args(arguments)
     given = Given(versions.current(ROOT), asked.pip, asked.npm, asked.maven, asked.patience)

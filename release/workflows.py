@@ -83,7 +83,9 @@ def _wrong_call(line: str) -> Iterator[str]:
         if not (ROOT / "release" / f"{module}.py").exists():
             yield f"there is no module release.{module}: {line}"
             continue
-        usage = _help(module)
+        if not (usage := _help(module)):
+            yield f"release.{module} cannot even say how it is used: {line}"
+            continue
         words = shlex.split(arguments)
         options = [word.split("=")[0] for word in words if word.startswith("-")]
         yield from (f"release.{module} knows no {option}: {line}" for option in options if option not in usage.split())
@@ -100,10 +102,12 @@ def _wrong_call(line: str) -> Iterator[str]:
 
 @cache
 def _help(module: str) -> str:
-    """What it says of itself, its usage on one line, with each option a word of its own."""
+    """What it says of itself, its usage on one line, with each option a word of its own; nothing when it fails."""
     command = [sys.executable, "-m", f"release.{module}", "--help"]
-    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    usage, _, rest = said.partition("\n\n")
+    done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        return ""
+    usage, _, rest = done.stdout.partition("\n\n")
     return re.sub(r"([\[\]|,])", r" \1 ", " ".join(usage.split())) + "\n" + rest.replace(",", " ")
 
 

@@ -14,37 +14,23 @@ import pytest
 from release import clients, published, registry, version
 from release.targets import ROOT
 
-MODULE = """
-class Redlock:
-    def __init__(self, url):
-        assert url == "memory://"
-    def lock(self, name):
-        return self
-    def __enter__(self):
-        self.held, self.token = True, TOKEN
-        return self
-    def __exit__(self, *_):
-        pass
-"""
-SCRIPT = """
-exports.configure = (url) => {};
-exports.using = (name, body) => body(null, { held: true, token: TOKEN });
-"""
+USE_PY = "import redlock\nassert redlock.works\n"
+USE_MJS = 'import redlock from "redlock-core";\nif (!redlock.works) process.exit(1);\n'
 
 
-def wheel(folder: Path, token: int = 1) -> None:
+def wheel(folder: Path, *, works: bool = True) -> None:
     number = version.python(version.current(ROOT))
     with zipfile.ZipFile(folder / f"redlock_core-{number}-py3-none-any.whl", "w") as packed:
         info = f"redlock_core-{number}.dist-info"
-        packed.writestr("redlock.py", MODULE.replace("TOKEN", str(token)))
+        packed.writestr("redlock.py", f"works = {works}\n")
         packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: redlock-core\nVersion: {number}\n")
         packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         packed.writestr(f"{info}/RECORD", "")
 
 
-def package(folder: Path, token: int = 1) -> None:
+def package(folder: Path) -> None:
     manifest = {"name": "redlock-core", "version": version.current(ROOT), "main": "index.js"}
-    files = {"package.json": json.dumps(manifest), "index.js": SCRIPT.replace("TOKEN", f"{token}n")}
+    files = {"package.json": json.dumps(manifest), "index.js": "exports.works = true;\n"}
     with tarfile.open(folder / "redlock-core.tgz", "w:gz") as packed:
         for name, text in files.items():
             entry = tarfile.TarInfo(f"package/{name}")
@@ -53,7 +39,15 @@ def package(folder: Path, token: int = 1) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
+def consumers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"python/use.py": USE_PY, "node/use.mjs": USE_MJS}.items():
+        (tmp_path / "consumers" / name).parent.mkdir(parents=True)
+        (tmp_path / "consumers" / name).write_text(text)
+    monkeypatch.setattr(published, "CONSUMERS", tmp_path / "consumers")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, consumers: None) -> Iterator[tuple[Path, list[str]]]:
     """A folder, and how to look at what is published there."""
     wheel(tmp_path)
     package(tmp_path)
@@ -73,12 +67,14 @@ def test_what_installs_and_does_not_work_is_told_of(
     shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, arguments = shop
-    wheel(folder, token=0)
+    wheel(folder, works=False)
     assert published.main([*arguments[:-2]]) == 1  # Python only
     assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out
 
 
-def test_a_registry_that_has_it_a_little_later_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_has_it_a_little_later_is_asked_again(
+    tmp_path: Path, consumers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pauses: list[float] = []
 
     def publish(pause: float) -> None:
