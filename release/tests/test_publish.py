@@ -575,6 +575,35 @@ def test_a_workflows_identity_stands_in_for_tokens_and_attests(
         assert set(call["secrets"]) == {clients.IDENTITY}
 
 
+def test_no_token_is_on_a_command_line(
+    shops: Shops,
+    tree: Path,
+    tmp_path: Path,
+    packages: Callable[..., publish.Packages],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = packages()
+    record = tmp_path / "record"
+    cargo = f'[ "$1" = package ] && exec {shutil.which("cargo")} "$@"'
+    for name, does in {"npm": "", "twine": "", "cargo": cargo}.items():
+        fake(tmp_path / "bin", record, name, does)
+    monkeypatch.setattr(publish, "python_clients", lambda: tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(Refused, match=r"redlock-core 0\.1\.0: not published"):
+        publish.publish(made, shops.registries(), dry=False, root=tree)
+    calls = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [call["arguments"][0] for call in calls] == ["publish", "upload", "upload", "publish", "publish"]
+    assert [list(call["secrets"]) for call in calls] == [
+        ["CARGO_REGISTRY_TOKEN"],
+        ["TWINE_PASSWORD"],
+        ["TWINE_PASSWORD"],
+        [],  # npm's has another name
+        [],
+    ]
+    words = [word for call in calls for word in call["arguments"]]
+    assert not [word for word in words for token in TOKENS.values() if token in word]
+
+
 def test_an_npm_that_cannot_use_an_identity_is_named_before_anything_is_published(
     shops: Shops,
     tree: Path,
