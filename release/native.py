@@ -14,9 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from release import toolchain
+from release import licences, sbom, toolchain
 from release.targets import ROOT, Refused, Release, Target, load
 
 PARTS = ("node", "jvm", "python", "programs")
@@ -69,15 +70,22 @@ class Build:
         self._run("cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, *packages)
         return self.cargo_target / self.target.rust / self.profile
 
-    def wheel(self, folder: str, arguments: list[str]) -> None:
-        """Build the wheel of the Python project in `folder`."""
+    def wheel(self, folder: str, crate: str, arguments: list[str]) -> None:
+        """Build the wheel of the Python project in `folder`, with what it says of the crate's licences and parts."""
+        wheels = self.folder / "wheels"
+        before = set(wheels.glob("*.whl"))
         maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
-        maturin += ["--out", str(self.folder / "wheels"), *arguments]
+        maturin += ["--out", str(wheels), *arguments]
         if not self.is_dev:
             maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
         if self.by_zig:
             maturin.append("--zig")
         self._run(*maturin, cwd=ROOT / folder)
+        (made,) = set(wheels.glob("*.whl")) - before
+        with tempfile.TemporaryDirectory() as work:
+            texts = Path(work, sbom.LICENCES)
+            licences.write([crate], self.target.rust, texts)
+            sbom.rewrite(made, [crate], self.target.rust, texts)
 
     def node(self) -> None:
         """The module of Node."""
@@ -93,21 +101,20 @@ class Build:
 
     def python(self, abis: list[str]) -> None:
         """A wheel for each of these families of interpreters."""
-        shutil.rmtree(self.folder / "wheels", ignore_errors=True)
         if self.target.rust.endswith("-windows-gnu"):
             # maturin writes an export file that this linker cannot read. It is proof only: the library will do.
             made = self.libraries([self.release.python.crate]) / self.target.library("redlock_native")
             self._keep(made, "redlock/_native.pyd")
             return
         for abi in abis:
-            self.wheel(self.release.python.folder, ABIS[abi])
+            self.wheel(self.release.python.folder, self.release.python.crate, ABIS[abi])
 
     def programs(self) -> None:
         """The programs, and the wheels that put them on the PATH."""
         for program in self.release.programs:
             made = self.libraries([program.crate])
             self._keep(made / self.target.program(program.name), f"programs/{self.target.program(program.name)}")
-            self.wheel(program.folder, [])
+            self.wheel(program.folder, program.crate, [])
 
     def _keep(self, made: Path, name: str) -> None:
         place = self.folder / name
@@ -141,6 +148,8 @@ def build(target: Target, out: Path, profile: str, abis: list[str], parts: list[
     """Build these parts for a target; return the folder with what was built."""
     release = load()
     job = Build(release, target, out, profile)
+    if "python" in parts:
+        shutil.rmtree(job.folder / "wheels", ignore_errors=True)
     for part, make in {
         "node": job.node,
         "jvm": job.jvm,
@@ -167,7 +176,7 @@ def main() -> None:
         folder = build(
             target, given.out.resolve(), given.profile, given.abi or release.python.abis, given.only or list(PARTS)
         )
-    except (Refused, toolchain.ToolchainError) as error:
+    except Refused as error:
         sys.exit(f"release.native: {error}")
     except subprocess.CalledProcessError as error:
         sys.exit(f"release.native: {Path(error.cmd[0]).name} failed; see its messages above")

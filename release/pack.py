@@ -33,7 +33,7 @@ from release import licences, native, sbom, toolchain
 from release.targets import ROOT, Npm, Program, Refused, Release, Target, load, version
 
 LICENCE = ROOT / "LICENSE"
-THIRD_PARTY = "THIRD-PARTY-LICENSES"
+THIRD_PARTY = sbom.LICENCES
 SBOM = "sbom.cdx.json"
 
 
@@ -58,7 +58,7 @@ class Packer:
                 shutil.copy(wheel, folder)
         for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
             maturin = str(toolchain.tools() / "maturin")
-            self._run(maturin, "sdist", "--quiet", "--out", str(folder), cwd=ROOT / project)
+            self._run(maturin, "sdist", "--out", str(folder), cwd=ROOT / project)
 
     def npm(self) -> None:
         """The package of the library, those of the programs, and those with what was compiled for each target."""
@@ -85,7 +85,7 @@ class Packer:
         own = {
             "name": f"{prefix}-{platform.platform}",
             "version": version(),
-            "description": f"What {crate} is compiled to for {target.rust}",
+            "description": f"What of {manifest['name']} is compiled, for {target.rust}",
             "os": [platform.os],
             "cpu": [platform.cpu],
             **({"libc": [platform.libc]} if platform.libc else {}),
@@ -116,19 +116,19 @@ class Packer:
         self._npm_pack(published, files)
 
     def _npm_program(self, program: Program, manifest: dict[str, Any]) -> None:
+        about = {"name": program.npm, "description": f"The program {program.name}, which comes compiled"}
         for target in self.targets:
             name = target.program(program.name)
             self._npm_platform(
                 target,
                 program.platforms,
-                manifest,
+                manifest | about,
                 program.crate,
                 [(self.out / target.rust / "programs" / name, f"bin/{name}")],
             )
         own = {
-            "name": program.npm,
+            **about,
             "version": version(),
-            "description": f"The program {program.name}",
             "bin": {program.name: "run.mjs"},
             **{key: manifest[key] for key in ("license", "author", "homepage", "repository", "bugs", "engines")},
             "optionalDependencies": self._npm_platforms(program.platforms),
@@ -221,13 +221,16 @@ class Packer:
 
 def _tar_gz(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
     path = folder / f"{stem}.tar.gz"
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as zipped:
-        with tarfile.open(fileobj=zipped, mode="w") as archive:
-            for source, mode in files:
-                entry = tarfile.TarInfo(f"{stem}/{source.name}")
-                entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, date
-                with source.open("rb") as content:
-                    archive.addfile(entry, content)
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for source, mode in files:
+            entry = tarfile.TarInfo(f"{stem}/{source.name}")
+            entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, date
+            with source.open("rb") as content:
+                archive.addfile(entry, content)
 
 
 def _zip(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
@@ -252,7 +255,7 @@ def main() -> None:
         packer.crates(given.verify_crates)
         packer.archives()
         packer.sums()
-    except (Refused, toolchain.ToolchainError) as error:
+    except Refused as error:
         sys.exit(f"release.pack: {error}")
     except subprocess.CalledProcessError as error:
         sys.exit(f"release.pack: {Path(error.cmd[0]).name} failed; see its messages above")

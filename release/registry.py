@@ -1,4 +1,4 @@
-"""A loopback index for pip and a registry for npm, over a folder of packages: for trying an installation as users make it.
+"""A loopback index for pip and a registry for npm, over a folder of packages: to install from as users do.
 
     python3 -m release.registry FOLDER      prints the URLs of both, and serves until it is ended
 
@@ -50,15 +50,17 @@ class Registry(http.server.ThreadingHTTPServer):
         self.packages: dict[str, dict[str, Any]] = {}
         for path in self.files.values():
             if path.suffix == ".tgz":
-                self._add_npm(path, f"{base}/files/{path.name}")
+                self._add_npm(path)
             else:
                 distribution = path.name.split("-")[0] if path.suffix == ".whl" else path.name.rsplit("-", 1)[0]
                 self.projects.setdefault(normalised(distribution), []).append(path)
 
-    def _add_npm(self, path: Path, url: str) -> None:
+    def _add_npm(self, path: Path) -> None:
         with tarfile.open(path) as archive:
             manifest = json.load(archive.extractfile("package/package.json"))  # type: ignore[arg-type]
         content = path.read_bytes()
+        # Where npm's own registry has it. npm 12 fetches from no other place.
+        url = f"{self.urls.npm}{manifest['name']}/-/{path.name}"
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
         manifest["dist"] = {"tarball": url, "integrity": integrity, "shasum": hashlib.sha1(content).hexdigest()}
         if manifest.get("scripts", {}).keys() & {"preinstall", "install", "postinstall"}:
@@ -92,8 +94,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, "text/html", page.encode())
         elif kind == "npm" and name in self.server.packages:
             self._answer(200, "application/json", json.dumps(self.server.packages[name]).encode())
-        elif kind == "files" and name in self.server.files:
-            self._answer(200, "application/octet-stream", self.server.files[name].read_bytes())
+        elif (file := name.rpartition("/")[2]) in self.server.files:
+            self._answer(200, "application/octet-stream", self.server.files[file].read_bytes())
         else:
             self._answer(404, "application/json", b'{"error": "not found"}')
 

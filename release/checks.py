@@ -1,0 +1,292 @@
+"""What must hold of packages before anyone installs them: their contents, their sizes, and what their binaries ask of a
+machine.
+
+    python3 -m release.checks OUT
+
+looks at all of OUT/packages. The checkers that others keep (twine, check-wheel-contents, auditwheel, abi3audit, publint,
+attw) say what they know; what they do not is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from release import toolchain
+from release.native import remapped
+from release.pack import THIRD_PARTY
+from release.targets import ROOT, Refused, Release, load, version
+
+MEGABYTE = 1_000_000
+# What may be in the list of libraries that one is linked with: the C library, in one piece or in its old five.
+GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+NEEDED = {
+    "gnu": GLIBC | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"},
+    "musl": {"libc.so"},
+}
+# What every Windows has; python3.dll is the host's.
+WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|crypt32|advapi32|msvcrt|python3)\.dll")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that users install: a wheel, a tarball of npm, a jar."""
+
+    path: Path
+    budget: int
+    """In bytes."""
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Its contents."""
+        if self.path.suffix == ".tgz":
+            with tarfile.open(self.path) as archive:
+                members = [
+                    (member.name, archive.extractfile(member)) for member in archive.getmembers() if member.isfile()
+                ]
+                return {name: opened.read() for name, opened in members if opened}
+        with zipfile.ZipFile(self.path) as archive:
+            return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+
+    @property
+    def has_binaries(self) -> bool:
+        """Whether something was compiled for it."""
+        return any(is_binary(content) for content in self.files.values())
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether it is compiled code: of Linux, Windows, macOS."""
+    return content[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or content[:2] == b"MZ"
+
+
+def packages(folder: Path) -> list[Package]:
+    """All that users install, each with its budget."""
+    found = [(path, 3 * MEGABYTE) for kind in ("python/*.whl", "npm/*.tgz") for path in sorted(folder.glob(kind))]
+    jars = [
+        path for path in sorted(folder.glob("maven/**/*.jar")) if not re.search(r"-(sources|javadoc)\.jar$", path.name)
+    ]
+    found += [(path, 20 * MEGABYTE) for path in jars]
+    return [Package(path, budget) for path, budget in found]
+
+
+class Checks:
+    """What was found wrong, a line each."""
+
+    def __init__(self, release: Release, out: Path) -> None:
+        self.release = release
+        self.out = out
+        self.folder = out / "packages"
+        self.wrong: list[str] = []
+
+    def demand(self, holds: object, what: str) -> None:
+        """Note what does not hold."""
+        if not holds:
+            self.wrong.append(what)
+
+    def tool(self, name: str, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
+        """Ask a program; it says by its exit code, or `judge` by its output, whether all is well."""
+        path = toolchain.tools() / name
+        done = subprocess.run(
+            [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        well = judge(done.stdout) if judge else done.returncode == 0
+        self.demand(well, f"{name} {' '.join(Path(argument).name for argument in arguments)}:\n{done.stdout.strip()}")
+
+    # ---- contents -----------------------------------------------------------------------------------------------
+
+    def contents(self, package: Package) -> None:
+        """Licences, a bill of materials, no folder of the builder's, a size that a download bears."""
+        name, files = package.path.name, package.files
+        leaves = {Path(path).name for path in files}
+        size = package.path.stat().st_size
+        self.demand(
+            size <= package.budget, f"{name}: {size / MEGABYTE:.2f} MB; at most {package.budget / MEGABYTE:.0f}"
+        )
+        self.demand("LICENSE" in leaves, f"{name}: no LICENSE")
+        if package.has_binaries:
+            self.demand(THIRD_PARTY in leaves, f"{name}: no {THIRD_PARTY}")
+            self.demand(
+                any(leaf.endswith((".cdx.json", ".cyclonedx.json")) for leaf in leaves),
+                f"{name}: no bill of materials",
+            )
+        private = [str(path).encode() for path, _ in remapped()]
+        for path, content in files.items():
+            self.demand(
+                not any(place in content for place in private), f"{name}: {path} has a path of this machine in it"
+            )
+
+    def wheels(self) -> None:
+        """What PyPI and pip want of wheels and source distributions."""
+        files = sorted((self.folder / "python").iterdir())
+        self.tool("twine", "check", "--strict", *files)
+        self.demand(any(path.name.endswith(".tar.gz") for path in files), "no source distribution")
+        for wheel in (path for path in files if path.suffix == ".whl"):
+            self.tool("check-wheel-contents", wheel)
+            if "linux" in wheel.name:
+                wanted = re.findall(r"-((?:many|musl)linux[^.]*)", wheel.name)[0]
+                self.tool("auditwheel", "show", wheel, judge=lambda said, wanted=wanted: audited(said, wanted))
+            if "-abi3-" in wheel.name and "linux" in wheel.name:
+                self.tool("abi3audit", "--strict", wheel)
+
+    def tarballs(self) -> None:
+        """What npm wants: nothing runs at installation, all versions agree, nothing is published unseen."""
+        names = {f"{self.release.npm.platforms}-{target.npm.platform}" for target in self.release.published()}
+        for path in sorted((self.folder / "npm").glob("*.tgz")):
+            manifest = json.loads(Package(path, 0).files["package/package.json"])
+            self.demand("scripts" not in manifest, f"{path.name}: has scripts")
+            self.demand("private" not in manifest, f"{path.name}: is private")
+            self.demand(manifest["version"] == version(), f"{path.name}: is version {manifest['version']}")
+            if manifest["name"] == self.release.npm.manifest["name"]:
+                self.demand(
+                    set(manifest["optionalDependencies"]) == names, f"{path.name}: other platforms than the list's"
+                )
+                self.npm_tool("publint", str(path), "--strict")
+                self.npm_tool("attw", str(path), "--format", "ascii")
+            elif manifest["name"].startswith(self.release.npm.platforms):
+                self.demand(manifest["name"] in names, f"{path.name}: not in the list")
+
+    def npm_tool(self, name: str, *arguments: str) -> None:
+        """Ask a program of npm's, which node/test/fixtures installs."""
+        path = ROOT / self.release.npm.folder / "test/fixtures/node_modules/.bin" / name
+        if not path.exists():
+            raise Refused(f"{path.relative_to(ROOT)} is missing: make node/test/fixtures/node_modules/.ready")
+        done = subprocess.run(
+            [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        self.demand(done.returncode == 0, f"{name} {Path(arguments[0]).name}:\n{done.stdout.strip()}")
+
+    def jars(self) -> None:
+        """What Maven Central wants beside each jar, and the libraries in it."""
+        for pom in sorted((self.folder / "maven").glob("**/*.pom")):
+            for kind in (".jar", "-sources.jar", "-javadoc.jar"):
+                jar = pom.with_name(pom.name.removesuffix(".pom") + kind)
+                self.demand(jar.exists(), f"{jar.name} is missing")
+            text = pom.read_text(encoding="utf-8")
+            for element in ("name", "description", "url", "licenses", "developers", "scm"):
+                self.demand(f"<{element}>" in text, f"{pom.name}: no <{element}>")
+        targets = [target for target in self.release.targets if (self.out / target.rust).is_dir()]
+        for module in self.release.jvm:
+            if not module.library:
+                continue
+            (jar,) = [package for package in packages(self.folder) if package.path.suffix == ".jar"]
+            for target in targets:
+                place = target.in_jar(module.library)
+                self.demand(place in jar.files, f"{jar.path.name}: no {place}")
+
+    # ---- binaries -----------------------------------------------------------------------------------------------
+
+    def binaries(self) -> None:
+        """What each compiled file asks of a machine."""
+        for package in packages(self.folder):
+            for path, content in package.files.items():
+                if content[:4] == b"\x7fELF":
+                    self.elf(
+                        f"{package.path.name}: {Path(path).name}",
+                        content,
+                        "musl" in package.path.name + Path(path).name,
+                    )
+                elif content[:2] == b"MZ":
+                    self.pe(f"{package.path.name}: {Path(path).name}", content)
+
+    def elf(self, name: str, content: bytes, musl: bool) -> None:
+        """Old C libraries do; no other library; can be loaded late; no stack that can be executed; no symbols."""
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            file.write(content)
+            file.flush()
+            dynamic = binutils("readelf", "--wide", "--dynamic", file.name)
+            versions = binutils("readelf", "--wide", "--version-info", file.name)
+            headers = binutils("readelf", "--wide", "--program-headers", file.name)
+            relocations = binutils("readelf", "--wide", "--relocs", file.name)
+            sections = binutils("readelf", "--wide", "--section-headers", file.name)
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
+        strange = needed - NEEDED["musl" if musl else "gnu"]
+        self.demand(not strange, f"{name} needs {', '.join(sorted(strange))}")
+        self.demand("STATIC_TLS" not in dynamic, f"{name} has static TLS")
+        self.demand(not re.search(r"R_\w+_(TPOFF|TLS_TPREL)", relocations), f"{name} has relocations of static TLS")
+        self.demand(re.search(r"GNU_STACK.*\n?.*\bRW\b", headers), f"{name} has a stack that can be executed")
+        self.demand(".symtab" not in sections and ".debug_info" not in sections, f"{name} has symbols")
+        if not musl:
+            newest = max(
+                (tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", versions)), default=(0,)
+            )
+            oldest = min(tuple(map(int, target.glibc.split("."))) for target in self.release.targets if target.glibc)
+            self.demand(newest <= oldest, f"{name} needs GLIBC_{'.'.join(map(str, newest))}")
+
+    def pe(self, name: str, content: bytes) -> None:
+        """No library but those of every Windows."""
+        with tempfile.NamedTemporaryFile(suffix=".dll") as file:
+            file.write(content)
+            file.flush()
+            headers = binutils("objdump", "--private-headers", file.name)
+        for library in re.findall(r"DLL Name: (\S+)", headers):
+            self.demand(WINDOWS.fullmatch(library.lower()), f"{name} needs {library}")
+
+    def sums(self) -> None:
+        """The list of sums is right, and whole."""
+        listed = {line.split("  ", 1)[1] for line in (self.folder / "SHA256SUMS").read_text().splitlines()}
+        there = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()} - {
+            "SHA256SUMS"
+        }
+        self.demand(listed == there, f"SHA256SUMS: {sorted(listed ^ there)}")
+        done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=self.folder, check=False)
+        self.demand(done.returncode == 0, "SHA256SUMS: wrong")
+
+
+def audited(said: str, wanted: str) -> bool:
+    """Whether auditwheel finds that a wheel is what its name says, or older."""
+    found = re.search(r'"(many|musl)linux_(\d+)_(\d+)_\w+"', said)
+    if not found:
+        return False
+    kind, *numbers = found.groups()
+    floor = {"manylinux2014": (2, 17), "musllinux": (1, 2)}
+    return (
+        wanted.startswith(kind)
+        and tuple(map(int, numbers)) <= floor["manylinux2014" if kind == "many" else "musllinux"]
+    )
+
+
+def binutils(program: str, *arguments: str) -> str:
+    """What readelf or objdump says of a file."""
+    if not shutil.which(program):
+        raise Refused(f"{program} is missing: install binutils")
+    done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def check(out: Path) -> list[str]:
+    """All that is wrong with the packages in OUT."""
+    checks = Checks(load(), out)
+    for package in packages(checks.folder):
+        checks.contents(package)
+    checks.wheels()
+    checks.tarballs()
+    checks.jars()
+    checks.binaries()
+    checks.sums()
+    return checks.wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.checks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", metavar="OUT", type=Path)
+    try:
+        wrong = check(parser.parse_args().out.resolve())
+    except (Refused, toolchain.ToolchainError) as error:
+        sys.exit(f"release.checks: {error}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

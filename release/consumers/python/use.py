@@ -1,0 +1,111 @@
+"""Uses an installed redlock as a program does: use.py [URL [TLS_URL CA]]
+
+Says in one line what it did, or fails. Needs nothing but the package, and a redis-server where it is given one.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import redlock
+import redlock.asyncio
+
+ROUNDS = 30
+WATCHDOG = 0.5
+
+
+def main(url="memory://", tls_url=None, ca=None):
+    did = [memory(url)]
+    asyncio.run(asynchronous(url))
+    did.append("asyncio")
+    if url != "memory://":
+        did += [nested(url), kept_alive(url), contention(url)]
+        if hasattr(os, "fork"):
+            did.append(fork(url))
+    if tls_url:
+        did.append(tls(tls_url, ca))
+    print(f"redlock-core {redlock.__version__}, Python {sys.version.split()[0]}: {', '.join(did)}")
+
+
+def memory(url):
+    with redlock.Redlock("memory://").lock("packaging") as lease:
+        assert lease.held, lease
+        assert lease.token > 0, lease
+    return "memory://"
+
+
+def nested(url):
+    lock = redlock.Redlock(url).lock("packaging")
+    with lock as outer, lock as inner:
+        assert outer.held, outer
+        assert inner.token == outer.token, (inner, outer)
+        assert redlock.Redlock(url).lock("packaging").acquire(blocking=False) is None
+    return "nested"
+
+
+def kept_alive(url):
+    with redlock.Redlock(url, watchdog=WATCHDOG).lock("packaging") as lease:
+        # Longer than the lease: that it is renewed is what this looks at.
+        time.sleep(3 * WATCHDOG)
+        lease.check()
+        assert redlock.Redlock(url).lock("packaging").acquire(blocking=False) is None
+    return "kept alive"
+
+
+def contention(url):
+    with tempfile.TemporaryDirectory() as folder:
+        counter = Path(folder, "counter")
+        counter.write_text("0")
+        command = [sys.executable, __file__, "count", url, str(counter)]
+        processes = [subprocess.Popen(command) for _ in range(2)]
+        assert [process.wait(120) for process in processes] == [0, 0]
+        assert int(counter.read_text()) == 2 * ROUNDS, counter.read_text()
+    return "contention of processes"
+
+
+def count(url, counter):
+    """Count up in a file, ROUNDS times: without the lock, counts would be lost."""
+    lock = redlock.Redlock(url).lock("packaging:counter")
+    for _ in range(ROUNDS):
+        with lock:
+            Path(counter).write_text(str(int(Path(counter).read_text()) + 1))
+
+
+def fork(url):
+    client = redlock.Redlock(url)
+    with client.lock("packaging") as lease:
+        child = os.fork()
+        if child == 0:
+            # A child holds nothing of its parent's, and takes locks of its own.
+            held = client.lock("packaging").acquire(blocking=False)
+            with client.lock("packaging:child"):
+                os._exit(0 if held is None else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        lease.check()
+    return "fork"
+
+
+def tls(url, ca):
+    with redlock.Redlock(url, ca=ca).lock("packaging") as lease:
+        lease.check()
+    try:
+        redlock.Redlock(url).lock("packaging", wait=0).acquire()
+    except redlock.Unavailable:
+        return "TLS"
+    raise AssertionError("a server with a certificate of nobody's was trusted")
+
+
+async def asynchronous(url):
+    async with redlock.asyncio.Redlock(url).lock("packaging") as lease:
+        lease.check()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["count"]:
+        count(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

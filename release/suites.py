@@ -1,0 +1,94 @@
+"""The packages' own tests, run against what is installed from OUT/packages instead of what lies in the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from release import runtimes
+from release.targets import ROOT, Refused, version
+
+if TYPE_CHECKING:
+    from release.smoke import Smoke
+
+PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+
+
+def run(smoke: Smoke, node: Path | None = None) -> None:
+    """All of them on this machine; only Node's, with another Node, where one is given."""
+    suites: dict[str, Callable[[], None]] = {"Node": lambda: _node(smoke, node)}
+    if node is None:
+        suites = {"Python": lambda: _python(smoke), **suites, "JVM": lambda: _jvm(smoke)}
+    for name, suite in suites.items():
+        print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+        suite()
+
+
+def _python(smoke: Smoke) -> None:
+    """In a copy beside which there is no package to import but the installed one."""
+    folder = smoke.folder("suite")
+    here = next(python for python in runtimes.pythons() if python.minor == sys.version_info[:2])
+    python = here.venv(folder / "venv")
+    _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
+    _run([python, *PIP, "--no-cache-dir", "--index-url", smoke.urls.pip, "redlock-core"], ROOT)
+    copy = _copy(folder, ["python/tests", "python/examples", "python/pyproject.toml", "docs"])
+    where = "import redlock; print(redlock.__file__)"
+    found = subprocess.run([python, "-c", where], cwd=copy, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if not Path(found.strip()).is_relative_to(folder / "venv"):
+        raise Refused(f"the suite would test {found.strip()}")
+    _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
+
+
+def _node(smoke: Smoke, node: Path | None) -> None:
+    """In a copy of the package's folder, whose compiled files are the installed ones."""
+    folder = smoke.folder("suite")
+    here, npm = runtimes.nodes()[0], runtimes.npms()[1]
+    smoke.npm_install(npm.command(here), folder, smoke.npm_environment(here), *(["--libc=musl"] if node else []))
+    installed = folder / "node_modules"
+    copy = _copy(folder / "checkout", ["node", "demo", "docs", "LICENSE"]) / "node"
+    shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
+    # Of the checkout's own installation, all but the package itself.
+    (copy / "node_modules").mkdir()
+    for entry in (ROOT / "node" / "node_modules").iterdir():
+        (copy / "node_modules" / entry.name).symlink_to(entry)
+    (copy / "node_modules" / "@redlock").symlink_to(installed / "@redlock")
+    fixtures = copy / "test" / "fixtures" / "node_modules"
+    fixtures.mkdir()
+    for entry in (ROOT / "node" / "test" / "fixtures" / "node_modules").iterdir():
+        (fixtures / entry.name).symlink_to(copy if entry.name == "redlock-core" else entry)
+    program = str(node or shutil.which("node"))
+    tests = sorted(
+        str(path.relative_to(copy)) for kind in ("test", "examples") for path in (copy / kind).glob("*.test.mjs")
+    )
+    if node:
+        # Jest and Vitest are installed for the C library of this machine, and do not run with the other.
+        tests.remove("test/runners.test.mjs")
+    _run([program, "--test", "--test-reporter=dot", "--test-timeout=240000", *tests], copy)
+
+
+def _jvm(smoke: Smoke) -> None:
+    """With the jar in place of the compiled classes."""
+    (jar,) = smoke.packages.glob(f"maven/dev/redlock/redlock-core/{version()}/redlock-core-{version()}.jar")
+    _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
+
+
+def _copy(folder: Path, paths: Iterable[str]) -> Path:
+    """What git has of these, or would, in a folder of its own."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+    names = subprocess.run(listing, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def _run(command: list[str | Path], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, env=os.environ, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise Refused(f"{' '.join(map(str, command[:6]))} …: exit {done.returncode}")
