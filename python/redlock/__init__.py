@@ -12,9 +12,7 @@ the conditions in `docs/guarantees.md`.
 from __future__ import annotations
 
 from redlock._client import configure
-from redlock._info import LockInfo, NodeStatus
-from redlock._native import Lease, Lost, __version__
-from redlock._options import ClientOptions, LockOptions, Seconds
+from redlock._native import Lease, LockInfo, Lost, NodeStatus, __version__
 from redlock._sync import Lock, Redlock, lock
 from redlock.errors import (
     Closed,
@@ -27,6 +25,20 @@ from redlock.errors import (
     Unavailable,
     WouldDeadlock,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from redlock._options import ClientOptions, LockOptions, Seconds
+else:
+
+    def __getattr__(name: str) -> object:
+        # Few programs need types at run time, and `typing` takes long to import.
+        if name in {"ClientOptions", "LockOptions", "Seconds"}:
+            from redlock import _options
+
+            return getattr(_options, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
 
 __all__ = [
     "ClientOptions",
@@ -51,3 +63,7 @@ __all__ = [
     "configure",
     "lock",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

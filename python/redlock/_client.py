@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, Any
+from _thread import allocate_lock
 
 from redlock import _native
 
+# What checkers know, without the time that it takes to import `typing`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from typing_extensions import Unpack
 
     from redlock._options import ClientOptions
 
 _default: _native.Client | None = None
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+_lock = allocate_lock()
+
+
+def after_fork(function: Callable[[], object]) -> None:
+    """Have a function called in each child after a fork. Windows has none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+after_fork(_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class BaseClient:

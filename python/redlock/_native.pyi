@@ -1,12 +1,14 @@
-"""The core, as the package uses it. `Lease` and `Lost` are public as they are; the rest changes without notice."""
+"""The core, as the package uses it.
+
+`Lease`, `Lost`, `LockInfo` and `NodeStatus` are public as they are; the rest changes without notice.
+"""
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
-from typing_extensions import Unpack, disjoint_base
+from typing_extensions import Self, Unpack, disjoint_base
 
-from redlock._info import LockInfo, NodeStatus
 from redlock._options import ClientOptions, LockOptions, Seconds
 
 __all__ = [
@@ -15,11 +17,14 @@ __all__ = [
     "Identity",
     "Lease",
     "Lock",
+    "LockInfo",
     "Loop",
     "Lost",
+    "NodeStatus",
     "Request",
     "__version__",
     "close_all",
+    "end_events",
     "next_events",
 ]
 
@@ -164,6 +169,62 @@ class Lost:
     def __bool__(self) -> bool: ...
 
 @final
+class LockInfo:
+    """Who holds a lock, as a quorum of nodes saw it."""
+
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def __new__(cls, owner: str, ttl: float | None, token: int) -> Self: ...
+    @property
+    def owner(self) -> str:
+        """The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`."""
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds until the key ends unless it is renewed; None when a peer gave it no time to live."""
+
+    @property
+    def token(self) -> int:
+        """The last fencing token; 0 when the holder draws none."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
+class NodeStatus:
+    """What a node says of itself."""
+
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def __new__(
+        cls, node: str, ok: bool, run: str | None = None, version: str | None = None, cause: str | None = None
+    ) -> Self: ...
+    @property
+    def node(self) -> str:
+        """Its address, without credentials."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered as it should."""
+
+    @property
+    def run(self) -> str | None:
+        """The run of the server, which changes with each restart."""
+
+    @property
+    def version(self) -> str | None:
+        """The version of the server."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it did not answer, when it did not."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
 class Request: ...
 
 @final
@@ -197,4 +258,5 @@ class Loop:
     def close(self, client: Client) -> int: ...
 
 def next_events() -> list[tuple[bool, bool, str]]: ...
+def end_events() -> None: ...
 def close_all() -> None: ...

@@ -1,7 +1,8 @@
 """What the library does in a Python process behind its caller's back.
 
 It logs what happens in the core, and releases what is held when the process ends. Nothing here runs before the library
-is used, and nothing keeps a process alive.
+is used, and nothing keeps a process alive. A sub-interpreter cannot end before its threads have, so all of ours end
+with the interpreter.
 """
 
 from __future__ import annotations
@@ -14,28 +15,71 @@ import threading
 import warnings
 
 from redlock import _native
+from redlock._client import after_fork
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _logger = logging.getLogger("redlock")
 # Asked with every acquire, so nothing of ours is in between.
 logs = _logger.isEnabledFor
+# How long the end of the interpreter waits for one of our threads, in seconds: one that logs may be slow.
+_PATIENCE = 5.0
+# The threads that run, and what ends each.
+_running: dict[threading.Thread, Callable[[], None]] = {}
+# A child has none of them.
+after_fork(_running.clear)
 
 
 def start() -> None:
     """Start what this process needs; called once, again in a child after a fork."""
-    atexit.unregister(_native.close_all)
-    atexit.register(_native.close_all)
+    atexit.unregister(_end)
+    atexit.register(_end)
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
 
         # Its children may end without running what is registered with atexit.
-        Finalize(None, _native.close_all, exitpriority=-100)
-    threading.Thread(target=_log, name="redlock-log", daemon=True).start()
+        Finalize(None, _end, exitpriority=-100)
+    # Threads may be forbidden: to a process that is ending, to an isolated interpreter. Then nothing is logged.
+    with contextlib.suppress(RuntimeError):
+        run("redlock-log", _log, _native.end_events)
+
+
+def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Run `target` in a thread, until it returns because `stop` was called: at the latest when the interpreter ends."""
+
+    def body() -> None:
+        try:
+            target()
+        finally:
+            _running.pop(thread, None)
+
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    _running[thread] = stop
+    try:
+        thread.start()
+    except RuntimeError:
+        del _running[thread]
+        raise
+
+
+def _end() -> None:
+    if sys.is_finalizing():
+        # A sub-interpreter that was left to the end of the whole process, when waiting for anything would be for ever.
+        return
+    _native.close_all()
+    ending = list(_running.items())
+    for _, stop in ending:
+        stop()
+    for thread, _ in ending:
+        thread.join(_PATIENCE)
 
 
 def _log() -> None:
-    while True:
-        for is_warning, is_orphan, line in _native.next_events():
+    while events := _native.next_events():
+        for is_warning, is_orphan, line in events:
             _logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
             if is_orphan:
                 _warn(line)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-
 from redlock import _native
 from redlock._client import BaseClient
 from redlock.errors import InvalidArgument
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Self, Unpack
 
-    from redlock._info import NodeStatus
     from redlock._options import LockOptions
 
-P = ParamSpec("P")
-R = TypeVar("R")
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
 
 
 class Lock(_native.Lock):
@@ -36,8 +33,12 @@ class Lock(_native.Lock):
     _client: Redlock | None
     _options: LockOptions
 
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+    def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
         """Decorate a function: each call takes the lock first and releases it after."""
+        # Both take longer to import than everything else here, and only decorators need them.
+        import functools
+        import inspect
+
         if not callable(function):
             raise InvalidArgument(f"function: must be a function, not {function!r}")
         if is_any(inspect.iscoroutinefunction, function):
@@ -46,7 +47,7 @@ class Lock(_native.Lock):
             raise InvalidArgument("function: is a generator, which would run after the lock was released")
 
         @functools.wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             with self:
                 return function(*args, **kwargs)
 
@@ -106,7 +107,7 @@ class Redlock(BaseClient):
         """
         return self._native.force_release(name)
 
-    def ping(self) -> list[NodeStatus]:
+    def ping(self) -> list[_native.NodeStatus]:
         """Ask every node for a sign of life. Raises only `Closed`."""
         return self._native.ping()
 

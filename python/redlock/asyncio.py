@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import os
-import threading
 import weakref
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from redlock import _native
-from redlock._client import BaseClient, configure
-from redlock._info import LockInfo, NodeStatus
+from redlock._client import BaseClient, after_fork, configure
+from redlock._native import LockInfo, NodeStatus
 from redlock._sync import is_any
 from redlock.errors import (
     Closed,
@@ -30,16 +27,18 @@ from redlock.errors import (
     WouldDeadlock,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
+    from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Self, Unpack
 
     from redlock._options import LockOptions, Seconds
 
-P = ParamSpec("P")
-R = TypeVar("R")
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
 
 __all__ = [
     "Closed",
@@ -75,9 +74,11 @@ class _Bridge:
             loop.add_reader(self.native.fileno(), self._drain, False)
         except NotImplementedError:
             # Loops that cannot watch a descriptor, as on Windows, get a thread that does, for as long as they live.
+            from redlock import _process
+
             self.native = _native.Loop(hosted=False)
-            watched = (weakref.ref(loop), weakref.ref(self), self.native)
-            threading.Thread(target=_watch, args=watched, name="redlock-loop", daemon=True).start()
+            watch = functools.partial(_watch, weakref.ref(loop), weakref.ref(self), self.native)
+            _process.run("redlock-loop", watch, self.native.stop)
             weakref.finalize(self, self.native.stop).atexit = False
         else:
             os.set_blocking(self.native.fileno(), False)
@@ -125,7 +126,7 @@ def _forked() -> None:
 
 
 # A child has other threads.
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)
 
 
 async def _call(method: Callable[..., int | tuple[object, Exception | None]], *arguments: object) -> Any:
@@ -345,13 +346,15 @@ class Lock:
             if kind is None:
                 raise
 
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R]]:
+    def __call__(self, function: Callable[_P, Awaitable[_R]], /) -> Callable[_P, Coroutine[Any, Any, _R]]:
         """Decorate an `async def`: each call takes the lock first and releases it after."""
+        import inspect
+
         if not is_any(inspect.iscoroutinefunction, function):
             raise InvalidArgument(f"function: must be an async def, not {function!r}; redlock.lock is for others")
 
         @functools.wraps(function)
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        async def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             async with self:
                 return await function(*args, **kwargs)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 import inspect
+import pickle
 import threading
 import time
 from datetime import timedelta
@@ -400,3 +402,55 @@ def test_blocks_that_end_elsewhere(client: redlock.Redlock, server: Server) -> N
     suspended.clear()
     gc.collect()
     assert not server.keys("x")
+
+
+INFO = redlock.LockInfo("me", 1.5, 7)
+STATUS = redlock.NodeStatus("127.0.0.1:1", False, cause="refused")
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "shown"),
+    [
+        (INFO, redlock.LockInfo("me", None, 7), "LockInfo(owner='me', ttl=1.5, token=7)"),
+        (
+            STATUS,
+            redlock.NodeStatus("127.0.0.1:1", ok=False),
+            "NodeStatus(node='127.0.0.1:1', ok=False, run=None, version=None, cause='refused')",
+        ),
+    ],
+)
+def test_infos_are_plain_values(value, other, shown: str) -> None:
+    assert repr(value) == shown
+    same = eval(shown, dict(vars(redlock)))
+    assert same == value
+    assert hash(same) == hash(value)
+    assert value not in (other, INFO if value is STATUS else STATUS, None)
+    assert len({value, same, other}) == 2
+    for duplicate in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert type(duplicate) is type(value)
+        assert duplicate == value
+    for name in value.__match_args__:
+        assert f"{name}={getattr(value, name)!r}" in shown
+        with pytest.raises(AttributeError):
+            setattr(value, name, None)
+    with pytest.raises(AttributeError):
+        value.more = 1
+
+
+def test_infos_match() -> None:
+    match INFO:
+        case redlock.LockInfo("me", ttl, token=7):
+            assert ttl == 1.5
+        case _:
+            pytest.fail("does not match")
+
+
+def test_names_that_are_found_when_they_are_needed() -> None:
+    everything: dict[str, object] = {}
+    exec("from redlock import *", everything)
+    assert set(redlock.__all__) <= set(everything)
+    assert set(redlock.__all__) <= set(dir(redlock))
+    assert redlock.LockOptions is everything["LockOptions"]
+    assert "watchdog" in redlock.ClientOptions.__annotations__
+    with pytest.raises(AttributeError, match="'redlock' has no attribute 'nonsense'"):
+        redlock.nonsense  # noqa: B018

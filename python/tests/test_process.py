@@ -432,16 +432,96 @@ print("done")
     assert out == "done\n"
 
 
+def test_the_last_lines_are_logged(run: Callable[..., str]) -> None:
+    out = run(
+        """
+import logging, sys, redlock
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
+client = redlock.Redlock("memory://")
+for number in range(1000):
+    client.lock(f"x{number}").acquire()
+"""
+    )
+    for number in range(1000):
+        assert f'lock "x{number}" with token' in out
+    assert out.count("was lost: closed\n") == 1000
+
+
+def test_a_log_that_hangs_does_not_hang_the_end(program: Program) -> None:
+    process = program(
+        """
+import logging, threading, redlock
+from redlock import _process
+_process._PATIENCE = 0.1
+logging.getLogger("redlock").addFilter(lambda record: threading.Event().wait())
+logging.getLogger("redlock").setLevel(logging.DEBUG)
+redlock.lock("x").acquire()
+"""
+    )
+    assert process.wait(30) == 0
+    assert process.stderr.read() == ""
+
+
+def test_a_first_use_at_the_end(run: Callable[..., str]) -> None:
+    """No thread can be started then, from Python 3.12 on."""
+    out = run(
+        """
+import atexit, redlock
+def last():
+    with redlock.lock("x") as lease:
+        print(lease.held)
+atexit.register(last)
+"""
+    )
+    assert out == "True\n"
+
+
 def test_importing_starts_nothing(run: Callable[..., str]) -> None:
     out = run(
         """
-import sys, threading, os
+import threading, os
 import redlock
 redlock.Redlock("redis://127.0.0.1:1").lock("x")
-print(len(os.listdir("/proc/self/task")), threading.active_count(), "asyncio" in sys.modules, "logging" in sys.modules)
+print(len(os.listdir("/proc/self/task")), threading.active_count())
 """
     )
-    assert out.split() == ["1", "1", "False", "False"]
+    assert out.split() == ["1", "1"]
+
+
+@pytest.mark.parametrize(("module", "needs"), [("redlock", "sys"), ("redlock.asyncio", "asyncio")])
+def test_importing_imports_nothing_else(run: Callable[..., str], module: str, needs: str) -> None:
+    """What a program does not use costs its start no time; of Python's modules `typing` alone takes milliseconds."""
+    out = run(f"import sys, {needs}; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))")
+    assert {name for name in out.split() if name.partition(".")[0] != "redlock"} == {"__future__"}
+
+
+def test_without_forks(run: Callable[..., str]) -> None:
+    """As on Windows, whose event loops watch no descriptors either."""
+    out = run(
+        """
+import os
+del os.fork, os.forkpty, os.register_at_fork, os.set_blocking
+import asyncio, redlock, redlock.asyncio, redlock.compat.redis_py.asyncio
+
+class Proactor(asyncio.SelectorEventLoop):
+    def add_reader(self, fd, callback, *args):
+        if getattr(callback, "__self__", None) is not self:
+            raise NotImplementedError
+        return super().add_reader(fd, callback, *args)
+
+async def main():
+    async with redlock.asyncio.lock("x") as lease:
+        print(lease.held)
+        assert await redlock.asyncio.lock("x").locked()
+
+with redlock.lock("x") as lease:
+    print(lease.held)
+loop = Proactor()
+loop.run_until_complete(main())
+loop.close()
+"""
+    )
+    assert out.split() == ["True", "True"]
 
 
 def test_a_lock_outlives_a_killed_process_for_one_lease(server: Server, program: Program) -> None:

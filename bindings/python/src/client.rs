@@ -1,10 +1,10 @@
 //! A client: configuration, and what is done with nodes rather than with one lock.
 
 use pyo3::{prelude::*, types::PyDict};
-use redlock::{Config, NodeStatus, host};
+use redlock::{Config, host};
 
 use crate::{
-    arguments, errors::Fallible, events, lease::Lease, lock::Lock, owner::Caller, value::HeldValue, waiting::wait,
+    arguments, errors::Fallible, events, info, lease::Lease, lock::Lock, owner::Caller, value::HeldValue, waiting::wait,
 };
 
 /// Nodes, and how to use them.
@@ -48,10 +48,9 @@ impl Client {
     }
 
     /// Asks every node for a sign of life.
-    fn ping(&self, py: Python<'_>) -> Fallible<Vec<Py<PyAny>>> {
+    fn ping(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        let nodes = wait(py, "", self.core.ping())??;
-        Ok(nodes.iter().map(|node| status(py, node)).collect::<PyResult<_>>()?)
+        Ok(info::nodes(py, wait(py, "", self.core.ping())??)?)
     }
 
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
@@ -89,16 +88,6 @@ impl Client {
     fn close(&self, py: Python<'_>) -> Fallible<()> {
         wait(py, "", self.core.close())
     }
-}
-
-/// The state of a node as `redlock.NodeStatus`.
-pub(crate) fn status(py: Python<'_>, node: &NodeStatus) -> PyResult<Py<PyAny>> {
-    let class = py.import("redlock._info")?.getattr("NodeStatus")?;
-    let (run, version, cause) = match &node.state {
-        Ok(info) => (info.run.as_deref(), info.version.as_deref(), None),
-        Err(cause) => (None, None, Some(cause)),
-    };
-    Ok(class.call1((&node.node, node.state.is_ok(), run, version, cause))?.unbind())
 }
 
 /// Closes every client of this process: releases what they hold, within a second.

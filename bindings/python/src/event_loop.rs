@@ -17,11 +17,11 @@ use redlock::{
 
 use crate::{
     arguments,
-    client::{Client, status},
+    client::Client,
     errors::{Fallible, instance},
-    events,
+    events, info,
     lease::Lease,
-    lock::{Lock, Request, info},
+    lock::{Lock, Request},
     owner::Caller,
     value::{self, HeldValue},
 };
@@ -34,8 +34,8 @@ fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
         Value::Flag(flag) => flag.into_py_any(py),
         Value::Lease(lease) => Lease::new(lease).into_py_any(py),
         Value::Outcome(outcome) => outcome.as_str().into_py_any(py),
-        Value::Info(Some(known)) => info(py, &known),
-        Value::Nodes(nodes) => nodes.iter().map(|node| status(py, node)).collect::<PyResult<Vec<_>>>()?.into_py_any(py),
+        Value::Info(Some(known)) => info::lock(py, &known),
+        Value::Nodes(nodes) => info::nodes(py, nodes),
         Value::Lost(reason) => reason.is_some().into_py_any(py),
         Value::Nothing | Value::Info(None) | Value::Events(_) => Ok(py.None()),
     }
@@ -92,6 +92,7 @@ impl Loop {
     }
 
     /// What to watch for readability.
+    #[cfg(unix)]
     fn fileno(&self) -> i32 {
         use std::os::fd::AsRawFd;
         #[cfg(target_os = "linux")]
@@ -99,6 +100,13 @@ impl Loop {
             return fd.as_raw_fd();
         }
         self.pipe.as_ref().map_or(-1, |pipe| pipe.woken.as_raw_fd())
+    }
+
+    /// Nothing: loops elsewhere watch sockets alone, as far as they watch anything.
+    #[cfg(not(unix))]
+    fn fileno(&self) -> PyResult<i32> {
+        let _ = self;
+        Err(pyo3::exceptions::PyNotImplementedError::new_err("a pipe cannot be watched here"))
     }
 
     /// Sends what was begun.

@@ -1,9 +1,17 @@
 //! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
-//! with the first call of each process, waits here and logs.
+//! with the first call of each process, waits here and logs until the interpreter ends.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    task::{Poll, Waker},
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock};
@@ -17,19 +25,48 @@ const DEBUG: i32 = 10;
 #[derive(Default)]
 struct Process {
     started: AtomicBool,
+    ended: AtomicBool,
     queue: OnceLock<(EventSink, Events)>,
+    /// Of the thread that waits for events.
+    waiting: Mutex<Option<Waker>>,
     child: OnceLock<Box<Process>>,
 }
 
 impl Process {
     fn current() -> &'static Self {
-        static FIRST: Process =
-            Process { started: AtomicBool::new(false), queue: OnceLock::new(), child: OnceLock::new() };
+        static FIRST: Process = Process {
+            started: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            queue: OnceLock::new(),
+            waiting: Mutex::new(None),
+            child: OnceLock::new(),
+        };
         (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(Box::default))
     }
 
     fn queue(&self) -> &(EventSink, Events) {
         self.queue.get_or_init(Events::queue)
+    }
+
+    /// What happened, once something did; nothing at the end, after everything else.
+    async fn next(&self) -> Vec<Event> {
+        let mut next = pin!(self.queue().1.next());
+        poll_fn(|context| {
+            *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
+            let ended = self.ended.load(SeqCst);
+            match next.as_mut().poll(context) {
+                Poll::Pending if ended => Poll::Ready(Vec::new()),
+                events => events,
+            }
+        })
+        .await
+    }
+
+    fn end(&self) {
+        self.ended.store(true, SeqCst);
+        if let Some(waker) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            waker.wake();
+        }
     }
 }
 
@@ -51,12 +88,18 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Blocks until something happened: for each event whether it is a warning, whether it is about a forgotten lock,
-/// and a line for people.
+/// and a line for people. After `end_events`, when all were fetched, there is none.
 #[pyfunction]
 pub(crate) fn next_events(py: Python<'_>) -> Vec<(bool, bool, String)> {
     py.detach(|| {
-        let events = runtime::background().block_on(Process::current().queue().1.next());
+        let events = runtime::background().block_on(Process::current().next());
         let line = |event: &Event| (event.is_warning(), matches!(event, Event::Orphaned { .. }), event.to_string());
         events.iter().map(line).collect()
     })
+}
+
+/// Lets `next_events` come to an end.
+#[pyfunction]
+pub(crate) fn end_events() {
+    Process::current().end();
 }

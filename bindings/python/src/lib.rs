@@ -9,6 +9,8 @@ mod client;
 mod errors;
 mod event_loop;
 mod events;
+mod info;
+mod interpreter;
 mod lease;
 mod lock;
 mod owner;
@@ -24,7 +26,8 @@ mod native {
     use crate::{
         client::{Client, close_all},
         event_loop::Loop,
-        events::next_events,
+        events::{end_events, next_events},
+        info::{LockInfo, NodeStatus},
         lease::{Lease, Lost},
         lock::{Lock, Request},
         owner::Identity,
@@ -33,6 +36,7 @@ mod native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::interpreter::claim(module.py())?;
         // Forks are counted from here on.
         redlock::runtime::generation();
         module.add("__version__", env!("CARGO_PKG_VERSION"))

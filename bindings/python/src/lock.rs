@@ -7,13 +7,13 @@ use std::{
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
-use redlock::{Config, LockError, LockInfo, LockOptions};
+use redlock::{Config, LockError, LockOptions};
 
 use crate::{
     arguments,
     client::Client,
     errors::{Failure, Fallible},
-    events,
+    events, info,
     lease::Lease,
     owner::Caller,
     waiting::{blocking, wait},
@@ -163,7 +163,7 @@ impl Lock {
     /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
     fn inspect(&self, py: Python<'_>) -> Fallible<Option<Py<PyAny>>> {
         events::attend(py)?;
-        Ok(wait(py, &self.name, self.core(py)?.inspect())??.as_ref().map(|known| info(py, known)).transpose()?)
+        Ok(wait(py, &self.name, self.core(py)?.inspect())??.as_ref().map(|known| info::lock(py, known)).transpose()?)
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
@@ -209,11 +209,4 @@ impl Lock {
     fn left(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
         Ok(self.entered.pop(Caller::current(py)?.number))
     }
-}
-
-/// Who holds a lock, as `redlock.LockInfo`.
-pub(crate) fn info(py: Python<'_>, info: &LockInfo) -> PyResult<Py<PyAny>> {
-    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let class = CLASS.import(py, "redlock._info", "LockInfo")?;
-    Ok(class.call1((&info.owner, info.ttl.map(|ttl| ttl.as_secs_f64()), info.token))?.unbind())
 }

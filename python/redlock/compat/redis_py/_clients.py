@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from redis.credentials import UsernamePasswordCredentialProvider
 
+from redlock._client import after_fork
 from redlock._sync import Redlock
 from redlock.errors import InvalidArgument
 
 _lock = threading.Lock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+after_fork(_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 # A client lives as long as a foreign one that needs it, and serves all with the same settings.
 _by_source: WeakKeyDictionary[Any, Redlock] = WeakKeyDictionary()

@@ -7,10 +7,11 @@ assigning to `lock.local.token`.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
+
+from redlock._client import after_fork
 
 _generation = 0
 
@@ -20,7 +21,7 @@ def _forked() -> None:
     _generation += 1
 
 
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)
 
 
 class Local(Protocol):

@@ -1,0 +1,127 @@
+//! What the library tells about locks and nodes: plain values, equal when their parts are. They are made here because
+//! Python's `dataclasses` would take longer to import than everything else of the package.
+
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    types::{PyTuple, PyType},
+};
+
+/// A value as the call that would make it.
+fn shown<const N: usize>(class: &str, names: [&str; N], parts: &Bound<'_, PyTuple>) -> PyResult<String> {
+    let named = names.iter().zip(parts).map(|(name, part)| Ok(format!("{name}={}", part.repr()?)));
+    Ok(format!("{class}({})", named.collect::<PyResult<Vec<_>>>()?.join(", ")))
+}
+
+/// What makes a value again, in another process too.
+type Pickled<'py> = (Bound<'py, PyType>, Bound<'py, PyTuple>);
+
+/// Who holds a lock, as a quorum of nodes saw it.
+#[pyclass(frozen, eq, get_all, module = "redlock")]
+#[derive(PartialEq)]
+pub(crate) struct LockInfo {
+    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`.
+    owner: String,
+    /// Seconds until the key ends unless it is renewed; None when a peer gave it no time to live.
+    ttl: Option<f64>,
+    /// The last fencing token; 0 when the holder draws none.
+    token: u64,
+}
+
+impl LockInfo {
+    const PARTS: [&str; 3] = ["owner", "ttl", "token"];
+
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        (&self.owner, self.ttl, self.token).into_pyobject(py)
+    }
+}
+
+#[pymethods]
+impl LockInfo {
+    #[new]
+    fn new(owner: String, ttl: Option<f64>, token: u64) -> Self {
+        Self { owner, ttl, token }
+    }
+
+    #[classattr]
+    fn __match_args__(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, Self::PARTS)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.parts(py)?.hash()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        shown("LockInfo", Self::PARTS, &self.parts(py)?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
+        Ok((py.get_type::<Self>(), self.parts(py)?))
+    }
+}
+
+/// What a node says of itself.
+#[pyclass(frozen, eq, get_all, module = "redlock")]
+#[derive(PartialEq)]
+pub(crate) struct NodeStatus {
+    /// Its address, without credentials.
+    node: String,
+    /// Whether it answered as it should.
+    ok: bool,
+    /// The run of the server, which changes with each restart.
+    run: Option<String>,
+    /// The version of the server.
+    version: Option<String>,
+    /// Why it did not answer, when it did not.
+    cause: Option<String>,
+}
+
+impl NodeStatus {
+    const PARTS: [&str; 5] = ["node", "ok", "run", "version", "cause"];
+
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        (&self.node, self.ok, &self.run, &self.version, &self.cause).into_pyobject(py)
+    }
+}
+
+#[pymethods]
+impl NodeStatus {
+    #[new]
+    #[pyo3(signature = (node, ok, run=None, version=None, cause=None))]
+    fn new(node: String, ok: bool, run: Option<String>, version: Option<String>, cause: Option<String>) -> Self {
+        Self { node, ok, run, version, cause }
+    }
+
+    #[classattr]
+    fn __match_args__(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, Self::PARTS)
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.parts(py)?.hash()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        shown("NodeStatus", Self::PARTS, &self.parts(py)?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
+        Ok((py.get_type::<Self>(), self.parts(py)?))
+    }
+}
+
+/// Who holds a lock, as `redlock.LockInfo`.
+pub(crate) fn lock(py: Python<'_>, info: &redlock::LockInfo) -> PyResult<Py<PyAny>> {
+    let ttl = info.ttl.map(|ttl| ttl.as_secs_f64());
+    LockInfo { owner: info.owner.clone(), ttl, token: info.token }.into_py_any(py)
+}
+
+/// The states of nodes, as a list of `redlock.NodeStatus`.
+pub(crate) fn nodes(py: Python<'_>, nodes: Vec<redlock::NodeStatus>) -> PyResult<Py<PyAny>> {
+    let status = |status: redlock::NodeStatus| match status.state {
+        Ok(info) => NodeStatus { node: status.node, ok: true, run: info.run, version: info.version, cause: None },
+        Err(cause) => NodeStatus { node: status.node, ok: false, run: None, version: None, cause: Some(cause) },
+    };
+    nodes.into_iter().map(status).collect::<Vec<_>>().into_py_any(py)
+}

@@ -1,0 +1,137 @@
+"""Sub-interpreters: those of mod_wsgi, which share all with the main one, and isolated ones. Each test is a process."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from servers import Server
+
+
+@pytest.fixture
+def _in_subinterpreters() -> None:
+    """What starts and ends a sub-interpreter as mod_wsgi does, by the C functions for that."""
+    pytest.importorskip("_testcapi", reason="a Python without its tests cannot make sub-interpreters of the old kind")
+
+
+OUTSIDE = """
+import sys
+from _testcapi import run_in_subinterp
+assert run_in_subinterp(sys.argv[1]) == 0
+print("the process goes on", flush=True)
+"""
+
+INSIDE = """
+import asyncio, logging, os, sys, threading
+import redlock, redlock.asyncio
+
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
+
+# A wait that looks for signals meanwhile.
+free = threading.Event()
+taken = threading.Event()
+def hold():
+    with redlock.lock("x"):
+        taken.set()
+        free.wait()
+holder = threading.Thread(target=hold)
+holder.start()
+taken.wait()
+assert redlock.lock("x").acquire(timeout=0.2) is None
+free.set()
+holder.join()
+
+try:
+    redlock.lock("x", owner="").acquire()
+except redlock.InvalidArgument:
+    pass
+
+async def main():
+    async with redlock.asyncio.lock("x") as lease:
+        assert lease.held
+        assert await redlock.asyncio.lock("x").inspect() is not None
+asyncio.run(main())
+
+class Blind(asyncio.SelectorEventLoop):
+    def add_reader(self, fd, callback, *args):
+        if getattr(callback, "__self__", None) is not self:
+            raise NotImplementedError
+        return super().add_reader(fd, callback, *args)
+loop = Blind()
+loop.run_until_complete(main())
+names = {thread.name for thread in threading.enumerate()}
+assert {"redlock-log", "redlock-loop"} <= names, names
+
+redlock.lock("kept").acquire()
+"""
+
+
+@pytest.mark.usefixtures("_in_subinterpreters")
+def test_an_interpreter_ends_and_its_process_goes_on(run: Callable[..., str], server: Server) -> None:
+    """While a thread of it runs, the interpreter cannot end: Python aborts the process."""
+    out = run(OUTSIDE, INSIDE)
+    *_, lost, released, last = out.splitlines()
+    assert lost.startswith('lock "kept"')
+    assert lost.endswith("was lost: closed")
+    assert released.startswith('lock "kept"')
+    assert last == "the process goes on"
+    assert not server.keys("x")
+    assert not server.keys("kept")
+
+
+IMPORT = """
+try:
+    import redlock
+except ImportError as error:
+    print(error, flush=True)
+else:
+    print("imported", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("_in_subinterpreters")
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(IMPORT + OUTSIDE, id="the main one and another"),
+        pytest.param(OUTSIDE + IMPORT, id="another and the main one"),
+        pytest.param(OUTSIDE + "run_in_subinterp(sys.argv[1])", id="one after the other"),
+    ],
+)
+def test_only_one_interpreter_of_a_process_is_served(run: Callable[..., str], code: str) -> None:
+    """Else the second one could not catch an exception, since its class would be the first one's."""
+    first, second = (line for line in run(code, IMPORT).splitlines() if line != "the process goes on")
+    assert first == "imported"
+    assert second.startswith("redlock serves one interpreter of a process")
+    assert "WSGIApplicationGroup %{GLOBAL}" in second
+
+
+def test_isolated_interpreters(run: Callable[..., str]) -> None:
+    """Before Python 3.12 they may import anything, and start no thread. Since then they refuse modules such as ours."""
+    out = run(
+        """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+isolated = interpreters.create()
+failed = interpreters.run_string(isolated, '''
+try:
+    import redlock
+except ImportError as error:
+    print(error, flush=True)
+else:
+    with redlock.lock("x") as lease:
+        print("held", flush=True)
+''')
+assert failed is None, failed
+interpreters.destroy(isolated)
+"""
+    )
+    refused = "module redlock._native does not support loading in subinterpreters\n"
+    assert out == ("held\n" if sys.version_info < (3, 12) else refused)
