@@ -1,8 +1,9 @@
 //! The only place that reads a clock. A lease is safe only if the time it measures never runs slower than the
-//! server's, so elapsed time is the largest of three differences: `CLOCK_BOOTTIME` (goes on in suspend),
-//! `CLOCK_MONOTONIC_RAW` (is not slewed) and `CLOCK_REALTIME` (a wall clock set forward may mean that the server's
-//! was too). `Instant` and tokio's timers stop in suspend: they only wake, what they woke for is recomputed here.
-#![allow(unsafe_code, reason = "clock_gettime has no safe wrapper in std for these clocks")]
+//! server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes on in suspend,
+//! one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux calls them
+//! `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers may stop in suspend: they
+//! only wake, what they woke for is recomputed here.
+#![allow(unsafe_code, reason = "std has no safe wrapper for these clocks")]
 
 use std::time::Duration;
 
@@ -24,24 +25,60 @@ pub fn now() -> Stamp {
     let (boot, raw, real) = test::offsets();
     #[cfg(not(feature = "simulation"))]
     let (boot, raw, real) = (0, 0, 0);
-    Stamp {
-        boot: read(BOOT) + boot,
-        raw: read(libc::CLOCK_MONOTONIC_RAW) + raw,
-        real: read(libc::CLOCK_REALTIME) + real,
-    }
+    let read = read();
+    Stamp { boot: read.boot + boot, raw: read.raw + raw, real: read.real + real }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const BOOT: libc::clockid_t = libc::CLOCK_BOOTTIME;
-/// Elsewhere the raw monotonic clock goes on during sleep (macOS); other systems are untested.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const BOOT: libc::clockid_t = libc::CLOCK_MONOTONIC_RAW;
+#[cfg(unix)]
+fn read() -> Stamp {
+    fn read(clock: libc::clockid_t) -> i64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid, writable timespec for the whole call.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        time.tv_sec * NANOS + time.tv_nsec
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let boot = read(libc::CLOCK_BOOTTIME);
+    let raw = read(libc::CLOCK_MONOTONIC_RAW);
+    // On macOS the raw clock goes on during sleep.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let boot = raw;
+    Stamp { boot, raw, real: read(libc::CLOCK_REALTIME) }
+}
 
-fn read(clock: libc::clockid_t) -> i64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid, writable timespec for the whole call.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
+#[cfg(windows)]
+fn read() -> Stamp {
+    use std::time::SystemTime;
+    use windows_sys::Win32::System::{
+        Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
+        WindowsProgramming::QueryInterruptTimePrecise,
+    };
+    // In units of 100 ns. Its namesakes will not do: the unbiased one stops in sleep, the imprecise one moves in steps of
+    // up to 16 ms.
+    let mut boot = 0;
+    // SAFETY: `boot` is writable for the whole call.
+    unsafe { QueryInterruptTimePrecise(&raw mut boot) };
+    let (mut ticks, mut frequency) = (0, 0);
+    // SAFETY: both are writable for the whole call. Neither function fails, says their documentation.
+    unsafe {
+        QueryPerformanceCounter(&raw mut ticks);
+        QueryPerformanceFrequency(&raw mut frequency);
+    }
+    // By the precise function of the system.
+    let real = match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i64,
+        Err(before) => -(before.duration().as_nanos() as i64),
+    };
+    Stamp { boot: boot as i64 * 100, raw: nanos(ticks, frequency), real }
+}
+
+const NANOS: i64 = 1_000_000_000;
+
+/// Ticks of a counter that makes `frequency` of them a second, in ns. Their product with 10⁹ would not fit after half an
+/// hour of 10 MHz.
+#[cfg(any(windows, test))]
+fn nanos(ticks: i64, frequency: i64) -> i64 {
+    ticks / frequency * NANOS + ticks % frequency * NANOS / frequency
 }
 
 impl Stamp {
@@ -121,7 +158,7 @@ pub mod test {
 
     use super::Stamp;
 
-    /// The three clocks in ns: `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW`, `CLOCK_REALTIME`.
+    /// The three clocks in ns: the one that goes on in suspend, the one that is not slewed, the wall clock.
     pub type Source = Rc<dyn Fn() -> [i64; 3]>;
 
     thread_local! { static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) }; }
@@ -143,7 +180,7 @@ pub mod test {
         (OFFSETS[0].load(SeqCst), OFFSETS[1].load(SeqCst), OFFSETS[2].load(SeqCst))
     }
 
-    /// Moves `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME` by so many nanoseconds.
+    /// Moves the clock that goes on in suspend, the one that is not slewed and the wall clock by so many nanoseconds.
     pub fn shift(boot: i64, raw: i64, real: i64) {
         for (offset, by) in OFFSETS.iter().zip([boot, raw, real]) {
             offset.fetch_add(by, SeqCst);
@@ -152,7 +189,15 @@ pub mod test {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::{
+        iter,
+        sync::atomic::{AtomicI64, Ordering::SeqCst},
+        thread,
+        time::{Instant, SystemTime},
+    };
+
     use super::*;
 
     fn stamp(boot: i64, raw: i64, real: i64) -> Stamp {
@@ -173,5 +218,69 @@ mod tests {
         let deadline = Deadline::new(stamp(0, 0, 0), Duration::from_nanos(10));
         assert_eq!(deadline.left_at(stamp(4, 0, 0)), Duration::from_nanos(6));
         assert_eq!(deadline.left_at(stamp(11, 0, 0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn neither_monotonic_clock_goes_back_on_any_thread() {
+        static SEEN: [AtomicI64; 2] = [const { AtomicI64::new(i64::MIN) }; 2];
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let seen = [SEEN[0].load(SeqCst), SEEN[1].load(SeqCst)];
+                        let Stamp { boot, raw, .. } = read();
+                        assert!(boot >= seen[0] && raw >= seen[1], "{boot} or {raw} after {seen:?}");
+                        SEEN[0].fetch_max(boot, SeqCst);
+                        SEEN[1].fetch_max(raw, SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Two readings of one clock, between which at least `least` passed and at most `most`. A tenth is for clocks that
+    /// are slewed, a millisecond for those that move in steps.
+    fn fits(what: &str, [from, to]: [i64; 2], least: i64, most: i64) {
+        let (passed, step) = (to - from, 1_000_000);
+        assert!(
+            passed >= least - least / 10 - step && passed <= most + most / 10 + step,
+            "{what} advanced by {passed} ns, where {least} to {most} passed"
+        );
+    }
+
+    #[test]
+    fn the_clocks_advance_together_and_count_nanoseconds() {
+        let by_std = |from: Instant, to: Instant| (to - from).as_nanos() as i64;
+        let before = Instant::now();
+        let (first, second) = (read(), read());
+        let after = Instant::now();
+        // Long enough for a clock of another unit to show.
+        let third = iter::repeat_with(read).find(|stamp| stamp.raw - second.raw > 30_000_000).unwrap();
+        let later = Instant::now();
+        let fourth = read();
+        let last = Instant::now();
+        // Each clock was read between two readings of what it is compared with, however long this thread had to wait.
+        fits("the raw clock", [second.raw, fourth.raw], by_std(after, later), by_std(before, last));
+        let (least, most) = (third.raw - second.raw, fourth.raw - first.raw);
+        fits("the clock of the boot", [second.boot, fourth.boot], least, most);
+        fits("the wall clock", [first.real, third.real], least, most);
+    }
+
+    #[test]
+    fn the_wall_clock_counts_from_the_epoch() {
+        let epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64;
+        let before = epoch();
+        let micros = read().wall_micros();
+        assert!((before..=epoch()).contains(&micros));
+    }
+
+    #[test]
+    fn ticks_become_nanoseconds_for_a_century() {
+        for frequency in [1_000_000_000, 24_000_000, 10_000_000, 3_579_545, 2_500_000_001] {
+            assert_eq!(nanos(frequency, frequency), NANOS);
+            let century = 100 * 365 * 24 * 3600;
+            assert_eq!(nanos(century * frequency, frequency), century * NANOS);
+            assert_eq!(nanos(frequency / 2, frequency), frequency / 2 * NANOS / frequency);
+        }
     }
 }

@@ -582,6 +582,9 @@ impl Endpoint {
         let (transport, db) = match url.scheme() {
             "redis" | "valkey" => (Transport::Tcp { host: host()?, port }, path_db()?),
             "rediss" | "valkeys" => (Transport::Tls { host: host()?, port }, path_db()?),
+            "unix" | "redis+unix" if cfg!(not(unix)) => {
+                return Err(bad("there are no Unix sockets on this system; use redis or rediss"));
+            }
             "unix" | "redis+unix" if url.path().len() > 1 && !url.cannot_be_a_base() => {
                 (Transport::Unix { path: decode(url.path())? }, query_db()?)
             }

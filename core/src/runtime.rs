@@ -15,7 +15,7 @@ use std::{
     ptr,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicPtr, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -41,17 +41,25 @@ struct Runtimes {
 
 /// How many forks lie between the first process and this one.
 pub fn generation() -> u64 {
+    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
+    #[cfg(unix)]
+    watch_forks();
+    GENERATION.load(Ordering::Acquire)
+}
+
+#[cfg(unix)]
+fn watch_forks() {
+    use std::sync::atomic::AtomicBool;
+    // Not a `Once`, which a fork may copy half-way: installed twice by a race of threads, the handler only counts twice.
     static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // Done before anything is tied to a generation, so a fork cannot go unnoticed. Not a `Once`, which a fork may copy
-    // half-way: installed twice by a race of threads, the handler only counts twice.
     if !INSTALLED.load(Ordering::Acquire) {
         // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         INSTALLED.store(true, Ordering::Release);
     }
-    GENERATION.load(Ordering::Acquire)
 }
 
+#[cfg(unix)]
 extern "C" fn forked() {
     GENERATION.fetch_add(1, Ordering::Release);
 }
