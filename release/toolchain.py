@@ -1,8 +1,9 @@
 """The tools of a release, and what makes this machine build for another one.
 
-From PyPI, pinned by hash, come zig (which links, compiles C and brings the C library of every target) and maturin. Rust's
-standard library for another target comes from rustup where that has it; otherwise it is built from its source, which
-Debian packages for each version of rustc. All of it lives under target/release-tools; nothing is installed on the system.
+From PyPI, pinned by hash, come zig (which links, compiles C and brings the C library of every target) and maturin.
+Rust's standard library for another target comes from rustup where that has it; otherwise it is built from its source,
+which Debian packages for each version of rustc. All of it lives under target/release-tools (zig's cache where zig has
+it); nothing is installed on the system.
 
     python3 -m release.toolchain TARGET             what to set, as lines for a shell
     python3 -m release.toolchain --check TARGET...  compiles everything for these targets, links nothing
@@ -16,7 +17,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -24,21 +24,19 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from release import debian
+from release.targets import ROOT, Refused
+
 try:
     import fcntl
 except ImportError:  # Windows, where nothing runs side by side
     fcntl = None  # type: ignore[assignment]
 
-ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "release" / "requirements.txt"
 FOLDER = ROOT / "target" / "release-tools"
 WINDOWS = os.name == "nt"
 # The suite that has the source of every rustc of the last half year.
 SUITE = "trixie-backports"
-
-
-class ToolchainError(Exception):
-    """What is missing, in one line."""
 
 
 def main() -> None:
@@ -54,7 +52,7 @@ def main() -> None:
                 for name, value in sorted(environment(target).items()):
                     print(f"export {name}={shlex.quote(value)}")
                 print(f"export RUSTFLAGS={shlex.quote(' '.join(rustflags(target)))}")
-    except ToolchainError as error:
+    except Refused as error:
         sys.exit(str(error))
     except subprocess.CalledProcessError as error:
         sys.exit(f"failed: {shlex.join(map(str, error.cmd))}")
@@ -101,7 +99,8 @@ def environment(target: str) -> dict[str, str]:
     """
     rust_target, _, glibc = target.partition(".")
     path = [str(tools())]
-    added: dict[str, str] = {}
+    # What maturin says, too: an extension module finds Python's symbols in the process that loads it.
+    added = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
     if sys.platform.startswith("linux"):
         wrappers = _wrappers(rust_target, glibc)
         name = rust_target.replace("-", "_")
@@ -126,8 +125,8 @@ def environment(target: str) -> dict[str, str]:
 
 def rustflags(target: str) -> list[str]:
     """The flags of rustc that a target cannot do without."""
-    # A library that a host loads uses the host's C library.
-    return ["-Ctarget-feature=-crt-static"] if "-musl" in target else []
+    # A library that a host loads uses the host's C library. In two words, as maturin adds it unless it finds them.
+    return ["-C", "target-feature=-crt-static"] if "-musl" in target else []
 
 
 @cache
@@ -165,7 +164,7 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
     """Programs for one target that behave as a C compiler, a linker and binutils do."""
     architecture, _, system = rust_target.partition("-")
     if system not in ZIG:
-        raise ToolchainError(f"{rust_target} cannot be built on this machine; a machine of its kind can")
+        raise Refused(f"{rust_target} cannot be built on this machine; a machine of its kind can")
     folder = FOLDER / "wrappers" / (f"{rust_target}.{glibc}" if glibc else rust_target)
     zigbuild = tools() / "cargo-zigbuild"
     zig_target = f"{architecture}-{ZIG[system]}" + (f".{glibc}" if glibc else "")
@@ -183,8 +182,9 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
 
 def _libnode() -> Path:
     folder = FOLDER / "libnode"
+    # An archive of nothing satisfies the linker.
     for name in ("libnode.dll", "node.lib"):
-        _write(folder / name, "")
+        _write(folder / name, "!<arch>\n")
     return folder
 
 
@@ -192,8 +192,8 @@ def _libnode() -> Path:
 
 
 def _build_std() -> dict[str, str]:
-    """Makes cargo build the standard library. It looks for the source in rustc's sysroot: hence a sysroot of our own, of
-    links, and a rustc that uses it.
+    """Makes cargo build the standard library. It looks for the source in rustc's sysroot: hence a sysroot of our own,
+    made of links, and a rustc that uses it.
     """
     release, sysroot = _rustc()["release"], Path(_rustc()["sysroot"])
     folder = FOLDER / f"rust-{release}"
@@ -212,61 +212,25 @@ def _build_std() -> dict[str, str]:
         # Lets a stable rustc and cargo do what only nightly ones may.
         "RUSTC_BOOTSTRAP": "1",
         "CARGO_UNSTABLE_BUILD_STD": "std,panic_unwind",
-        # Build scripts look at RUSTC_BOOTSTRAP: without a place of its own, each change of the target would rebuild all.
+        # Build scripts look at RUSTC_BOOTSTRAP: without a place of its own, each change of target would rebuild all.
         "CARGO_BUILD_BUILD_DIR": str(FOLDER / "build-std"),
     }
 
 
 def _rust_source(release: str) -> Path:
     """A folder with `rust/library` in it, as rustup's component rust-src has it, from Debian's package of that name."""
-    no_source = f"no standard library for this target: call `rustup target add`, or use a rustc whose source {SUITE} has"
-    if not shutil.which("apt-get"):
-        raise ToolchainError(no_source)
-    folder = FOLDER / f"rust-{release}" / "source"
-    apt = _apt()
-    _run("apt-get", "--quiet", "--quiet", "update", env=apt)
-    versions = [line.split("|")[1].strip() for line in _output("apt-cache", "madison", "rust-src", env=apt).splitlines()]
+    versions = debian.versions(SUITE, "amd64", "rust-src")
     fitting = [version for version in versions if version.split("+")[0] == release]
     if not fitting:
-        raise ToolchainError(f"{no_source}: rustc is {release}, {SUITE} has {', '.join(versions) or 'none'}")
+        raise Refused(
+            f"no standard library for this target: rustup's has it, or a rustc whose source {SUITE} has does"
+            f" (it is {release}, there are {', '.join(versions) or 'none'})"
+        )
     _say(f"source of Rust's standard library, {release}")
-    folder.mkdir(parents=True, exist_ok=True)
-    _run("apt-get", "--quiet", "--quiet", "download", f"rust-src={fitting[0]}", env=apt, cwd=folder)
-    (package,) = folder.glob("rust-src_*.deb")
-    _run("dpkg-deb", "--extract", package, folder)
-    package.unlink()
+    folder = FOLDER / f"rust-{release}" / "source"
+    debian.unpack(SUITE, "amd64", [f"rust-src={fitting[0]}"], folder, dependencies=False)
     _link(folder / "src" / "rust", folder / "usr" / "src" / f"rustc-{release}")
     return folder / "src"
-
-
-def _apt() -> dict[str, str]:
-    """Lets apt-get look into one more suite of the mirror that this machine uses, without a trace in its own lists."""
-    folder = FOLDER / "apt"
-    for name in ("state/lists/partial", "cache/archives/partial", "sources"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    _write(folder / "state" / "status", "")
-    _write(
-        folder / "sources" / "source.sources",
-        f"Types: deb\nURIs: {debian_mirror()}\nSuites: {SUITE}\nComponents: main\n"
-        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n",
-    )
-    _write(
-        folder / "apt.conf",
-        f'Dir::State "{folder}/state";\nDir::State::status "{folder}/state/status";\nDir::Cache "{folder}/cache";\n'
-        f'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "{folder}/sources";\nAPT::Sandbox::User "root";\n',
-    )
-    return {"APT_CONFIG": str(folder / "apt.conf")}
-
-
-def debian_mirror() -> str:
-    """Where this machine has its Debian from."""
-    said = _output("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages")
-    for line in said.splitlines():
-        suite, _, mirror = line.partition(" ")
-        # Its security updates are elsewhere, and named so.
-        if suite.endswith("-updates"):
-            return mirror
-    raise ToolchainError("apt-get knows no mirror of Debian: no source of the standard library from there")
 
 
 # ---- the check ------------------------------------------------------------------------------------------------------

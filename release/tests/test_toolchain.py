@@ -1,0 +1,139 @@
+"""The tools of a release: what is pinned, and what cargo is told for each target."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from release import debian, toolchain
+from release.targets import ROOT, Refused, Target, load
+
+OTHER = "aarch64-unknown-linux-musl"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tools are kept; PyPI is not asked for any."""
+    monkeypatch.setattr(toolchain, "FOLDER", tmp_path)
+    monkeypatch.setattr(toolchain, "tools", lambda: tmp_path / "venv" / "bin")
+    return tmp_path
+
+
+@pytest.fixture
+def without_std(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rustc without the standard library of any target but its own, and a source that fits it."""
+    source = folder / "source"
+    source.mkdir()
+    monkeypatch.setattr(toolchain, "is_installed", lambda target: target == toolchain.host())
+    monkeypatch.setattr(toolchain, "_rust_source", lambda release: source)
+    return source
+
+
+def test_everything_asked_for_is_pinned_with_hashes() -> None:
+    asked = re.findall(r"^[a-z][a-z0-9-]*", (ROOT / "release/requirements.in").read_text(), re.M)
+    entries = re.split(r"\n(?=\S)", toolchain.REQUIREMENTS.read_text().strip())
+    assert set(asked) <= {entry.split("==")[0] for entry in entries}
+    for entry in entries:
+        assert re.match(r"[a-z0-9.-]+==\S+", entry), entry
+        assert "--hash=sha256:" in entry, entry
+
+
+def test_a_few_entries_can_be_taken_out_with_their_hashes() -> None:
+    taken = toolchain._only(toolchain.REQUIREMENTS.read_text(), {"maturin", "tomli"})
+    assert re.findall(r"^[a-z]+(?===)", taken, re.M) == ["maturin", "tomli"]
+    # As many as there are platforms; those of the neighbours are not among them.
+    whole = toolchain.REQUIREMENTS.read_text()
+    maturin = whole[whole.index("\nmaturin==") :].split("# via")[0]
+    tomli = whole[whole.index("\ntomli==") :].split("# via")[0]
+    assert taken.count("--hash=") == maturin.count("--hash=") + tomli.count("--hash=") > 20
+
+
+@pytest.mark.parametrize("target", [target for target in load().targets if "-msvc" not in target.rust])
+def test_zig_is_told_the_target(folder: Path, target: Target) -> None:
+    rust, zig = target.rust, target.zig
+    environment = toolchain.environment(zig) if toolchain.is_installed(rust) else _with_std(folder, zig)
+    linker = Path(environment[f"CARGO_TARGET_{rust.upper().replace('-', '_')}_LINKER"])
+    wanted = {
+        "x86_64-unknown-linux-gnu": "x86_64-linux-gnu.2.17",
+        "aarch64-unknown-linux-gnu": "aarch64-linux-gnu.2.17",
+        "x86_64-unknown-linux-musl": "x86_64-linux-musl",
+        "aarch64-unknown-linux-musl": "aarch64-linux-musl",
+        "x86_64-apple-darwin": "x86_64-macos-none",
+        "aarch64-apple-darwin": "aarch64-macos-none",
+        "x86_64-pc-windows-gnu": "x86_64-windows-gnu",
+    }[rust]
+    assert f" -target {wanted} " in linker.read_text()
+    for name in ("CC", "CXX", "AR", "RANLIB"):
+        assert os.access(environment[f"{name}_{rust.replace('-', '_')}"], os.X_OK)
+
+
+def _with_std(folder: Path, target: str) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toolchain, "_rust_source", lambda release: folder)
+        return toolchain.environment(target)
+
+
+def test_compilers_of_another_target_hide_none_of_this_machine(folder: Path, without_std: Path) -> None:
+    path = toolchain.environment(OTHER)["PATH"]
+    for name in ("cc", "c++", "ar", "ranlib"):
+        assert shutil.which(name, path=path) == shutil.which(name)
+
+
+def test_arguments_arrive_whole(folder: Path) -> None:
+    zigbuild = folder / "venv" / "bin" / "cargo-zigbuild"
+    zigbuild.parent.mkdir(parents=True)
+    zigbuild.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
+    zigbuild.chmod(0o755)
+    wrapper = toolchain._wrappers("x86_64-pc-windows-gnu", "") / "cc"
+    said = subprocess.run([wrapper, "-o", "a file"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    assert said[:3] == ["zig", "cc", "--"]
+    assert said[-2:] == ["-o", "a file"]
+    assert "-Wno-error=date-time" in said
+
+
+def test_std_is_built_only_where_rustc_has_none(folder: Path, without_std: Path) -> None:
+    own = toolchain.environment(toolchain.host())
+    assert not {"RUSTC", "RUSTC_BOOTSTRAP", "CARGO_UNSTABLE_BUILD_STD"} & own.keys()
+    other = toolchain.environment(OTHER)
+    assert other["RUSTC_BOOTSTRAP"] == "1"
+    # This is where cargo looks for the source.
+    command = [other["RUSTC"], "--print", "sysroot"]
+    sysroot = Path(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
+    assert (sysroot / "lib" / "rustlib" / "src").resolve() == without_std
+    assert any((sysroot / "lib" / "rustlib" / toolchain.host() / "lib").glob("libstd-*"))
+
+
+def test_a_rustc_without_a_source_is_refused_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "is_installed", lambda target: False)
+    monkeypatch.setattr(debian, "versions", lambda *asked: ["9.9.9+dfsg1-1"])
+    with pytest.raises(Refused) as refused:
+        toolchain.environment(OTHER)
+    assert toolchain._rustc()["release"] in str(refused.value)
+    assert "9.9.9" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_no_linker_here_can_build_is_refused(folder: Path) -> None:
+    with pytest.raises(Refused, match="x86_64-pc-windows-msvc"):
+        toolchain.environment("x86_64-pc-windows-msvc")
+
+
+def test_libraries_for_musl_use_the_c_library_of_their_host() -> None:
+    assert toolchain.rustflags("x86_64-unknown-linux-musl") == ["-C", "target-feature=-crt-static"]
+    assert toolchain.rustflags("x86_64-unknown-linux-gnu") == []
+
+
+def test_files_that_are_as_they_should_be_are_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "file"
+    toolchain._write(file, "a")
+    first = file.stat().st_ino
+    toolchain._write(file, "a")
+    assert file.stat().st_ino == first
+    toolchain._write(file, "b", executable=True)
+    assert file.read_text() == "b"
+    assert os.access(file, os.X_OK)
