@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "close_all",
     "end_events",
+    "is_main_interpreter",
     "next_events",
 ]
 
@@ -259,4 +260,5 @@ class Loop:
 
 def next_events() -> list[tuple[bool, bool, str]]: ...
 def end_events() -> None: ...
+def is_main_interpreter() -> bool: ...
 def close_all() -> None: ...

@@ -1,8 +1,10 @@
 """What the library does in a Python process behind its caller's back.
 
 It logs what happens in the core, and releases what is held when the process ends. Nothing here runs before the library
-is used, and nothing keeps a process alive. A sub-interpreter cannot end before its threads have, so all of ours end
-with the interpreter.
+is used, and nothing keeps a process alive.
+
+A sub-interpreter cannot end before its threads have: the process is aborted instead, and hosts such as mod_wsgi do not
+ask threads to end. So what happens there is logged with the next call, not by a thread.
 """
 
 from __future__ import annotations
@@ -42,9 +44,12 @@ def start() -> None:
 
         # Its children may end without running what is registered with atexit.
         Finalize(None, _end, exitpriority=-100)
-    # Threads may be forbidden: to a process that is ending, to an isolated interpreter. Then nothing is logged.
-    with contextlib.suppress(RuntimeError):
-        run("redlock-log", _log, _native.end_events)
+    if _native.is_main_interpreter():
+        # A process that ends already can start no thread.
+        with contextlib.suppress(RuntimeError):
+            run("redlock-log", _log, _native.end_events)
+            return
+    _native.end_events()
 
 
 def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -65,6 +70,19 @@ def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None
         raise
 
 
+def log(events: list[tuple[bool, bool, str]]) -> None:
+    """Log what happened."""
+    for is_warning, is_orphan, line in events:
+        _logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
+        if is_orphan:
+            _warn(line)
+
+
+def _log() -> None:
+    while events := _native.next_events():
+        log(events)
+
+
 def _end() -> None:
     if sys.is_finalizing():
         # A sub-interpreter that was left to the end of the whole process, when waiting for anything would be for ever.
@@ -75,14 +93,9 @@ def _end() -> None:
         stop()
     for thread, _ in ending:
         thread.join(_PATIENCE)
-
-
-def _log() -> None:
-    while events := _native.next_events():
-        for is_warning, is_orphan, line in events:
-            _logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
-            if is_orphan:
-                _warn(line)
+    _native.end_events()
+    if not _running:
+        _log()
 
 
 def _warn(line: str) -> None:

@@ -1,5 +1,5 @@
 //! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
-//! with the first call of each process, waits here and logs until the interpreter ends.
+//! with the first call of each process, waits here and logs. Where there can be none, each call logs what happened before.
 
 use std::{
     future::poll_fn,
@@ -11,7 +11,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock};
@@ -25,6 +25,7 @@ const DEBUG: i32 = 10;
 #[derive(Default)]
 struct Process {
     started: AtomicBool,
+    /// Whether nobody waits for events.
     ended: AtomicBool,
     queue: OnceLock<(EventSink, Events)>,
     /// Of the thread that waits for events.
@@ -46,6 +47,14 @@ impl Process {
 
     fn queue(&self) -> &(EventSink, Events) {
         self.queue.get_or_init(Events::queue)
+    }
+
+    /// What happened, without waiting for it.
+    fn now(&self) -> Vec<Event> {
+        match pin!(self.queue().1.next()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(events) => events,
+            Poll::Pending => Vec::new(),
+        }
     }
 
     /// What happened, once something did; nothing at the end, after everything else.
@@ -75,6 +84,14 @@ pub(crate) fn sink() -> EventSink {
     Arc::new(|event| (Process::current().queue().0)(event))
 }
 
+/// A warning or not, about a forgotten lock or not, and a line for people.
+type Line = (bool, bool, String);
+
+fn lines(events: &[Event]) -> Vec<Line> {
+    let line = |event: &Event| (event.is_warning(), matches!(event, Event::Orphaned { .. }), event.to_string());
+    events.iter().map(line).collect()
+}
+
 /// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
 pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
     static LOGS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -84,21 +101,22 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
     }
     let logs = LOGS.import(py, "redlock._process", "logs")?;
     process.queue().1.set_verbose(logs.call1((DEBUG,))?.is_truthy()?);
+    if process.ended.load(Relaxed) {
+        let events = process.now();
+        if !events.is_empty() {
+            py.import("redlock._process")?.call_method1("log", (lines(&events),))?;
+        }
+    }
     Ok(())
 }
 
-/// Blocks until something happened: for each event whether it is a warning, whether it is about a forgotten lock,
-/// and a line for people. After `end_events`, when all were fetched, there is none.
+/// Blocks until something happened. After `end_events` it only fetches what is there.
 #[pyfunction]
-pub(crate) fn next_events(py: Python<'_>) -> Vec<(bool, bool, String)> {
-    py.detach(|| {
-        let events = runtime::background().block_on(Process::current().next());
-        let line = |event: &Event| (event.is_warning(), matches!(event, Event::Orphaned { .. }), event.to_string());
-        events.iter().map(line).collect()
-    })
+pub(crate) fn next_events(py: Python<'_>) -> Vec<Line> {
+    py.detach(|| lines(&runtime::background().block_on(Process::current().next())))
 }
 
-/// Lets `next_events` come to an end.
+/// Says that nobody waits for events, from now on.
 #[pyfunction]
 pub(crate) fn end_events() {
     Process::current().end();

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use pyo3::{exceptions::PyImportError, ffi, prelude::*};
 
+/// Its number. That of the main one is 0.
+static SERVED: AtomicI64 = AtomicI64::new(-1);
+
 /// Refuses every interpreter but the first. There is no second one after it, either: what it left stays.
 pub(crate) fn claim(_attached: Python<'_>) -> PyResult<()> {
-    static SERVED: AtomicI64 = AtomicI64::new(-1);
     // SAFETY: this thread is attached to an interpreter.
     let current = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
     match SERVED.compare_exchange(-1, current, SeqCst, SeqCst) {
@@ -18,4 +20,10 @@ pub(crate) fn claim(_attached: Python<'_>) -> PyResult<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether that is the main one.
+#[pyfunction]
+pub(crate) fn is_main_interpreter() -> bool {
+    SERVED.load(SeqCst) == 0
 }

@@ -28,6 +28,7 @@ mod native {
         event_loop::Loop,
         events::{end_events, next_events},
         info::{LockInfo, NodeStatus},
+        interpreter::is_main_interpreter,
         lease::{Lease, Lost},
         lock::{Lock, Request},
         owner::Identity,
