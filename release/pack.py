@@ -75,7 +75,7 @@ class Packer:
             )
         self._npm_library(library, manifest)
         for program in self.release.programs:
-            self._npm_program(program, manifest)
+            self.npm_program(program, manifest)
 
     def _npm_platform(
         self, target: Target, prefix: str, manifest: dict[str, Any], crate: str, files: list[tuple[Path, str]]
@@ -115,7 +115,7 @@ class Packer:
         files += [(folder / name, name) for name in ("README.md", "compat/redlock/package.json")]
         self._npm_pack(published, files)
 
-    def _npm_program(self, program: Program, manifest: dict[str, Any]) -> None:
+    def npm_program(self, program: Program, manifest: dict[str, Any]) -> None:
         about = {"name": program.npm, "description": f"The program {program.name}, which comes compiled"}
         for target in self.targets:
             name = target.program(program.name)

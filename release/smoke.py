@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from release import roots, runtimes, suites, toolchain
+from release import roots, runtimes, suites
 from release.registry import Urls, serving
 from release.targets import ROOT, Refused, Release, Target, load, version
 
@@ -413,7 +413,7 @@ def main() -> None:
                 suites.run(smoke)
             elif not given.root:
                 smoke.here(given.quick)
-    except (Refused, toolchain.ToolchainError) as error:
+    except Refused as error:
         sys.exit(f"release.smoke: {error}")
     for line_ in runtimes.missing:
         print(f"left out: {line_}", file=sys.stderr)

@@ -1,0 +1,135 @@
+"""The checks find what must not be in a package: each is shown one with exactly that fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from release import checks, native, targets
+
+HERE = next(target for target in targets.load().targets if target.glibc)
+# Nothing of these is needed to be linked; `-s` leaves symbols out.
+SOUND = ["-s"]
+
+
+def tarball(path: Path, *, files: dict[str, bytes], **manifest: object) -> Path:
+    described = {"name": "@redlock/core-linux-x64-gnu", "version": targets.version(), **manifest}
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in {"package.json": json.dumps(described).encode(), **files}.items():
+            entry = tarfile.TarInfo(f"package/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def found(folder: Path, check: str, *arguments: object) -> list[str]:
+    made = checks.Checks(targets.load(), folder)
+    getattr(made, check)(*arguments)
+    return made.wrong
+
+
+def library(folder: Path, code: str, *options: str) -> bytes:
+    source, made = folder / "code.c", folder / "libcode.so"
+    source.write_text(code)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source, *options], check=True)
+    return made.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("files", "budget", "fault"),
+    [
+        ({}, 10_000, "no LICENSE"),
+        ({"LICENSE": bytes(range(256)) * 100}, 100, "at most"),
+        ({"LICENSE": b"", "x.js": str(targets.ROOT).encode()}, 10_000, "has a path of this machine"),
+        ({"LICENSE": b"", "x.js": str(native.remapped()[0][0]).encode()}, 10_000, "has a path of this machine"),
+        ({"LICENSE": b"", "x.node": b"\x7fELF", "sbom.cdx.json": b""}, 10_000, "no THIRD-PARTY-LICENSES"),
+        ({"LICENSE": b"", "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b""}, 10_000, "no bill of materials"),
+    ],
+)
+def test_contents(tmp_path: Path, files: dict[str, bytes], budget: int, fault: str) -> None:
+    package = checks.Package(tarball(tmp_path / "x.tgz", files=files), budget)
+    (wrong,) = found(tmp_path, "contents", package)
+    assert fault in wrong
+
+
+def test_contents_that_are_as_they_should_be(tmp_path: Path) -> None:
+    files = {"LICENSE": b"", "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b"", "sbom.cdx.json": b""}
+    assert found(tmp_path, "contents", checks.Package(tarball(tmp_path / "x.tgz", files=files), 10_000)) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "fault"),
+    [
+        ({"scripts": {"install": "true"}}, "has scripts"),
+        ({"private": True}, "is private"),
+        ({"version": "0.0.0"}, "is version 0.0.0"),
+        ({"name": "@redlock/core-amiga-m68k"}, "not in the list"),
+    ],
+)
+def test_tarballs(tmp_path: Path, manifest: dict[str, object], fault: str) -> None:
+    (tmp_path / "packages" / "npm").mkdir(parents=True)
+    tarball(tmp_path / "packages" / "npm" / "x.tgz", files={}, **manifest)
+    (wrong,) = found(tmp_path, "tarballs")
+    assert fault in wrong
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "fault"),
+    [
+        ("int x;", [*SOUND, "-z", "execstack"], "stack that can be executed"),
+        ("int x;", [], "has symbols"),
+        ("int x;", [*SOUND, "-Wl,--no-as-needed", "-lgcc_s"], "needs libgcc_s.so.1"),
+        (
+            "__thread int x; int *f(void) { return &x; }",
+            [*SOUND, "-ftls-model=initial-exec"],
+            "static TLS",
+        ),
+        ("int getrandom(void *, int, int); int f(void) { return getrandom(0, 0, 0); }", SOUND, "needs GLIBC_2.25"),
+    ],
+)
+def test_libraries(tmp_path: Path, code: str, options: list[str], fault: str) -> None:
+    wrong = found(tmp_path, "elf", "x", library(tmp_path, code, *options), False)
+    assert any(fault in line for line in wrong), wrong
+
+
+def test_a_library_that_is_as_it_should_be(tmp_path: Path) -> None:
+    assert found(tmp_path, "elf", "x", library(tmp_path, "int f(void) { return 1; }", *SOUND), False) == []
+
+
+def test_sums(tmp_path: Path) -> None:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "x").write_bytes(b"x")
+    (folder / "SHA256SUMS").write_text("")
+    assert any("['x']" in line for line in found(tmp_path, "sums"))
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  x\n")
+    assert found(tmp_path, "sums") == ["SHA256SUMS: wrong"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "well"),
+    [
+        ('is consistent with\nthe following platform tag: "manylinux_2_17_x86_64"', "manylinux2014_x86_64", True),
+        ('is consistent with\nthe following platform tag: "manylinux_2_34_x86_64"', "manylinux2014_x86_64", False),
+        ('is consistent with\nthe following platform tag: "musllinux_1_2_x86_64"', "musllinux_1_2_x86_64", True),
+        ('is consistent with\nthe following platform tag: "linux_x86_64"', "manylinux2014_x86_64", False),
+    ],
+)
+def test_what_auditwheel_says(said: str, wanted: str, well: bool) -> None:
+    assert checks.audited(said, wanted) is well
+
+
+def test_a_jar_without_its_libraries(tmp_path: Path) -> None:
+    jars = tmp_path / "packages" / "maven"
+    jars.mkdir(parents=True)
+    (tmp_path / HERE.rust).mkdir()
+    with zipfile.ZipFile(jars / "x.jar", "w") as jar:
+        jar.writestr("linux-x86-64/something.so", "")
+    (wrong,) = found(tmp_path, "jars")
+    assert "no jar has all of" in wrong
