@@ -1,0 +1,69 @@
+"""Builds once more what OUT has for this machine, in another folder, and says whether it is the same to the byte.
+
+    python3 -m release.reproduce OUT [--abi ABI]...
+
+The second build is of a clone of what is committed, with a target folder of its own: nothing is taken from the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from release.targets import ROOT, Refused, Target, load
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """What is in a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
+    """What a clone in a folder with a long name makes of it."""
+    with tempfile.TemporaryDirectory(prefix="redlock-somewhere-else-") as work:
+        clone = Path(work, "a clone")
+        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+        # The tools are the same: they are pinned.
+        (clone / "target").mkdir()
+        (clone / "target" / "release-tools").symlink_to(ROOT / "target" / "release-tools")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CARGO_TARGET")}
+        chosen = [word for abi in abis for word in ("--abi", abi)]
+        command = [sys.executable, "-m", "release.native", target.rust, str(Path(work, "out")), *chosen]
+        subprocess.run(command, cwd=clone, env=environment, check=True)
+        return sums(Path(work, "out", target.rust))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.reproduce", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("--abi", action="append", help="the wheels to compare; default: all of targets.json")
+    given = parser.parse_args()
+    try:
+        target = load().host()
+        first = sums(given.out / target.rust)
+        if not first:
+            raise Refused(f"there is nothing of {target.rust} in {given.out}; see release.native")
+        changed = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        )
+        if changed.stdout:
+            raise Refused("what is built must be what is committed: commit, or put aside, what is changed")
+        second = rebuilt(target, given.abi or load().python.abis)
+    except Refused as error:
+        sys.exit(f"release.reproduce: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"release.reproduce: {Path(error.cmd[0]).name} failed; see its messages above")
+    for name in sorted(first.keys() | second.keys()):
+        same = first.get(name) == second.get(name)
+        print(f"{first.get(name, 'missing'):64}  {'same' if same else 'OTHER: ' + second.get(name, 'missing')}  {name}")
+    sys.exit(first != second)
+
+
+if __name__ == "__main__":
+    main()
