@@ -15,7 +15,8 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 
 .PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
 	rust-lint python-lint node-lint kotlin-lint interop-lint rust-test model-test python-test node-test kotlin-test \
-	languages-test versions-test test-all interop-tools interop-test interop model sim chaos bench bench-tools bench-test
+	languages-test versions-test test-all interop-tools interop-test interop model sim chaos bench bench-tools bench-test \
+	release-lint packages-tools packages-test packages packages-all
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
@@ -26,6 +27,8 @@ help:
 	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (ten minutes)"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
+	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
+	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
 	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
@@ -109,7 +112,11 @@ interop-lint: node-tools interop-tools
 	cd node && npx biome check --config-path=. ../tests/interop/node/peer.mjs
 	test -z "$$(gofmt -l tests/interop/go)"
 
-lint: rust-lint python-lint node-lint kotlin-lint interop-lint
+release-lint:
+	$(call say,One version everywhere)
+	python3 -m release.version
+
+lint: rust-lint python-lint node-lint kotlin-lint interop-lint release-lint
 
 rust-test: rust-tools
 	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
@@ -148,24 +155,22 @@ python-test: python
 	$(BIN)/pytest tests/pitfalls
 	$(call say,Python examples)
 	$(BIN)/pytest python/examples
-	$(call say,Packaging: pip install ./python into an empty environment; a wheel without Rust)
-	./scripts/check-python-packaging "$(PYTHON)" "$(BIN)/maturin"
+	$(call say,pip install ./python into an empty environment)
+	./scripts/check-python-source "$(PYTHON)"
 
 node-test: node node/test/fixtures/node_modules/.ready
 	$(call say,Node tests: locks; abort; loss; processes; worker threads; test runners; examples)
 	cd node && npm test --silent
 	$(call say,Node: the scenarios)
 	$(scenarios) "node node/test/scenario_host.mjs"
-	$(call say,Packaging: npm install ./node; packed files without Rust; types)
-	./scripts/check-node-packaging
+	$(call say,npm install ./node into an empty folder)
+	./scripts/check-node-source
 
 kotlin-test: kotlin
 	$(call say,Kotlin tests: locks; cancellation; loss; Java; processes; examples)
 	$(MVN) test
 	$(call say,Kotlin: the scenarios)
 	$(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
-	$(call say,Packaging: the jar without Rust)
-	./scripts/check-kotlin-packaging -Dredlock.profile=dev
 
 # All of them on one lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
@@ -239,6 +244,44 @@ chaos: python node kotlin
 	$(call say,All languages in chaos)
 	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
 
+# ---- packages: what is published, linked by zig; see docs/releasing.md ----------------------------------------------
+
+PACKAGES := dist
+packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_modules/.ready
+
+# The way of a release in short: compiled in the development profile, for one Python, one Node and one JDK.
+packages-test: python node kotlin packages-tools
+	$(call say,Packages: compiled; packed; installed and used without Rust)
+	python3 -m release.native host target/packages --profile dev --abi abi3
+	python3 -m release.pack target/packages
+	python3 -m release.smoke target/packages --quick
+	$(call say,Packages: tests of what makes them)
+	$(BIN)/pytest release/tests
+
+packages: packages-tools
+	$(call say,Packages for this kind of machine)
+	python3 -m release.native host $(PACKAGES) --abi abi3
+	python3 -m release.pack $(PACKAGES)
+	$(call say,What must hold of them)
+	python3 -m release.checks $(PACKAGES)
+	$(call say,Installed into every Python and Node and JDK at hand; without Rust)
+	python3 -m release.smoke $(PACKAGES)
+
+# What this kind of machine cannot build is compiled as far as it goes; the last lines say what was left out.
+packages-all: packages-tools
+	$(call say,Packages for every target that can be built here)
+	python3 -m release.native host $(PACKAGES)
+	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
+	python3 -m release.toolchain --check $$(python3 -m release.targets unlinked)
+	python3 -m release.pack $(PACKAGES) --verify-crates
+	python3 -m release.checks $(PACKAGES)
+	$(call say,Installed and used: here; in emulators; their whole suites here)
+	python3 -m release.smoke $(PACKAGES)
+	python3 -m release.smoke $(PACKAGES) --suites
+	python3 -m release.smoke $(PACKAGES) --root debian11 --root arm64 --root musl --root arm64-musl --root wine
+	$(call say,The same to the byte when built elsewhere)
+	python3 -m release.reproduce $(PACKAGES)
+
 # ---- benchmarks: peers are installed beside, never into what is built and tested ------------------------------------
 
 BENCH := $(CURDIR)/bench/.venv
@@ -272,11 +315,11 @@ bench: bench-tools
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
 
-test: lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test
+test: lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test packages-test
 	$(call say,All checks passed)
 
 # What takes hours, too.
-test-all: test versions-test interop model sim chaos
+test-all: test packages-all versions-test interop model sim chaos
 
 demo: python node kotlin
 	$(call say,Demo)

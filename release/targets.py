@@ -2,10 +2,14 @@
 
 A further program or JVM module is an entry there. Whatever names a target, a package or a library reads it from here:
 the scripts beside this file, their tests, and the workflows.
+
+    python3 -m release.targets crossed      those that Linux builds beside its own, a line each
+    python3 -m release.targets unlinked     those that it can only compile for
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import re
@@ -58,6 +62,11 @@ class Target:
     def system(self) -> str:
         """`linux`, `darwin` or `windows`."""
         return next(name for name in ("linux", "darwin", "windows") if name in self.rust)
+
+    @property
+    def links_on_linux(self) -> bool:
+        """Whether zig has all that it is linked with: not Apple's frameworks, nor Microsoft's libraries."""
+        return self.system == "linux" or self.rust.endswith("-windows-gnu")
 
     @property
     def musl(self) -> bool:
@@ -196,3 +205,19 @@ def version() -> str:
     """The version of everything, as Cargo and npm write it."""
     manifest = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     return re.findall(r'^\[workspace\.package\]\n(?:[^\[]*\n)?version = "(.+)"$', manifest, re.MULTILINE)[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m release.targets", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("which", choices=("crossed", "unlinked"))
+    given = parser.parse_args()
+    release = load()
+    crossed = [target for target in release.targets if target.links_on_linux and target != release.host()]
+    # Nothing but Windows itself has what the C compiler of MSVC needs; its twin stands in for it.
+    unlinked = [target for target in release.targets if not target.links_on_linux and "msvc" not in target.rust]
+    for target in crossed if given.which == "crossed" else unlinked:
+        print(target.rust)
+
+
+if __name__ == "__main__":
+    main()
