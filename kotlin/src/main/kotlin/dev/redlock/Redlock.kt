@@ -5,6 +5,7 @@
 package dev.redlock
 
 import dev.redlock.internal.Client
+import dev.redlock.internal.Loader
 import dev.redlock.internal.Outcome
 import java.util.concurrent.atomic.AtomicReference
 import kotlin.time.Duration
@@ -39,7 +40,7 @@ public class Redlock private constructor(private val native: Client) : AutoClose
      */
     @JvmOverloads
     public constructor(urls: List<String>, options: RedlockOptions = RedlockOptions()) :
-        this(native { Client(urls, options.settings) })
+        this(loaded { Client(urls, options.settings) })
 
     init {
         Calls.heedLogger()
@@ -141,7 +142,7 @@ public class Redlock private constructor(private val native: Client) : AutoClose
 
         fun share(client: Redlock) = default.set(client)
 
-        fun fromEnvironment(options: RedlockOptions) = Redlock(native { Client.fromEnv(options.settings) })
+        fun fromEnvironment(options: RedlockOptions) = Redlock(loaded { Client.fromEnv(options.settings) })
     }
 }
 
@@ -185,5 +186,11 @@ public fun lock(
     maxHold: Duration? = null,
     reentrant: Boolean? = null,
 ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
+
+/** The native library's first call, which nothing else in this package comes before. */
+private inline fun loaded(client: () -> Client): Client {
+    Loader.load()
+    return native(client)
+}
 
 private fun Outcome.nodes() = (this as Outcome.Nodes).nodes.map { it.status() }

@@ -110,12 +110,14 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
     }
 }
 
-/** A main class of these tests in a JVM of its own. */
+/** What these tests and their JVMs run with. */
+fun classPath(): String = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
+
+/** A main class of these tests in a JVM of its own. Options of the JVM may come before it. */
 fun java(vararg arguments: String): ProcessBuilder {
-    val classPath = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
     val java = Path.of(System.getProperty("java.home"), "bin", "java")
     // A shell starts what it runs in the background with Ctrl-C ignored, and so would every process below it.
-    return ProcessBuilder("env", "--default-signal=INT", "$java", "-cp", classPath, *arguments)
+    return ProcessBuilder("env", "--default-signal=INT", "$java", "-cp", classPath(), *arguments)
 }
 
 /** Sends a signal to a process that a test started. */

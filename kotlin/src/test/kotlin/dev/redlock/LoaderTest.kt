@@ -1,0 +1,152 @@
+package dev.redlock
+
+import com.sun.jna.Platform
+import dev.redlock.internal.hasMusl
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.condition.EnabledOnOs
+import org.junit.jupiter.api.condition.OS.LINUX
+import org.junit.jupiter.api.io.TempDir
+import java.io.File
+import java.nio.channels.FileChannel
+import java.nio.file.FileSystems
+import java.nio.file.Files
+import java.nio.file.Path
+import kotlin.io.path.createDirectories
+import kotlin.io.path.createFile
+import kotlin.io.path.isDirectory
+import kotlin.io.path.name
+import kotlin.io.path.readBytes
+import kotlin.io.path.writeBytes
+import kotlin.io.path.writeLines
+
+/** Takes a lock, or says why it cannot, twice. What it is given are files to map. */
+fun main(files: Array<String>) {
+    val maps = files.map { FileChannel.open(Path.of(it)).map(FileChannel.MapMode.READ_ONLY, 0, 1) }
+    repeat(2) {
+        try {
+            Redlock("memory://").use { client -> client.lock("loaded").acquireBlocking().use { println("works") } }
+        } catch (error: UnsatisfiedLinkError) {
+            println(error.message)
+            checkNotNull(error.cause) { "what happened is lost" }
+        }
+    }
+    check(maps.size == files.size)
+}
+
+/** Which native library a JVM gets, and what it says without one: on packages that differ in what they carry. */
+class LoaderTest {
+    @TempDir
+    private lateinit var folder: Path
+
+    private val here = Platform.RESOURCE_PREFIX
+    private val file = System.mapLibraryName("redlock_kotlin")
+    private val muslFile = System.mapLibraryName("redlock_kotlin_musl")
+    private val library = checkNotNull(Redlock::class.java.getResource("/$here/$file")).readBytes()
+    private val garbage = "no library".toByteArray()
+
+    private val tested = Path.of(Redlock::class.java.protectionDomain.codeSource.location.toURI())
+    private val others = classPath().split(File.pathSeparator).filterNot { Path.of(it) == tested }
+
+    /** Whatever is tested, with these native libraries and no others. */
+    private fun carrying(vararg libraries: Pair<String, ByteArray>): Path {
+        val made = folder.resolve("package")
+        fun put(name: String, bytes: ByteArray) =
+            made.resolve(name).apply { parent.createDirectories() }.writeBytes(bytes)
+
+        fun copy(root: Path) = Files.walk(root).use { paths ->
+            for (path in paths.filter { !it.isDirectory() && "redlock_kotlin." !in it.name }) {
+                put("${root.relativize(path)}", path.readBytes())
+            }
+        }
+        if (tested.isDirectory()) copy(tested) else FileSystems.newFileSystem(tested).use { copy(it.getPath("/")) }
+        for ((name, bytes) in libraries) put(name, bytes)
+        made.resolve("dev/redlock/internal/natives").writeLines(libraries.map { it.first })
+        return made
+    }
+
+    /** What [main] says on such a package: the same both times. */
+    private fun says(made: Path, vararg options: String, maps: List<Path> = emptyList()): String {
+        val command = arrayOf(*options, "-cp", (listOf(made) + others).joinToString(File.pathSeparator))
+        val child = java(*command, "dev.redlock.LoaderTestKt", *maps.map { "$it" }.toTypedArray()).start()
+        val lines = child.inputStream.bufferedReader().readLines()
+        val errors = child.errorStream.bufferedReader().readText()
+        assertEquals(0, child.waitFor()) { errors }
+        assertEquals(2, lines.size) { "$lines" }
+        assertEquals(lines[0], lines[1])
+        return lines[0]
+    }
+
+    @Test
+    fun `a machine that the jar has no library for is told which it has, and what to do`() {
+        val made = carrying("linux-none/$file" to library, "linux-none/$muslFile" to library)
+        val line = says(made)
+        assertTrue(line.startsWith("redlock-core has no native library for $here, only for linux-none, ")) { line }
+        assertTrue("linux-none (musl): build it " in line) { line }
+        assertTrue("/kotlin#from-this-repository" in line) { line }
+    }
+
+    @Test
+    fun `so is one that JNA does not know`() {
+        val line = says(carrying("$here/$file" to library), "-Dos.arch=abacus")
+        assertTrue("no native library for ${here.substringBefore('-')}-abacus, only for $here: " in line) { line }
+    }
+
+    @Test
+    fun `a library that cannot be loaded is told with the reason`() {
+        val line = says(carrying("$here/$file" to garbage))
+        assertTrue(line.startsWith("redlock-core cannot load its native library for $here: ")) { line }
+        assertTrue("/$here/$file: " in line) { line }
+    }
+
+    @Test
+    fun `a folder that cannot be unpacked into can be changed`() {
+        val taken = folder.resolve("taken").createFile()
+        val line = says(carrying("$here/$file" to library), "-Djna.tmpdir=$taken/below")
+        assertTrue(line.endsWith("; -Djna.tmpdir=FOLDER says where programs may be")) { line }
+    }
+
+    @Test
+    @EnabledOnOs(LINUX, disabledReason = "musl is a C library of Linux")
+    fun `a process with musl gets the library for musl`() {
+        val loader = folder.resolve("ld-musl-x86_64.so.1").createFile().apply { writeBytes(garbage) }
+        val made = carrying("$here/$file" to garbage, "$here/$muslFile" to library)
+        assertEquals("works", says(made, maps = listOf(loader)))
+    }
+
+    @Test
+    @EnabledOnOs(LINUX, disabledReason = "musl is a C library of Linux")
+    fun `a process without musl does not`() {
+        assertEquals("works", says(carrying("$here/$file" to library, "$here/$muslFile" to garbage)))
+    }
+
+    @Test
+    @EnabledOnOs(LINUX, disabledReason = "musl is a C library of Linux")
+    fun `a jar without a library for musl is used as it is, or tells what it has`() {
+        val loader = folder.resolve("ld-musl-x86_64.so.1").createFile().apply { writeBytes(garbage) }
+        assertEquals("works", says(carrying("$here/$file" to library), maps = listOf(loader)))
+        val line = says(carrying("$here/$file" to garbage), maps = listOf(loader))
+        assertTrue("no native library for $here (musl), only for $here: " in line) { line }
+    }
+
+    @Test
+    fun `a library that the user names is taken, whatever the jar has`() {
+        val made = carrying("$here/$file" to garbage)
+        val own = folder.resolve("own").apply { writeBytes(library) }
+        assertEquals("works", says(made, "-Duniffi.component.redlock_kotlin.libraryOverride=$own"))
+        val line = says(made, "-Duniffi.component.redlock_kotlin.libraryOverride=$folder/missing")
+        assertTrue(line.startsWith("redlock-core cannot load its native library $folder/missing: ")) { line }
+    }
+
+    @Test
+    fun `musl is told by the files that it maps`() {
+        val alpine = "7f8e5c0b4000-7f8e5c0c8000 r--p 00000000 fe:01 1184 /lib/ld-musl-x86_64.so.1"
+        val elsewhere = "7f8e5c0b4000-7f8e5c0c8000 r--p 00000000 fe:01 1184 /usr/lib/x86_64-linux-musl/libc.so"
+        val glibc = "7f1c2a000000-7f1c2a028000 r--p 00000000 fe:01 1311 /usr/lib/x86_64-linux-gnu/libc.so.6"
+        val others = sequenceOf(glibc, "7ffd1b5f2000-7ffd1b613000 rw-p 00000000 00:00 0 [stack]", "")
+        assertFalse(hasMusl(others))
+        for (line in listOf(alpine, elsewhere, "$elsewhere (deleted)")) assertTrue(hasMusl(others + line)) { line }
+    }
+}
