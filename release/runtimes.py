@@ -290,6 +290,22 @@ def _ask_java(home: Path) -> Jdk | None:
     return Jdk(jdk.home, int(version[1])) if version else None
 
 
+# ---- what every contributor has -------------------------------------------------------------------------------------
+
+
+def at_hand() -> tuple[Python, Node, Npm, Jdk]:
+    """The first of each on this machine; nothing is fetched."""
+    node, npm, homes = shutil.which("node"), shutil.which("npm"), _java_homes()
+    python = _ask_python(Path(sys.executable))
+    found_node = _ask_node(Path(node)) if node else None
+    jdk = _ask_java(homes[0]) if homes else None
+    if not (python and found_node and npm and jdk):
+        raise Refused("there must be a Python with venv, a Node with npm, and a Java")
+    cli = Path(npm).resolve()
+    manifest = json.loads((cli.parent.parent / "package.json").read_text(encoding="utf-8"))
+    return python, found_node, Npm(cli, manifest["version"], manifest["engines"]["node"]), jdk
+
+
 # ---- small things ---------------------------------------------------------------------------------------------------
 
 

@@ -135,23 +135,22 @@ class Smoke:
 
     def node_refusals(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
         """Where there is no module, and where Node is too old: a line that says what to do."""
-        load = [
-            *("--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })')
-        ]
         without = self.folder("npm")
         env = self.npm_environment(node)
         self.npm_install(npm.command(node), without, env, "--omit=optional")
-        said = refused([node.path, *load], env=env, cwd=without)
+        said = refused([node.path, *LOAD], env=env, cwd=without)
         self.note(self.machine, "npm --omit=optional", 0, 0, line(said, "without --omit=optional"))
         elsewhere = self.folder("npm")
         self.npm_install(npm.command(node), elsewhere, env, "--os=openbsd", "--cpu=x64")
-        said = refused([node.path, *load], env=env, cwd=elsewhere)
+        said = refused([node.path, *LOAD], env=env, cwd=elsewhere)
         self.note(self.machine, "npm --os=openbsd", 0, 0, line(said, "no native module"))
-        if old := runtimes.old_node():
-            folder = self.folder("npm")
-            self.npm_install(npm.command(node), folder, env)
-            said = refused([old.path, *load], env=env, cwd=folder)
-            self.note(self.machine, f"Node {old.version}", 0, 0, line(said, "needs Node 20 or newer"))
+
+    def old_node(self, old: runtimes.Node, node: runtimes.Node, npm: runtimes.Npm) -> None:
+        """One that is too old says so."""
+        folder = self.folder("npm")
+        self.npm_install(npm.command(node), folder, self.npm_environment(node))
+        said = refused([old.path, *LOAD], env=self.npm_environment(old), cwd=folder)
+        self.note(self.machine, f"Node {old.version}", 0, 0, line(said, "needs Node 20 or newer"))
 
     # ---- JVM ----------------------------------------------------------------------------------------------------
 
@@ -183,17 +182,27 @@ class Smoke:
         """What this machine is called in the table."""
         return self.release.host().rust
 
-    def here(self, quick: bool) -> None:
+    def here(self) -> None:
         """Everything on this machine."""
-        pythons, nodes, npms, jdks = runtimes.pythons(), runtimes.nodes(), runtimes.npms(), runtimes.jdks()
-        for python in pythons[:1] if quick else pythons:
+        for python in runtimes.pythons():
             self.python(python)
         if old := runtimes.old_python():
             self.old_python(old)
-        for node, npm in pairs(nodes, npms)[: 1 if quick else None]:
+        combinations = pairs(runtimes.nodes(), runtimes.npms())
+        for node, npm in combinations:
             self.node(node, npm)
-        self.node_refusals(*pairs(nodes, npms)[0])
-        self.jvm(jdks[:1] if quick else jdks)
+        self.node_refusals(*combinations[0])
+        if old_node := runtimes.old_node():
+            self.old_node(old_node, *combinations[0])
+        self.jvm(runtimes.jdks())
+
+    def quick(self) -> None:
+        """One of each, which this machine has."""
+        python, node, npm, jdk = runtimes.at_hand()
+        self.python(python)
+        self.node(node, npm)
+        self.node_refusals(node, npm)
+        self.jvm([jdk])
 
     # ---- elsewhere ----------------------------------------------------------------------------------------------
 
@@ -288,6 +297,7 @@ class Smoke:
 
 
 NPM_QUIET = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=warn"]
+LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']
 JVM_MAIN = ["dev.redlock.consumer.Use"]
 
 
@@ -392,7 +402,7 @@ def certificates(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.smoke", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    parser.add_argument("--quick", action="store_true", help="one Python, one Node, one JDK")
+    parser.add_argument("--quick", action="store_true", help="one Python, one Node, one JDK; fetches nothing")
     parser.add_argument("--root", action="append", choices=list(roots.RECIPES), default=[], help="there, not here")
     parser.add_argument("--suites", action="store_true", help="the packages' own tests instead, on what was installed")
     given = parser.parse_args()
@@ -411,8 +421,10 @@ def main() -> None:
                     print(f"left out: {error}", file=sys.stderr)
             if given.suites:
                 suites.run(smoke)
+            elif given.quick:
+                smoke.quick()
             elif not given.root:
-                smoke.here(given.quick)
+                smoke.here()
     except Refused as error:
         sys.exit(f"release.smoke: {error}")
     for line_ in runtimes.missing:
