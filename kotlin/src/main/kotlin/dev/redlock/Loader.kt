@@ -40,7 +40,7 @@ internal object Loader {
         val platform = if (musl) withMusl(Platform.RESOURCE_PREFIX) else Platform.RESOURCE_PREFIX
         if (chosen == null && platform !in carried) {
             return "redlock-core has no native library for $platform, only for ${carried.joinToString()}: " +
-                "build it on such a machine, see $SOURCES"
+                "build it on this machine, see $SOURCES"
         }
         val cause = generateSequence(failure) { it.cause }.last()
         // JNA lists all places that it tried; the last is where the library was.

@@ -12,7 +12,8 @@ import kotlin.time.Duration
 
 /**
  * A client of one or several nodes. Its constructors do no I/O. It keeps no JVM alive: at the end of the process all
- * clients release what they hold.
+ * clients release what they hold. The first one loads the native library: an [UnsatisfiedLinkError] says what to do where
+ * there is none for this machine.
  */
 public class Redlock private constructor(private val native: Client) : AutoCloseable {
     /**
