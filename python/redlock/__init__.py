@@ -11,6 +11,11 @@ the conditions in `docs/guarantees.md`.
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses the others, a copied folder does not
+    raise ImportError("redlock needs Python 3.10 or newer; this is Python {}.{}".format(*sys.version_info))
+
 from redlock._client import configure
 from redlock._native import Lease, LockInfo, Lost, NodeStatus, __version__
 from redlock._sync import Lock, Redlock, lock

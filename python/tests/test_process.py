@@ -495,6 +495,13 @@ def test_importing_imports_nothing_else(run: Callable[..., str], module: str, ne
     assert {name for name in out.split() if name.partition(".")[0] != "redlock"} == {"__future__"}
 
 
+def test_a_python_that_is_too_old(program: Program) -> None:
+    process = program("import sys; sys.version_info = (3, 9, 18); import redlock")
+    assert process.wait(30) == 1
+    *_, last = process.stderr.read().splitlines()
+    assert last == "ImportError: redlock needs Python 3.10 or newer; this is Python 3.9"
+
+
 def test_without_forks(run: Callable[..., str]) -> None:
     """As on Windows, whose event loops watch no descriptors either."""
     out = run(
