@@ -78,7 +78,7 @@ def tools() -> Path:
         requirements = FOLDER / "requirements.txt"
         requirements.write_text(wanted, encoding="utf-8")
         _run(sys.executable, "-m", "venv", "--clear", venv)
-        pip = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run(*pip, "--require-hashes", "--only-binary=:all:", "-r", requirements)
         stamp.write_text(made_for)
     return programs
@@ -114,9 +114,10 @@ def environment(target: str) -> dict[str, str]:
             f"CARGO_TARGET_{name.upper()}_LINKER": str(wrappers / "cc"),
             "CARGO_ZIGBUILD_CACHE_DIR": str(FOLDER / "zig"),
         }
-    if "-windows-gnu" in rust_target:
-        # napi-build wants to see a libnode.dll. Nothing is taken from it: Node's symbols are looked up at run time.
-        added["LIBNODE_PATH"] = str(_libnode())
+        if rust_target.endswith("-windows-gnu"):
+            path.append(str(wrappers / "path"))
+            # napi-build wants to see a libnode.dll. Nothing is taken from it: Node's symbols are looked up at run time.
+            added["LIBNODE_PATH"] = str(_libnode())
     if not is_installed(rust_target):
         added |= _build_std()
     added["PATH"] = os.pathsep.join([*path, os.environ.get("PATH", os.defpath)])
@@ -173,9 +174,12 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
     if system == "pc-windows-gnu":
         # zig makes an error of __DATE__; SOURCE_DATE_EPOCH says what it stands for.
         options.append("-Wno-error=date-time")
-    programs = {"cc": options, "c++": options, "ar": [], "ranlib": []}
-    for name, arguments in programs.items():
-        command = shlex.join([str(zigbuild), "zig", name, "--", *arguments])
+    programs = {"cc": ["cc", *options], "c++": ["c++", *options], "ar": ["ar"], "ranlib": ["ranlib"]}
+    if system == "pc-windows-gnu":
+        # rustc looks for it on the PATH, where the others must not be: they would hide those of this machine.
+        programs[f"path/{architecture}-w64-mingw32-dlltool"] = ["dlltool"]
+    for name, (tool, *arguments) in programs.items():
+        command = shlex.join([str(zigbuild), "zig", tool, "--", *arguments])
         _write(folder / name, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
     return folder
 

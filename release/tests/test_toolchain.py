@@ -78,10 +78,16 @@ def _with_std(folder: Path, target: str) -> dict[str, str]:
         return toolchain.environment(target)
 
 
-def test_compilers_of_another_target_hide_none_of_this_machine(folder: Path, without_std: Path) -> None:
-    path = toolchain.environment(OTHER)["PATH"]
+@pytest.mark.parametrize("target", [OTHER, "x86_64-pc-windows-gnu"])
+def test_compilers_of_another_target_hide_none_of_this_machine(folder: Path, without_std: Path, target: str) -> None:
+    path = toolchain.environment(target)["PATH"]
     for name in ("cc", "c++", "ar", "ranlib"):
         assert shutil.which(name, path=path) == shutil.which(name)
+
+
+def test_rustc_finds_what_makes_import_libraries_of_windows(folder: Path, without_std: Path) -> None:
+    path = toolchain.environment("x86_64-pc-windows-gnu")["PATH"]
+    assert shutil.which("x86_64-w64-mingw32-dlltool", path=path)
 
 
 def test_arguments_arrive_whole(folder: Path) -> None:
