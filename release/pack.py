@@ -146,6 +146,8 @@ class Packer:
                 place = Path(work, name)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, place)
+                # What was sent from machine to machine may have lost it.
+                place.chmod(0o755 if name.startswith("bin/") else 0o644)
             Path(work, "package.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             self._run("npm", "pack", "--silent", "--pack-destination", str(self.packages / "npm"), cwd=work, quiet=True)
 
@@ -154,7 +156,8 @@ class Packer:
         repository = self._fresh("maven")
         for module in self.release.jvm:
             with tempfile.TemporaryDirectory() as work:
-                natives = Path(work)
+                natives = Path(work, "natives")
+                natives.mkdir()
                 if module.crate and module.library:
                     for target in self.targets:
                         place = natives / target.in_jar(module.library)
@@ -165,9 +168,11 @@ class Packer:
                     rust = [target.rust for target in self.targets]
                     licences.write([module.crate], rust, about / THIRD_PARTY)
                     sbom.write([module.crate], rust, about / SBOM)
+                # In a folder of its own: what lies in the checkout, and in the local repository, stays as it is.
                 self._run(
-                    *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-DskipTests", "-Ppackages", "deploy"),
-                    f"-Dredlock.natives={natives}",
+                    *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
+                    *("-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"),
+                    *(f"-Dredlock.natives={natives}", f"-Dredlock.build={Path(work, 'build')}"),
                     f"-DaltDeploymentRepository=packed::file://{repository}",
                 )
 

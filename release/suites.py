@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,8 @@ def _python(smoke: Smoke) -> None:
     python = here.venv(folder / "venv")
     _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
     _run([python, *PIP, "--no-cache-dir", "--index-url", smoke.urls.pip, "redlock-core"], ROOT)
-    copy = _copy(folder, ["python/tests", "python/examples", "python/pyproject.toml", "docs"])
+    copy = _copy(folder / "checkout")
+    shutil.rmtree(copy / "python" / "redlock")
     where = "import redlock; print(redlock.__file__)"
     found = subprocess.run([python, "-c", where], cwd=copy, check=True, stdout=subprocess.PIPE, text=True).stdout
     if not Path(found.strip()).is_relative_to(folder / "venv"):
@@ -50,7 +51,7 @@ def _node(smoke: Smoke, node: Path | None) -> None:
     here, npm = runtimes.nodes()[0], runtimes.npms()[1]
     smoke.npm_install(npm.command(here), folder, smoke.npm_environment(here), *(["--libc=musl"] if node else []))
     installed = folder / "node_modules"
-    copy = _copy(folder / "checkout", ["node", "demo", "docs", "LICENSE"]) / "node"
+    copy = _copy(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
     # Of the checkout's own installation, all but the package itself.
     (copy / "node_modules").mkdir()
@@ -77,9 +78,9 @@ def _jvm(smoke: Smoke) -> None:
     _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
 
 
-def _copy(folder: Path, paths: Iterable[str]) -> Path:
-    """What git has of these, or would, in a folder of its own."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+def _copy(folder: Path) -> Path:
+    """What git has, or would, in another place."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():
