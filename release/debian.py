@@ -34,18 +34,28 @@ def unpack(suite: str, architecture: str, names: list[str], root: Path, *, depen
             subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
 
 
-def _environment(suite: str, architecture: str) -> dict[str, str]:
+def source(suite: str, names: list[str], folder: Path) -> None:
+    """Unpack the upstream sources of these source packages, without Debian's changes, each into a folder of its own."""
+    environment = _environment(suite, "amd64", "deb-src")
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".sources-") as work:
+        _apt(environment, "source", "--download-only", *names, cwd=Path(work))
+        folder.mkdir(parents=True, exist_ok=True)
+        for archive in Path(work).glob("*.orig.tar.*[!c]"):
+            subprocess.run(["tar", "--extract", "--no-same-owner", "-f", archive, "-C", folder], check=True)
+
+
+def _environment(suite: str, architecture: str, kind: str = "deb") -> dict[str, str]:
     """What makes apt-get look at this suite alone, with fresh lists: a package that has been replaced is gone."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Refused("no apt-get here: nothing from Debian")
     if not KEYS.exists():
         raise Refused("no keys of Debian's archive here: install the package debian-archive-keyring")
-    folder = FOLDER / f"{suite}-{architecture}"
+    folder = FOLDER / f"{suite}-{architecture if kind == 'deb' else 'source'}"
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     # Releases of sid say until when they may be trusted to be the newest. Here the newest is not the question.
-    options = f"arch={architecture} target=Packages signed-by={KEYS} check-valid-until=no"
-    (folder / "sources.list").write_text(f"deb [{options}] {mirror()} {suite} main\n")
+    options = f"arch={architecture} target={'Packages' if kind == 'deb' else 'Sources'} signed-by={KEYS}"
+    (folder / "sources.list").write_text(f"{kind} [{options} check-valid-until=no] {mirror()} {suite} main\n")
     (folder / "status").touch()
     settings = {
         "Dir::Etc::sourcelist": folder / "sources.list",

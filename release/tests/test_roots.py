@@ -68,6 +68,18 @@ class TestRun:
         finally:
             os.close(reader)
 
+    def test_one_that_takes_too_long_ends(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
+        work = tmp_path_factory.mktemp("work")
+        os.mkfifo(work / "fifo")
+        reader = os.open(work / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with pytest.raises(Refused, match="not done after 3 s"):
+                tiny.run(["sh", "-c", "exec 3>fifo; sleep 1000"], cwd="/work", binds={**HOST, work: "/work"}, timeout=3)
+            assert select.select([reader], [], [], 60)[0]
+            assert os.read(reader, 100) == b""
+        finally:
+            os.close(reader)
+
     def test_programs_are_looked_for_where_it_is_told_to(self, tiny: Root) -> None:
         (tiny.folder / "mine").mkdir()
         (tiny.folder / "mine" / "thing").write_text('#!/bin/sh\necho "$PATH"\n')
@@ -157,7 +169,7 @@ class TestRecipes:
         assert recipe.java or "JVM" in said
         assert set(recipe.downloads.values()) <= set(downloads.PINS)
         for program in filter(None, [recipe.python, recipe.node, recipe.java]):
-            assert program.startswith(("/usr/", *recipe.downloads))
+            assert program.startswith(("/usr/", "/opt/python/", *recipe.downloads))
 
     def test_programs_of_windows_are_told_paths_of_windows(self) -> None:
         wine = Root("wine", Path("/somewhere"), RECIPES["wine"])

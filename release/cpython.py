@@ -1,0 +1,81 @@
+"""A CPython for a C library for which no registry has one, built from Debian's source, with zig.
+
+It has what installing a wheel and using a lock take; no TLS, for one, so that its pip knows plain http alone. It takes
+two minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from release import debian, toolchain
+from release.targets import Refused
+
+SUITE = "trixie"
+VERSION = "3.13"
+SOURCES = f"python{VERSION} zlib"
+
+
+def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
+    """Build it as `place`, for a target as zig calls it; `loader` is the dynamic loader by which it starts."""
+    print(f"== Python {VERSION} for {zig_target}", file=sys.stderr, flush=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".building-") as work:
+        sources = Path(work, "sources")
+        debian.source(SUITE, SOURCES.split(), sources)
+        (python,) = sources.glob("Python-*")
+        (zlib,) = sources.glob("zlib-*")
+        linking = [f"-Wl,--dynamic-linker={loader}"] if loader else []
+        # Linked dynamically also to musl; without the checks that zig adds; and the compiler's date is allowed.
+        options = ["-target", zig_target, "-dynamic", *linking, "-fno-sanitize=all", "-Wno-date-time", "-O1"]
+        (zig,) = toolchain.tools().parent.glob("lib/python*/site-packages/ziglang/zig")
+        wrapper = Path(work, "cc")
+        wrapper.write_text(f'#!/bin/sh\nexec "{zig}" cc {" ".join(options)} "$@"\n')
+        wrapper.chmod(0o755)
+        environment = os.environ | {
+            "CC": str(wrapper),
+            "AR": f"{zig} ar",
+            "RANLIB": f"{zig} ranlib",
+            # Libraries of this machine are none of that one's.
+            "PKG_CONFIG": "/bin/false",
+            "ZIG_GLOBAL_CACHE_DIR": str(toolchain.FOLDER / "zig-cache"),
+        }
+        environment = {name: value for name, value in environment.items() if not name.endswith("FLAGS")}
+        jobs = f"-j{os.cpu_count() or 1}"
+        log = place.with_name(f"{place.name}.log")
+        with log.open("w") as output:
+
+            def run(*command: str | Path, cwd: Path, **more: str) -> None:
+                try:
+                    subprocess.run(
+                        command, check=True, cwd=cwd, env=environment | more, stdout=output, stderr=subprocess.STDOUT
+                    )
+                except (OSError, subprocess.CalledProcessError):
+                    raise Refused(f"Python {VERSION} cannot be built for {zig_target}: see {log}") from None
+
+            run("./configure", "--static", cwd=zlib, CFLAGS="-fPIC")
+            run("make", jobs, "libz.a", cwd=zlib)
+            run(
+                *("./configure", "--disable-test-modules", "--without-doc-strings", "OPT=-DNDEBUG"),
+                *(f"CPPFLAGS=-I{zlib}", f"LDFLAGS=-L{zlib} -s"),
+                cwd=python,
+            )
+            run("make", jobs, cwd=python)
+        log.unlink()
+        _install(python, Path(work, "made"))
+        Path(work, "made").rename(place)
+
+
+def _install(built: Path, place: Path) -> None:
+    """What `make install` does, without compiling what few will import."""
+    library = place / "lib" / f"python{VERSION}"
+    shutil.copytree(built / "Lib", library, ignore=shutil.ignore_patterns("test", "idlelib", "__pycache__"))
+    modules = built / (built / "pybuilddir.txt").read_text()
+    shutil.copytree(modules, library / "lib-dynload", ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "bin").mkdir()
+    shutil.copy2(built / "python", place / "bin" / f"python{VERSION}")
