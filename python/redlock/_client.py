@@ -27,7 +27,8 @@ def after_fork(function: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
-after_fork(_lock._at_fork_reinit)  # type: ignore[attr-defined]
+# Looked up only then: locks of Windows have no such method.
+after_fork(lambda: _lock._at_fork_reinit())  # type: ignore[attr-defined]
 
 
 class BaseClient:

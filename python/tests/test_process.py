@@ -503,11 +503,25 @@ def test_a_python_that_is_too_old(program: Program) -> None:
 
 
 def test_without_forks(run: Callable[..., str]) -> None:
-    """As on Windows, whose event loops watch no descriptors either."""
+    """As on Windows, whose event loops watch no descriptors either, and whose locks know of no forks."""
     out = run(
         """
 import os
 del os.fork, os.forkpty, os.register_at_fork, os.set_blocking
+import _thread, threading
+
+class WindowsLock:
+    def __init__(self, make=_thread.allocate_lock):
+        lock = make()
+        self.acquire, self.release, self.locked = lock.acquire, lock.release, lock.locked
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+_thread.allocate_lock = threading.Lock = WindowsLock
 import asyncio, redlock, redlock.asyncio, redlock.compat.redis_py.asyncio
 
 class Proactor(asyncio.SelectorEventLoop):

@@ -20,7 +20,7 @@ from redlock._sync import Redlock
 from redlock.errors import InvalidArgument
 
 _lock = threading.Lock()
-after_fork(_lock._at_fork_reinit)  # type: ignore[attr-defined]
+after_fork(lambda: _lock._at_fork_reinit())  # type: ignore[attr-defined]
 
 # A client lives as long as a foreign one that needs it, and serves all with the same settings.
 _by_source: WeakKeyDictionary[Any, Redlock] = WeakKeyDictionary()
