@@ -381,6 +381,12 @@ def _furnish(folder: Path) -> None:
     (folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (folder / "etc/group").write_text("root:x:0:\n")
     (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+    authorities = sorted(folder.glob("usr/share/ca-certificates/**/*.crt"))
+    if authorities:
+        # Debian's pip reads them, whatever it installs from.
+        (folder / "etc/ssl/certs").mkdir(parents=True, exist_ok=True)
+        bundle = "".join(path.read_text(encoding="utf-8") for path in authorities)
+        (folder / "etc/ssl/certs/ca-certificates.crt").write_text(bundle, encoding="utf-8")
     shell = folder / "bin" / "sh"
     if not shell.exists() and (folder / "bin" / "dash").exists():
         shell.symlink_to("dash")

@@ -159,6 +159,53 @@ class TestRefusal:
         assert debian.mirror() == "http://127.0.0.1/debian"
 
 
+class TestMaking:
+    def test_what_packages_scripts_would_have_made(self, tmp_path: Path) -> None:
+        for name in ("bin/dash", "usr/share/ca-certificates/mozilla/B.crt", "usr/share/ca-certificates/mozilla/A.crt"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(f"{Path(name).name}\n")
+        roots._furnish(tmp_path)
+        assert (tmp_path / "etc/ssl/certs/ca-certificates.crt").read_text() == "A.crt\nB.crt\n"
+        assert (tmp_path / "bin/sh").read_text() == "dash\n"
+        assert "localhost" in (tmp_path / "etc/hosts").read_text()
+        assert (tmp_path / "proc").is_dir()
+
+    def test_one_that_is_made_is_made_again_only_of_something_else(
+        self, tiny: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[str] = []
+
+        def unpack(suite: str, architecture: str, names: list[str], root: Path) -> None:
+            root.mkdir(parents=True)
+            made.append(" ".join(names))
+
+        monkeypatch.setattr(roots, "FOLDER", tmp_path / "roots")
+        monkeypatch.setattr(debian, "unpack", unpack)
+        for packages in ("one", "one", "one two"):
+            monkeypatch.setitem(RECIPES, "tiny", replace(tiny.recipe, packages=packages))
+            assert (roots.root("tiny").folder / "proc").is_dir()
+        assert made == ["one", "one two"]
+
+    def test_one_that_was_not_finished_is_begun_again(
+        self, tiny: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def finish(root: Root) -> None:
+            raise Refused("no zig")
+
+        def unpack(suite: str, architecture: str, names: list[str], root: Path) -> None:
+            root.mkdir(parents=True)
+            made.append(root)
+
+        made: list[Path] = []
+        monkeypatch.setattr(roots, "FOLDER", tmp_path / "roots")
+        monkeypatch.setattr(debian, "unpack", unpack)
+        monkeypatch.setitem(RECIPES, "tiny", replace(tiny.recipe, finish=finish))
+        for _ in range(2):
+            with pytest.raises(Unsupported, match="tiny: no zig"):
+                roots.root("tiny")
+        assert len(made) == 2
+
+
 class TestRecipes:
     @pytest.mark.parametrize("name", RECIPES)
     def test_whatever_a_root_lacks_is_among_its_limits(self, name: str) -> None:
