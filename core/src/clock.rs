@@ -69,7 +69,7 @@ fn read() -> Stamp {
         Ok(since) => since.as_nanos() as i64,
         Err(before) => -(before.duration().as_nanos() as i64),
     };
-    Stamp { boot: boot as i64 * 100, raw: nanos(ticks, frequency), real }
+    Stamp { boot: boot.cast_signed() * 100, raw: nanos(ticks, frequency), real }
 }
 
 const NANOS: i64 = 1_000_000_000;

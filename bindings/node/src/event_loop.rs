@@ -131,6 +131,8 @@ impl Loop {
     /// Sends what was begun while other calls were under way.
     #[napi]
     pub fn flush(&self) {
+        #[cfg(not(target_os = "linux"))]
+        let _ = self;
         #[cfg(target_os = "linux")]
         self.calls.flush();
     }

@@ -111,6 +111,8 @@ impl Loop {
 
     /// Sends what was begun.
     fn flush(&self) {
+        #[cfg(not(target_os = "linux"))]
+        let _ = self;
         #[cfg(target_os = "linux")]
         self.calls.flush();
     }
