@@ -231,6 +231,8 @@ class Smoke:
             self._node_there(root, target, run_inside, servers)
         if root.python:
             self._python_there(root, target, run_inside, inside, servers)
+        if root.old_python:
+            self._old_python_there(root, run_inside, inside)
         if root.java:
             self._jvm_there(root, target, run_inside, inside, servers)
         for limit in root.limits:
@@ -279,6 +281,17 @@ class Smoke:
         said = run_inside([python, inside(CONSUMERS / "python" / "use.py"), *servers], folder)
         installed = size_of(path for path in folder.rglob("*") if "redlock" in str(path.relative_to(folder)))
         self.note(root.recipe.about, "pip", seconds, installed, said)
+
+    def _old_python_there(
+        self, root: roots.Root, run_inside: Callable[[list[str], Path], str], inside: Callable[[Path], str]
+    ) -> None:
+        folder = self.folder("python")
+        python = f"{inside(folder)}/venv/bin/python"
+        run_inside([root.old_python, "-m", "venv", f"{inside(folder)}/venv"], folder)
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--index-url", self.urls.pip]
+        script = " ".join([*install, "redlock-core", "2>&1;", "test $? -ne 0"])
+        said = run_inside(["/bin/sh", "-c", script], folder)
+        self.note(root.recipe.about, "pip, Python 3.9", 0, 0, line(said, "redlock-core"))
 
     def _jvm_there(
         self,
@@ -421,6 +434,10 @@ def main() -> None:
                     print(f"left out: {error}", file=sys.stderr)
             if given.suites:
                 suites.run(smoke)
+                try:
+                    suites.run(smoke, roots.root("musl"))
+                except roots.Unsupported as error:
+                    print(f"left out: whole suites on musl: {error}", file=sys.stderr)
             elif given.quick:
                 smoke.quick()
             elif not given.root:

@@ -14,18 +14,21 @@ from release import runtimes
 from release.targets import ROOT, Refused, version
 
 if TYPE_CHECKING:
+    from release.roots import Root
     from release.smoke import Smoke
 
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
-def run(smoke: Smoke, node: Path | None = None) -> None:
-    """All of them on this machine; only Node's, with another Node, where one is given."""
+def run(smoke: Smoke, musl: Root | None = None) -> None:
+    """All of them on this machine; or Node's with the Node of a root that has musl, beside this machine's servers."""
+    node = musl.on_host / str(musl.node).lstrip("/") if musl else None
     suites: dict[str, Callable[[], None]] = {"Node": lambda: _node(smoke, node)}
     if node is None:
         suites = {"Python": lambda: _python(smoke), **suites, "JVM": lambda: _jvm(smoke)}
     for name, suite in suites.items():
-        print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+        where = " with musl" if musl else ""
+        print(f"== the whole suite of {name}{where}, against what is installed", file=sys.stderr, flush=True)
         suite()
 
 
@@ -49,7 +52,8 @@ def _node(smoke: Smoke, node: Path | None) -> None:
     """In a copy of the package's folder, whose compiled files are the installed ones."""
     folder = smoke.folder("suite")
     here, npm = runtimes.nodes()[0], runtimes.npms()[1]
-    smoke.npm_install(npm.command(here), folder, smoke.npm_environment(here), *(["--libc=musl"] if node else []))
+    libc = ["--libc=musl"] if node else []
+    smoke.npm_install(npm.command(here), folder, smoke.npm_environment(here), *libc)
     installed = folder / "node_modules"
     copy = _copy(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")

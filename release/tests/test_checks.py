@@ -14,6 +14,7 @@ import pytest
 from release import checks, native, targets
 
 HERE = next(target for target in targets.load().targets if target.glibc)
+LICENSE = (targets.ROOT / "LICENSE").read_bytes()
 # Nothing of these is needed to be linked; `-s` leaves symbols out.
 SOUND = ["-s"]
 
@@ -45,11 +46,12 @@ def library(folder: Path, code: str, *options: str) -> bytes:
     ("files", "budget", "fault"),
     [
         ({}, 10_000, "no LICENSE"),
-        ({"LICENSE": bytes(range(256)) * 100}, 100, "at most"),
-        ({"LICENSE": b"", "x.js": str(targets.ROOT).encode()}, 10_000, "has a path of this machine"),
-        ({"LICENSE": b"", "x.js": str(native.remapped()[0][0]).encode()}, 10_000, "has a path of this machine"),
-        ({"LICENSE": b"", "x.node": b"\x7fELF", "sbom.cdx.json": b""}, 10_000, "no THIRD-PARTY-LICENSES"),
-        ({"LICENSE": b"", "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b""}, 10_000, "no bill of materials"),
+        ({"LICENSE": b"../LICENSE"}, 10_000, "or another one"),
+        ({"LICENSE": LICENSE}, 100, "at most"),
+        ({"LICENSE": LICENSE, "x.js": str(targets.ROOT).encode()}, 10_000, "has a path of this machine"),
+        ({"LICENSE": LICENSE, "x.js": str(native.remapped()[0][0]).encode()}, 10_000, "has a path of this machine"),
+        ({"LICENSE": LICENSE, "x.node": b"\x7fELF", "sbom.cdx.json": b""}, 10_000, "no THIRD-PARTY-LICENSES"),
+        ({"LICENSE": LICENSE, "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b""}, 10_000, "no bill of materials"),
     ],
 )
 def test_contents(tmp_path: Path, files: dict[str, bytes], budget: int, fault: str) -> None:
@@ -59,7 +61,7 @@ def test_contents(tmp_path: Path, files: dict[str, bytes], budget: int, fault: s
 
 
 def test_contents_that_are_as_they_should_be(tmp_path: Path) -> None:
-    files = {"LICENSE": b"", "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b"", "sbom.cdx.json": b""}
+    files = {"LICENSE": LICENSE, "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b"", "sbom.cdx.json": b""}
     assert found(tmp_path, "contents", checks.Package(tarball(tmp_path / "x.tgz", files=files), 10_000)) == []
 
 
