@@ -48,7 +48,6 @@ class Packer:
         self.targets = [target for target in release.targets if (out / target.rust).is_dir()]
         if not self.targets:
             raise Refused(f"nothing was compiled: there is no folder of a target in {out}; see release.native")
-        self.environment = os.environ | {"SOURCE_DATE_EPOCH": native.source_date()}
 
     def python(self) -> None:
         """The wheels, and the source distribution."""
@@ -58,7 +57,7 @@ class Packer:
                 shutil.copy(wheel, folder)
         for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
             maturin = str(toolchain.tools() / "maturin")
-            self._run(maturin, "sdist", "--out", str(folder), cwd=ROOT / project)
+            self._run(maturin, "sdist", "--out", str(folder), cwd=ROOT / project, SOURCE_DATE_EPOCH=native.EPOCH)
 
     def npm(self) -> None:
         """The package of the library, those of the programs, and those with what was compiled for each target."""
@@ -199,7 +198,7 @@ class Packer:
                     licences.write([program.crate], target.rust, Path(work, THIRD_PARTY))
                     files = [(compiled, 0o755), (LICENCE, 0o644), (Path(work, THIRD_PARTY), 0o644)]
                     pack = _zip if target.system == "windows" else _tar_gz
-                    pack(folder, stem, files, int(self.environment["SOURCE_DATE_EPOCH"]))
+                    pack(folder, stem, files, int(native.EPOCH))
 
     def sums(self) -> None:
         """The list that says what these packages are."""
@@ -215,13 +214,13 @@ class Packer:
         folder.mkdir(parents=True)
         return folder
 
-    def _run(self, *command: str, cwd: str | Path = ROOT, quiet: bool = False) -> None:
+    def _run(self, *command: str, cwd: str | Path = ROOT, quiet: bool = False, **variables: str) -> None:
         # mvn and npm are scripts that only their full name finds on Windows.
         program = shutil.which(command[0])
         if program is None:
             raise Refused(f"{command[0]} is missing")
         stdout = subprocess.DEVNULL if quiet else None
-        subprocess.run([program, *command[1:]], check=True, cwd=cwd, env=self.environment, stdout=stdout)
+        subprocess.run([program, *command[1:]], check=True, cwd=cwd, env=os.environ | variables, stdout=stdout)
 
 
 def _tar_gz(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
