@@ -6,39 +6,46 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from release import runtimes
+from release import roots, runtimes
 from release.targets import ROOT, Refused, version
 
 if TYPE_CHECKING:
-    from release.roots import Root
-    from release.smoke import Smoke
+    from release.here import Here
 
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
-def run(smoke: Smoke, musl: Root | None = None) -> None:
-    """All of them on this machine; or Node's with the Node of a root that has musl, beside this machine's servers."""
-    node = musl.on_host / str(musl.node).lstrip("/") if musl else None
-    suites: dict[str, Callable[[], None]] = {"Node": lambda: _node(smoke, node)}
-    if node is None:
-        suites = {"Python": lambda: _python(smoke), **suites, "JVM": lambda: _jvm(smoke)}
-    for name, suite in suites.items():
-        where = " with musl" if musl else ""
-        print(f"== the whole suite of {name}{where}, against what is installed", file=sys.stderr, flush=True)
-        suite()
+def run(here: Here) -> None:
+    """All of them on this machine; Node's once more with a Node for musl, beside the servers of this machine."""
+    _said("Python")
+    _python(here)
+    _said("Node")
+    _node(here, None)
+    _said("JVM")
+    _jvm(here)
+    try:
+        musl = roots.root("musl")
+    except roots.Unsupported as error:
+        print(f"left out: whole suites with musl: {error}", file=sys.stderr)
+        return
+    _said("Node with musl")
+    _node(here, musl.on_host / str(musl.node).lstrip("/"))
 
 
-def _python(smoke: Smoke) -> None:
+def _said(name: str) -> None:
+    print(f"== the whole suite of {name}, against what is installed", file=sys.stderr, flush=True)
+
+
+def _python(here: Here) -> None:
     """In a copy beside which there is no package to import but the installed one."""
-    folder = smoke.folder("suite")
-    here = next(python for python in runtimes.pythons() if python.minor == sys.version_info[:2])
-    python = here.venv(folder / "venv")
+    folder = here.trial.folder("suite")
+    chosen = next(python for python in runtimes.pythons() if python.minor == sys.version_info[:2])
+    python = chosen.venv(folder / "venv")
     _run([python, *PIP, "-r", ROOT / "python" / "requirements-dev.txt"], ROOT)
-    _run([python, *PIP, "--no-cache-dir", "--index-url", smoke.urls.pip, "redlock-core"], ROOT)
+    _run([python, *PIP, "--no-cache-dir", "--index-url", here.trial.urls.pip, "redlock-core"], ROOT)
     copy = _copy(folder / "checkout")
     shutil.rmtree(copy / "python" / "redlock")
     where = "import redlock; print(redlock.__file__)"
@@ -48,12 +55,12 @@ def _python(smoke: Smoke) -> None:
     _run([python, "-m", "pytest", "-q", "tests", "examples"], copy / "python")
 
 
-def _node(smoke: Smoke, node: Path | None) -> None:
+def _node(here: Here, node: Path | None) -> None:
     """In a copy of the package's folder, whose compiled files are the installed ones."""
-    folder = smoke.folder("suite")
-    here, npm = runtimes.nodes()[0], runtimes.npms()[1]
+    folder = here.trial.folder("suite")
+    client, npm = runtimes.nodes()[0], runtimes.npms()[1]
     libc = ["--libc=musl"] if node else []
-    smoke.npm_install(npm.command(here), folder, smoke.npm_environment(here), *libc)
+    here.npm_install(npm.command(client), folder, here.npm_environment(client), *libc)
     installed = folder / "node_modules"
     copy = _copy(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
@@ -76,9 +83,9 @@ def _node(smoke: Smoke, node: Path | None) -> None:
     _run([program, "--test", "--test-reporter=dot", "--test-timeout=240000", *tests], copy)
 
 
-def _jvm(smoke: Smoke) -> None:
+def _jvm(here: Here) -> None:
     """With the jar in place of the compiled classes."""
-    (jar,) = smoke.packages.glob(f"maven/dev/redlock/redlock-core/{version()}/redlock-core-{version()}.jar")
+    (jar,) = here.trial.packages.glob(f"maven/dev/redlock/redlock-core/{version()}/redlock-core-{version()}.jar")
     _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
 
 

@@ -1,0 +1,164 @@
+"""Installing and using packages on this machine, as its users do: with no compiler and no cargo on the PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from release import runtimes
+from release.targets import Refused, version
+from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, ended, line, refused, run, shown, size_of, timed
+
+LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']
+
+
+class Here:
+    """One trial, with the interpreters of this machine."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+
+    def note(self, installer: str, seconds: float, size: int, said: str) -> None:
+        """A row of the table, for this machine."""
+        self.trial.note(self.trial.release.host().rust, installer, seconds, size, said)
+
+    def all(self) -> None:
+        """Every interpreter at hand."""
+        for python in runtimes.pythons():
+            self.python(python)
+        if old := runtimes.old_python():
+            self.old_python(old)
+        combinations = pairs(runtimes.nodes(), runtimes.npms())
+        for node, npm in combinations:
+            self.node(node, npm)
+        self.node_refusals(*combinations[0])
+        if old_node := runtimes.old_node():
+            self.old_node(old_node, *combinations[0])
+        self.jvm(runtimes.jdks())
+
+    def quick(self) -> None:
+        """One of each, which this machine has."""
+        python, node, npm, jdk = runtimes.at_hand()
+        self.python(python)
+        self.node(node, npm)
+        self.node_refusals(node, npm)
+        self.jvm([jdk])
+
+    def python(self, python: runtimes.Python) -> None:
+        """pip, in an empty environment."""
+        venv = self.trial.folder("venv")
+        interpreter = python.venv(venv)
+        name = self.trial.release.python.folder
+        env = bare(self.trial.work, PATH="/nonexistent")
+        install = [interpreter, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
+        seconds = timed(lambda: run([*install, "--index-url", self.trial.urls.pip, "redlock-core"], env=env, cwd=venv))
+        said = run([interpreter, CONSUMERS / name / "use.py", *self.trial.servers], env=env, cwd=venv)
+        installed = size_of(path for path in venv.rglob("*") if "redlock" in str(path.relative_to(venv)))
+        self.note(f"pip, Python {python.version}", seconds, installed, said)
+
+    def old_python(self, python: runtimes.Python) -> None:
+        """One that is too old is told so."""
+        venv = self.trial.folder("venv")
+        interpreter = python.venv(venv)
+        env = bare(self.trial.work, PATH="/nonexistent")
+        install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check"]
+        said = refused([*install, "--index-url", self.trial.urls.pip, "redlock-core"], env=env, cwd=venv)
+        self.note(f"pip, Python {python.version}", 0, 0, line(said, ">=3.10"))
+
+    def node(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
+        """npm, in an empty folder."""
+        folder = self.trial.folder("npm")
+        env = self.npm_environment(node)
+        seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
+        said = self.use_node(node.path, folder, env)
+        machine = f"npm {npm.version}, Node {node.version}"
+        self.note(machine, seconds, size_of((folder / "node_modules").rglob("*")), said)
+
+    def npm_environment(self, node: runtimes.Node) -> dict[str, str]:
+        """That of a machine with Node and nothing else."""
+        return bare(self.trial.work, PATH=bare_path(self.trial.folder("path"), node.path, "sh", "env"))
+
+    def npm_install(self, npm: list[str], folder: Path, env: dict[str, str], *options: str) -> None:
+        """Install the package there; a warning is a failure."""
+        (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
+        install = [*npm, "install", "--registry", self.trial.urls.npm, *NPM_QUIET, "redlock-core", *options]
+        done = ended(install, env, folder)
+        if done.returncode or "warn" in done.stderr:
+            raise Refused(f"{shown(done)}\nneither a failure nor a warning was expected")
+
+    def use_node(self, node: Path, folder: Path, env: dict[str, str]) -> str:
+        """Run the program that uses it."""
+        shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
+        return run([node, "use.mjs", *self.trial.servers], env=env, cwd=folder)
+
+    def node_refusals(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
+        """Where there is no module: a line that says what to do."""
+        without = self.trial.folder("npm")
+        env = self.npm_environment(node)
+        self.npm_install(npm.command(node), without, env, "--omit=optional")
+        said = refused([node.path, *LOAD], env=env, cwd=without)
+        self.note("npm --omit=optional", 0, 0, line(said, "without --omit=optional"))
+        elsewhere = self.trial.folder("npm")
+        self.npm_install(npm.command(node), elsewhere, env, "--os=openbsd", "--cpu=x64")
+        said = refused([node.path, *LOAD], env=env, cwd=elsewhere)
+        self.note("npm --os=openbsd", 0, 0, line(said, "no native module"))
+
+    def old_node(self, old: runtimes.Node, node: runtimes.Node, npm: runtimes.Npm) -> None:
+        """One that is too old says so."""
+        folder = self.trial.folder("npm")
+        self.npm_install(npm.command(node), folder, self.npm_environment(node))
+        said = refused([old.path, *LOAD], env=self.npm_environment(old), cwd=folder)
+        self.note(f"Node {old.version}", 0, 0, line(said, "needs Node 20 or newer"))
+
+    def jvm(self, jdks: list[runtimes.Jdk]) -> None:
+        """Maven, with an empty local repository; then every Java with what it put on the class path."""
+        classpath, seconds = self.jvm_consumer()
+        jar = next(path for path in classpath if path.name.startswith("redlock-core"))
+        env = bare(self.trial.work, PATH="/nonexistent")
+        for jdk in jdks:
+            said = run([jdk.java, "-cp", os.pathsep.join(map(str, classpath)), JVM_MAIN, *self.trial.servers], env=env)
+            self.note(f"Maven, Java {jdk.version}", seconds, jar.stat().st_size, said)
+
+    def jvm_consumer(self) -> tuple[list[Path], float]:
+        """A project that depends on the jar, built; its class path, and how long it took."""
+        folder = self.trial.folder("maven")
+        project = folder / "project"
+        shutil.copytree(CONSUMERS / "jvm", project)
+        maven = [*("mvn", "-q", "-B", "-ntp", "-f", project), f"-Dmaven.repo.local={folder / 'repository'}"]
+        maven += [f"-Dredlock.version={version()}", f"-Dredlock.repository=file://{self.trial.packages / 'maven'}"]
+        env = os.environ | {"PATH": without_rust(self.trial.folder("path"))}
+        seconds = timed(lambda: run([*maven, "package"], env=env))
+        listed = (project / "target" / "classpath").read_text().strip().split(os.pathsep)
+        return [project / "target" / "classes", *map(Path, listed)], seconds
+
+
+def pairs(nodes: list[runtimes.Node], npms: list[runtimes.Npm]) -> list[tuple[runtimes.Node, runtimes.Npm]]:
+    """Every Node and every npm at least once, each with one that fits."""
+    found = [(node, next(npm for npm in reversed(npms) if npm.fits(node))) for node in nodes]
+    found += [
+        (next(node for node in nodes if npm.fits(node)), npm) for npm in npms if npm not in [npm for _, npm in found]
+    ]
+    return found
+
+
+def bare(home: Path, **variables: str) -> dict[str, str]:
+    """An environment with nothing of this one's."""
+    kept = {name: os.environ[name] for name in ("SystemRoot", "TMP", "TEMP") if name in os.environ}
+    return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
+
+
+def bare_path(folder: Path, *programs: str | Path) -> str:
+    """A PATH with these programs alone: no compiler, no cargo."""
+    for program in programs:
+        if found := shutil.which(program):
+            (folder / Path(program).name).symlink_to(found)
+    return str(folder)
+
+
+def without_rust(folder: Path) -> str:
+    """The PATH, with a cargo and a rustc in front of it that fail."""
+    for name in ("cargo", "rustc"):
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} was called" >&2\nexit 1\n')
+        (folder / name).chmod(0o755)
+    return os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

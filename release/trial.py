@@ -1,0 +1,110 @@
+"""What all trials of packages share: the packages, a registry, servers, a folder to work in, a table of what ran."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from release.registry import Urls
+from release.targets import ROOT, Refused, Release
+
+CONSUMERS = ROOT / "release" / "consumers"
+# Of one command, in seconds.
+TIMEOUT = 900
+NPM_QUIET = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=warn"]
+JVM_MAIN = "dev.redlock.consumer.Use"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was installed where, and what it did."""
+
+    machine: str
+    installer: str
+    seconds: float
+    size: int
+    said: str
+
+    def __str__(self) -> str:
+        return f"| {self.machine} | {self.installer} | {self.seconds:.1f} | {self.size / 1e6:.2f} | {self.said} |"
+
+
+HEAD = "| machine | installed by | s | MB | what ran |\n|---|---|---|---|---|"
+
+
+class Trial:
+    """The packages of OUT, a registry that has them, and servers to lock on."""
+
+    def __init__(self, release: Release, out: Path, work: Path, urls: Urls, servers: list[str]) -> None:
+        self.release = release
+        self.out = out
+        self.packages = out / "packages"
+        self.work = work
+        self.urls = urls
+        self.servers = servers
+        self.rows: list[Row] = []
+
+    def note(self, machine: str, installer: str, seconds: float, size: int, said: str) -> None:
+        """Add a row, and print it."""
+        row = Row(machine, installer, seconds, size, said)
+        if not self.rows:
+            print(HEAD)
+        self.rows.append(row)
+        print(row, flush=True)
+
+    def folder(self, name: str) -> Path:
+        """A new, empty folder."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.work))
+
+
+def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = None) -> str:
+    """Run it; what it said."""
+    done = ended(command, env, cwd)
+    if done.returncode:
+        raise Refused(shown(done))
+    return done.stdout.strip()
+
+
+def refused(command: list[str | Path], *, env: dict[str, str], cwd: Path) -> str:
+    """Run it; what it said when it failed, which it must."""
+    done = ended(command, env, cwd)
+    if not done.returncode:
+        raise Refused(f"{shown(done)}\na failure was expected")
+    return done.stderr
+
+
+def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    words = list(map(str, command))
+    return subprocess.run(
+        words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> str:
+    """A command, and what came of it."""
+    return f"{' '.join(done.args)}: exit {done.returncode}\n{done.stdout}{done.stderr}".strip()
+
+
+def line(said: str, about: str) -> str:
+    """The line of what was said that tells what to do; there must be one."""
+    for candidate in said.splitlines():
+        if about in candidate:
+            return candidate.strip()
+    raise Refused(f"nothing about “{about}” in:\n{said}")
+
+
+def timed(work: Callable[[], object]) -> float:
+    """How many seconds it takes."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """How many bytes files have."""
+    return sum(path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())
