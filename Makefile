@@ -248,6 +248,7 @@ chaos: python node kotlin
 
 PACKAGES := dist
 packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_modules/.ready
+	@./scripts/system-packages packages
 
 # The way of a release in short: compiled in the development profile, for one Python, one Node and one JDK.
 packages-test: python node kotlin packages-tools
