@@ -183,7 +183,9 @@ def _foreign(part: Part) -> list[Part]:
 
 
 def _code(folder: Path) -> Iterator[Path]:
-    return (file.relative_to(folder) for file in sorted(folder.rglob("*")) if file.suffix in CODE)
+    # An empty one is none: compilers leave such behind when they are asked what they can do.
+    code = (file for file in sorted(folder.rglob("*")) if file.suffix in CODE and file.stat().st_size)
+    return (file.relative_to(folder) for file in code)
 
 
 def _shared(crates: Sequence[str], target: Target) -> list[Part]:
