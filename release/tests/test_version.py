@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from release import version
+from release import toolchain, version
 from release.targets import ROOT, Refused
 
 NEXT = "98.76.5-rc.4"
@@ -61,7 +61,7 @@ def test_cargo_agrees_with_the_lock_file_that_was_written(copy):
 def test_maturin_spells_a_candidate_as_python_does(copy, tmp_path_factory):
     version.write(copy, NEXT, "2030-01-02")
     out = tmp_path_factory.mktemp("metadata")
-    command = ["maturin", "pep517", "write-dist-info", "--metadata-directory", str(out)]
+    command = [toolchain.tools() / "maturin", "pep517", "write-dist-info", "--metadata-directory", str(out)]
     subprocess.run(command, cwd=copy / "python", check=True, capture_output=True)
     (metadata,) = out.glob("*.dist-info/METADATA")
     assert f"\nVersion: {version.python(NEXT)}\n" in metadata.read_text()
