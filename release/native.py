@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -61,7 +62,11 @@ class Build:
             "SOURCE_DATE_EPOCH": EPOCH,
             # Not RUSTFLAGS, which would cut a path with a space in two.
             "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
-            **({} if self.target.rust.endswith("-msvc") else {"CFLAGS": " ".join(c_flags)}),
+            **(
+                {}
+                if self.target.rust.endswith("-msvc")
+                else {"CFLAGS": shlex.join(c_flags), "CC_SHELL_ESCAPED_FLAGS": "1"}
+            ),
         }
 
     def libraries(self, crates: list[str]) -> Path:
