@@ -56,7 +56,9 @@ class Build:
             *toolchain.rustflags(self.target.rust),
             *(f"--remap-path-prefix={old}={new}" for old, new in remapped()),
         ]
-        c_flags = [f"-ffile-prefix-map={old}={new}" for old, new in remapped()]
+        # mimalloc says when it was compiled. SOURCE_DATE_EPOCH does not do: zig gives out what it compiled for another.
+        c_flags = ['-D__DATE__="-"', '-D__TIME__="-"', "-Wno-builtin-macro-redefined"]
+        c_flags += [f"-ffile-prefix-map={old}={new}" for old, new in remapped()]
         return {
             **toolchain.environment(self.target.zig if self.by_zig else self.target.rust),
             "SOURCE_DATE_EPOCH": EPOCH,
