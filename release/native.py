@@ -21,8 +21,8 @@ from pathlib import Path
 from release import licences, sbom, toolchain
 from release.targets import ROOT, Refused, Release, Target, load
 
-# When everything was made, as files and C code say it: the first moment that a wheel can. The time of the commit would
-# have all C code compiled again after each, and with it whatever needs it.
+# When every file was made, as archives say it: the first moment that a wheel can. C code is compiled anew when this
+# changes, and with it whatever needs it; so it is not the time of the commit.
 EPOCH = "315532800"
 
 PARTS = ("node", "jvm", "python", "programs")
@@ -59,16 +59,14 @@ class Build:
         # mimalloc says when it was compiled. SOURCE_DATE_EPOCH does not do: zig gives out what it compiled for another.
         c_flags = ['-D__DATE__="-"', '-D__TIME__="-"', "-Wno-builtin-macro-redefined"]
         c_flags += [f"-ffile-prefix-map={old}={new}" for old, new in remapped()]
+        # Microsoft's compiler knows none of these.
+        c_code = {"CFLAGS": shlex.join(c_flags), "CC_SHELL_ESCAPED_FLAGS": "1"}
         return {
             **toolchain.environment(self.target.zig if self.by_zig else self.target.rust),
             "SOURCE_DATE_EPOCH": EPOCH,
             # Not RUSTFLAGS, which would cut a path with a space in two.
             "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
-            **(
-                {}
-                if self.target.rust.endswith("-msvc")
-                else {"CFLAGS": shlex.join(c_flags), "CC_SHELL_ESCAPED_FLAGS": "1"}
-            ),
+            **({} if self.target.rust.endswith("-msvc") else c_code),
         }
 
     def libraries(self, crates: list[str]) -> Path:
