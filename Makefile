@@ -100,6 +100,7 @@ python-lint: python
 node-lint: node node/test/fixtures/node_modules/.ready
 	$(call say,biome and tsc)
 	cd node && npm run --silent lint
+	cd node && npx biome check --config-path=. ../release/run.mjs ../release/consumers/node ../release/tests/asked.cjs
 
 kotlin-lint: kotlin-tools
 	$(call say,ktlint)
@@ -261,6 +262,7 @@ packages-test: python node kotlin packages-tools
 
 packages: packages-tools
 	$(call say,Packages for this kind of machine)
+	rm -rf $(PACKAGES)
 	python3 -m release.native host $(PACKAGES) --abi abi3
 	python3 -m release.pack $(PACKAGES)
 	$(call say,What must hold of them)
@@ -271,6 +273,7 @@ packages: packages-tools
 # What this kind of machine cannot build is compiled as far as it goes; the last lines say what was left out.
 packages-all: packages-tools
 	$(call say,Packages for every target that can be built here)
+	rm -rf $(PACKAGES)
 	python3 -m release.native host $(PACKAGES)
 	for target in $$(python3 -m release.targets crossed); do python3 -m release.native $$target $(PACKAGES) --abi abi3; done
 	python3 -m release.toolchain --check $$(python3 -m release.targets unlinked)

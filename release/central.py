@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from release.clients import SECRETS, Registries, Unanswered, attempts, get, refusal, say, without
-from release.targets import Refused
+from release.refused import Refused
 
 CREDENTIALS = ("MAVEN_USERNAME", "MAVEN_PASSWORD", "MAVEN_GPG_KEY")
 

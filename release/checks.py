@@ -25,7 +25,8 @@ from pathlib import Path
 from release import toolchain
 from release.native import remapped
 from release.pack import THIRD_PARTY
-from release.targets import ROOT, Refused, Release, load, version
+from release.refused import Refused, in_one_line
+from release.targets import ROOT, Release, load, version
 
 MEGABYTE = 1_000_000
 # What may be in the list of libraries that one is linked with: the C library, in one piece or in its old five.
@@ -275,13 +276,11 @@ def check(out: Path) -> list[str]:
     return checks.wrong
 
 
+@in_one_line("release.checks")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.checks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    try:
-        wrong = check(parser.parse_args().out.resolve())
-    except Refused as error:
-        sys.exit(f"release.checks: {error}")
+    wrong = check(parser.parse_args().out.resolve())
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(1 if wrong else 0)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from release.targets import Refused
+from release.refused import Refused
 
 # Whoever has one of these can publish.
 SECRETS = (

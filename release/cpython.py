@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from release import debian, toolchain
-from release.targets import Refused
+from release.refused import Refused
 
 SUITE = "trixie"
 VERSION = "3.13"

@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 
 FOLDER = ROOT / "target" / "release-debian"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

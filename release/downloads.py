@@ -17,7 +17,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 
 FOLDER = ROOT / "target" / "release-runtimes"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from release import roots, runtimes
 from release.here import Here
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, TIMEOUT, Trial, line, shown, size_of, timed
 from release.trial import run as run_here
 

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 from release import runtimes
-from release.targets import Refused, version
+from release.refused import Refused
+from release.targets import version
 from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, ended, line, refused, run, shown, size_of, timed
 
 LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']

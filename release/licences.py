@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from release.parts import TEXTS, Part, parts
-from release.targets import Refused, load
+from release.refused import Refused, in_one_line
+from release.targets import load
 
 # The licences that are accepted, the preferred ones first, each with words that only its text has. deny.toml accepts
 # the same for all crates, those that only build or test included.
@@ -208,21 +208,17 @@ def _wrapped(labels: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@in_one_line("release.licences")
+def main(arguments: list[str] | None = None) -> None:
     """What the module's documentation says, on the command line."""
     parser = argparse.ArgumentParser(prog="python3 -m release.licences", description="Writes THIRD-PARTY-LICENSES.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--crate", action="append", metavar="NAME")
     parser.add_argument("--target", action="append", metavar="NAME")
     options = parser.parse_args(arguments)
-    try:
-        targets = options.target or [target.rust for target in load().targets]
-        write(options.crate or everything(), targets, options.out)
-    except Refused as refused:
-        print(refused, file=sys.stderr)
-        return 1
-    return 0
+    targets = options.target or [target.rust for target in load().targets]
+    write(options.crate or everything(), targets, options.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 from release import licences, sbom, toolchain
-from release.targets import ROOT, Refused, Release, Target, load
+from release.refused import Refused, in_one_line
+from release.targets import ROOT, Release, Target, load
 
 # When every file was made, as archives say it: the first moment that a wheel can. C code is compiled anew when this
 # changes, and with it whatever needs it; so it is not the time of the commit.
@@ -163,6 +164,7 @@ def build(target: Target, out: Path, profile: str, abis: list[str], parts: list[
     return job.folder
 
 
+@in_one_line("release.native")
 def main() -> None:
     release = load()
     parser = argparse.ArgumentParser(prog="python3 -m release.native", description=(__doc__ or "").splitlines()[0])
@@ -172,15 +174,10 @@ def main() -> None:
     parser.add_argument("--abi", action="append", choices=list(ABIS), help="default: all of targets.json")
     parser.add_argument("--only", action="append", choices=PARTS, help="default: all")
     given = parser.parse_args()
-    try:
-        target = release.host() if given.target == "host" else release.target(given.target)
-        folder = build(
-            target, given.out.resolve(), given.profile, given.abi or release.python.abis, given.only or list(PARTS)
-        )
-    except Refused as error:
-        sys.exit(f"release.native: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"release.native: {Path(error.cmd[0]).name} failed; see its messages above")
+    target = release.host() if given.target == "host" else release.target(given.target)
+    folder = build(
+        target, given.out.resolve(), given.profile, given.abi or release.python.abis, given.only or list(PARTS)
+    )
     print(folder)
 
 

@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from release import licences, native, sbom, toolchain
-from release.targets import ROOT, Npm, Program, Refused, Release, Target, load, version
+from release.refused import Refused, in_one_line
+from release.targets import ROOT, Npm, Program, Release, Target, load, version
 
 LICENCE = ROOT / "LICENSE"
 THIRD_PARTY = sbom.LICENCES
@@ -57,7 +58,10 @@ class Packer:
                 shutil.copy(wheel, folder)
         for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
             maturin = str(toolchain.tools() / "maturin")
-            self._run(maturin, "sdist", "--out", str(folder), cwd=ROOT / project, SOURCE_DATE_EPOCH=native.EPOCH)
+            # It calls an error what it then does without.
+            self._run(
+                maturin, "sdist", "--out", str(folder), cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH
+            )
 
     def npm(self) -> None:
         """The package of the library, those of the programs, and those with what was compiled for each target."""
@@ -220,7 +224,13 @@ class Packer:
         if program is None:
             raise Refused(f"{command[0]} is missing")
         stdout = subprocess.DEVNULL if quiet else None
-        subprocess.run([program, *command[1:]], check=True, cwd=cwd, env=os.environ | variables, stdout=stdout)
+        stderr = subprocess.PIPE if quiet else None
+        done = subprocess.run(
+            [program, *command[1:]], cwd=cwd, env=os.environ | variables, stdout=stdout, stderr=stderr, text=True
+        )
+        if done.returncode:
+            sys.stderr.write(done.stderr or "")
+            done.check_returncode()
 
 
 def _tar_gz(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
@@ -246,23 +256,19 @@ def _zip(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> N
             archive.writestr(entry, source.read_bytes())
 
 
+@in_one_line("release.pack")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.pack", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("--verify-crates", action="store_true", help="also compile the crates from what is in them")
     given = parser.parse_args()
-    try:
-        packer = Packer(load(), given.out.resolve())
-        packer.python()
-        packer.npm()
-        packer.maven()
-        packer.crates(given.verify_crates)
-        packer.archives()
-        packer.sums()
-    except Refused as error:
-        sys.exit(f"release.pack: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"release.pack: {Path(error.cmd[0]).name} failed; see its messages above")
+    packer = Packer(load(), given.out.resolve())
+    packer.python()
+    packer.npm()
+    packer.maven()
+    packer.crates(given.verify_crates)
+    packer.archives()
+    packer.sums()
     print(packer.packages)
 
 

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from release.targets import ROOT, Refused, Target, load
+from release.refused import Refused
+from release.targets import ROOT, Target, load
 
 TEXTS = Path(__file__).with_name("licences")
 
@@ -94,6 +95,9 @@ STD = {
 STD_ITSELF = {"alloc", "core", "panic_abort", "panic_unwind", "std", "std_detect", "unwind"}
 STD_NOT_LINKED = {"getopts", "proc_macro", "profiler_builtins", "rustc_literal_escaper", "sysroot", "test"}
 
+# A crate for its dependencies' features: nothing of it is linked, nor of what only it needs.
+WITHOUT_CODE = "redlock-features"
+
 
 def parts(crates: Sequence[str], targets: Sequence[str]) -> list[Part]:
     """All parts of these crates of the workspace on all of these targets, sorted by name and version."""
@@ -139,9 +143,19 @@ def _of_target(crates: Sequence[str], target: Target) -> list[Part]:
 def _linked(crates: Sequence[str], rust: str) -> set[tuple[str, str]]:
     """Names and versions; with the features that these crates alone ask for."""
     chosen = [argument for crate in crates for argument in ("--package", crate)]
-    tree = _cargo("tree", *chosen, "--edges=normal,no-proc-macro", "--prefix=none", "--target", rust, "--format={p}")
-    words = [line.split() for line in tree.splitlines() if line]
-    return {(name, version.removeprefix("v")) for name, version, *_ in words}
+    options = ["--edges=normal,no-proc-macro", "--no-dedupe", "--prefix=depth", "--format= {p}"]
+    linked = set()
+    beneath_nothing = None
+    for line in _cargo("tree", *chosen, *options, "--target", rust).splitlines():
+        if not line:
+            continue
+        depth, name, version, *_ = line.split()
+        if beneath_nothing is not None and int(depth) > beneath_nothing:
+            continue
+        beneath_nothing = int(depth) if name == WITHOUT_CODE else None
+        if beneath_nothing is None:
+            linked.add((name, version.removeprefix("v")))
+    return linked
 
 
 def _crate(package: dict[str, Any], hashes: dict[tuple[str, str], str]) -> Part:

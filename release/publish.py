@@ -38,7 +38,8 @@ from typing import Any, Protocol
 from release import version as versions
 from release.central import Central
 from release.clients import IDENTITY, Registries, Unanswered, attempts, get, run, say, without
-from release.targets import ROOT, Refused, Release, load
+from release.refused import Refused, in_one_line
+from release.targets import ROOT, Release, load
 
 REQUIREMENTS = ROOT / "release" / "requirements-publish.txt"
 # The first npm that trades a workflow's identity for a token.
@@ -389,20 +390,16 @@ def split(items: list[Any], first: Callable[[Any], bool]) -> list[list[Any]]:
     return [part for part in parts if part]
 
 
-def main(arguments: list[str] | None = None) -> int:
+@in_one_line("release.publish")
+def main(arguments: list[str] | None = None) -> None:
     """What the module's documentation says, on the command line."""
     parser = argparse.ArgumentParser(prog="python3 -m release.publish", description="Publish what release.pack made.")
     parser.add_argument("out", metavar="OUT", type=Path, help="the folder that release.pack was given")
     parser.add_argument("--dry-run", action="store_true", help="only ask the registries, and say what they lack")
     given = parser.parse_args(arguments)
-    try:
-        packages = Packages(given.out.resolve() / "packages", load(), versions.current(ROOT))
-        publish(packages, Registries(), dry=given.dry_run)
-    except Refused as refused:
-        print(f"release.publish: {refused}", file=sys.stderr)
-        return 1
-    return 0
+    packages = Packages(given.out.resolve() / "packages", load(), versions.current(ROOT))
+    publish(packages, Registries(), dry=given.dry_run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

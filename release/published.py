@@ -20,7 +20,8 @@ from pathlib import Path
 
 from release import version as versions
 from release.clients import Registries, attempts, say
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 
 # Programs that use the packages, the same as before anything is published.
 CONSUMERS = ROOT / "release" / "consumers"

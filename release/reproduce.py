@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from release.targets import ROOT, Refused, Target, load
+from release.refused import Refused, in_one_line
+from release.targets import ROOT, Target, load
 
 
 def sums(folder: Path) -> dict[str, str]:
@@ -39,26 +40,20 @@ def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
         return sums(Path(work, "out", target.rust))
 
 
+@in_one_line("release.reproduce")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.reproduce", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("--abi", action="append", help="the wheels to compare; default: all of targets.json")
     given = parser.parse_args()
-    try:
-        target = load().host()
-        first = sums(given.out / target.rust)
-        if not first:
-            raise Refused(f"there is nothing of {target.rust} in {given.out}; see release.native")
-        changed = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-        )
-        if changed.stdout:
-            raise Refused("what is built must be what is committed: commit, or put aside, what is changed")
-        second = rebuilt(target, given.abi or load().python.abis)
-    except Refused as error:
-        sys.exit(f"release.reproduce: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"release.reproduce: {Path(error.cmd[0]).name} failed; see its messages above")
+    target = load().host()
+    first = sums(given.out / target.rust)
+    if not first:
+        raise Refused(f"there is nothing of {target.rust} in {given.out}; see release.native")
+    changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    if changed.stdout:
+        raise Refused("what is built must be what is committed: commit, or put aside, what is changed")
+    second = rebuilt(target, given.abi or load().python.abis)
     for name in sorted(first.keys() | second.keys()):
         same = first.get(name) == second.get(name)
         print(f"{first.get(name, 'missing'):64}  {'same' if same else 'OTHER: ' + second.get(name, 'missing')}  {name}")

@@ -30,7 +30,8 @@ except ImportError:  # Windows, where roots are not for
     fcntl = None  # type: ignore[assignment]
 
 from release import cpython, debian, downloads, toolchain
-from release.targets import ROOT, Refused
+from release.refused import Refused, in_one_line
+from release.targets import ROOT
 
 FOLDER = ROOT / "target" / "release-roots"
 
@@ -471,21 +472,19 @@ def exported(import_library: bytes) -> list[str]:
 # ---- the command line -----------------------------------------------------------------------------------------------
 
 
+@in_one_line("release.roots")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.roots", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", choices=RECIPES)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run in it, in this folder as /work")
     given = parser.parse_args()
-    try:
-        made = root(given.name)
-        if given.command:
-            done = made.run(given.command, cwd="/work", binds={Path.cwd(): "/work"})
-            sys.stderr.write(done.stderr)
-            sys.stdout.write(done.stdout)
-            sys.exit(done.returncode)
-        describe(made)
-    except Refused as error:
-        sys.exit(f"release.roots: {error}")
+    made = root(given.name)
+    if given.command:
+        done = made.run(given.command, cwd="/work", binds={Path.cwd(): "/work"})
+        sys.stderr.write(done.stderr)
+        sys.stdout.write(done.stdout)
+        sys.exit(done.returncode)
+    describe(made)
 
 
 def describe(made: Root) -> None:

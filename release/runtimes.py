@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from release import debian, downloads, toolchain
-from release.targets import Refused
+from release.refused import Refused
 
 PYTHONS = [(3, minor) for minor in range(10, 16)]
 NODES = [20, 22, 24, 26]

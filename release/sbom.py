@@ -14,16 +14,14 @@ import base64
 import copy
 import hashlib
 import json
-import os
-import sys
 import zipfile
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from release.parts import Part, parts
-from release.targets import Refused, version
+from release.refused import Refused, in_one_line
+from release.targets import version
 
 # What maturin writes, so that all packages have the same.
 SPECIFICATION = "1.5"
@@ -53,9 +51,6 @@ def bill(crates: Sequence[str], targets: Sequence[str], all_parts: Sequence[Part
         needs = [part.purl for part in subjects]
     depends = {subject["bom-ref"]: needs} | {part.purl: part.needs for part in others}
     metadata: dict[str, Any] = {"component": subject}
-    if moment := os.environ.get("SOURCE_DATE_EPOCH"):
-        timestamp = datetime.fromtimestamp(int(moment), timezone.utc)
-        metadata = {"timestamp": timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")} | metadata
     metadata["properties"] = [{"name": "cdx:rustc:sbom:target:triple", "value": target} for target in targets]
     return {
         "bomFormat": "CycloneDX",
@@ -135,20 +130,16 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-def main(arguments: list[str] | None = None) -> int:
+@in_one_line("release.sbom")
+def main(arguments: list[str] | None = None) -> None:
     """What the module's documentation says, on the command line."""
     parser = argparse.ArgumentParser(prog="python3 -m release.sbom", description="Writes a bill of materials.")
     parser.add_argument("out", type=Path)
     parser.add_argument("crate")
     parser.add_argument("target", nargs="+")
     options = parser.parse_args(arguments)
-    try:
-        write([options.crate], options.target, options.out)
-    except Refused as refused:
-        print(refused, file=sys.stderr)
-        return 1
-    return 0
+    write([options.crate], options.target, options.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

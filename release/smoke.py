@@ -20,8 +20,9 @@ from pathlib import Path
 
 from release import elsewhere, roots, runtimes, suites
 from release.here import Here
+from release.refused import in_one_line
 from release.registry import serving
-from release.targets import ROOT, Refused, load
+from release.targets import ROOT, load
 from release.trial import Trial
 
 # The servers of the tests.
@@ -29,6 +30,7 @@ sys.path.append(str(ROOT / "python" / "tests"))
 from servers import Server, free_port
 
 
+@in_one_line("release.smoke")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.smoke", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
@@ -37,23 +39,20 @@ def main() -> None:
     parser.add_argument("--suites", action="store_true", help="the packages' own tests instead, on what was installed")
     given = parser.parse_args()
     out = given.out.resolve()
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="redlock-smoke-") as work,
-            serving(out / "packages") as urls,
-            locking(Path(work)) as servers,
-        ):
-            trial = Trial(load(), out, Path(work), urls, servers)
-            if given.suites:
-                suites.run(Here(trial))
-            elif given.quick:
-                Here(trial).quick()
-            elif not given.root:
-                Here(trial).all()
-            for name in given.root:
-                elsewhere.run(trial, name)
-    except Refused as error:
-        sys.exit(f"release.smoke: {error}")
+    with (
+        tempfile.TemporaryDirectory(prefix="redlock-smoke-") as work,
+        serving(out / "packages") as urls,
+        locking(Path(work)) as servers,
+    ):
+        trial = Trial(load(), out, Path(work), urls, servers)
+        if given.suites:
+            suites.run(Here(trial))
+        elif given.quick:
+            Here(trial).quick()
+        elif not given.root:
+            Here(trial).all()
+        for name in given.root:
+            elsewhere.run(trial, name)
     for line in runtimes.missing:
         print(f"left out: {line}", file=sys.stderr)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from release import roots, runtimes
-from release.targets import ROOT, Refused, version
+from release.refused import Refused
+from release.targets import ROOT, version
 
 if TYPE_CHECKING:
     from release.here import Here

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from release.refused import Refused
+
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("targets.json")
-
-
-class Refused(Exception):
-    """Something that was asked for cannot be done; the message is one line for whoever asked."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from functools import cache
 from pathlib import Path
 
 from release import debian
-from release.targets import ROOT, Refused
+from release.refused import Refused, in_one_line
+from release.targets import ROOT
 
 try:
     import fcntl
@@ -39,23 +40,19 @@ WINDOWS = os.name == "nt"
 SUITE = "trixie-backports"
 
 
+@in_one_line("release.toolchain")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.toolchain", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="such as aarch64-unknown-linux-musl")
     parser.add_argument("--check", action="store_true", help="compile the core and all bindings for them, link nothing")
     arguments = parser.parse_args()
-    try:
-        for target in arguments.targets:
-            if arguments.check:
-                check(target)
-            else:
-                for name, value in sorted(environment(target).items()):
-                    print(f"export {name}={shlex.quote(value)}")
-                print(f"export RUSTFLAGS={shlex.quote(' '.join(rustflags(target)))}")
-    except Refused as error:
-        sys.exit(str(error))
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"failed: {shlex.join(map(str, error.cmd))}")
+    for target in arguments.targets:
+        if arguments.check:
+            check(target)
+        else:
+            for name, value in sorted(environment(target).items()):
+                print(f"export {name}={shlex.quote(value)}")
+            print(f"export RUSTFLAGS={shlex.quote(' '.join(rustflags(target)))}")
 
 
 # ---- tools from PyPI ------------------------------------------------------------------------------------------------
@@ -172,7 +169,7 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
     # `-g` keeps zig from stripping, which is cargo's to decide.
     options = ["-g", "-fno-sanitize=all", "-target", zig_target]
     if system == "pc-windows-gnu":
-        # zig makes an error of __DATE__; SOURCE_DATE_EPOCH says what it stands for.
+        # zig makes an error of __DATE__.
         options.append("-Wno-error=date-time")
     programs = {"cc": ["cc", *options], "c++": ["c++", *options], "ar": ["ar"], "ranlib": ["ranlib"]}
     if system == "pc-windows-gnu":

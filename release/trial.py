@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from release.refused import Refused
 from release.registry import Urls
-from release.targets import ROOT, Refused, Release
+from release.targets import ROOT, Release
 
 CONSUMERS = ROOT / "release" / "consumers"
 # Of one command, in seconds.

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 
 CHANGELOG = "CHANGELOG.md"
 FORM = re.compile(r"(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){2}(?:-rc\.[1-9]\d*)?")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from release import cpython, debian, toolchain
-from release.targets import Refused
+from release.refused import Refused
 
 MAKEFILE = """
 all:

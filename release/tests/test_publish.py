@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -23,7 +24,8 @@ from typing import Any
 import pytest
 
 from release import central, clients, publish, toolchain
-from release.targets import JvmModule, Npm, NpmPlatform, Python, Refused, Release, Target
+from release.refused import Refused
+from release.targets import JvmModule, Npm, NpmPlatform, Python, Release, Target
 
 CRATE = "redlock-tiny"
 TARGETS = [
@@ -685,6 +687,6 @@ def test_a_key_that_does_not_fit_is_said_in_a_line(tmp_path: Path, monkeypatch: 
         central.bundle({"file": tmp_path / "file"})
 
 
-def test_the_command_refuses_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert publish.main([str(tmp_path)]) == 1
-    assert f"{tmp_path / 'packages'} is no release of" in capsys.readouterr().err
+def test_the_command_refuses_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=re.escape(f"release.publish: {tmp_path / 'packages'} is no release of")):
+        publish.main([str(tmp_path)])

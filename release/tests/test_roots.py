@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from release import debian, downloads, roots
+from release.refused import Refused
 from release.roots import RECIPES, Recipe, Root, Unsupported
-from release.targets import Refused, load
+from release.targets import load
 
 HOST = {folder: folder for folder in ("/usr", "/bin", "/lib", "/lib64") if Path(folder).exists()}
 

@@ -14,7 +14,7 @@ import pytest
 
 from release import debian, downloads, runtimes
 from release.downloads import Pin
-from release.targets import Refused
+from release.refused import Refused
 
 
 def program(path: Path, body: str) -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from release import targets
+from release.refused import Refused
 
 RELEASE = targets.load()
 
@@ -31,5 +32,5 @@ def test_the_loader_of_node_looks_for_the_package(target: targets.Target) -> Non
 
 
 def test_an_unknown_target_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(targets.Refused, match=r"^no target m68k-amiga in targets\.json; there are: x86_64-unknown-"):
+    with pytest.raises(Refused, match=r"^no target m68k-amiga in targets\.json; there are: x86_64-unknown-"):
         RELEASE.target("m68k-amiga")

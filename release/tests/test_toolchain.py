@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from release import debian, toolchain
-from release.targets import ROOT, Refused, Target, load
+from release.refused import Refused
+from release.targets import ROOT, Target, load
 
 OTHER = "aarch64-unknown-linux-musl"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from release import toolchain, version
-from release.targets import ROOT, Refused
+from release.refused import Refused
+from release.targets import ROOT
 
 NEXT = "98.76.5-rc.4"
 

@@ -22,7 +22,6 @@ const DEBUG: i32 = 10;
 
 /// The events of one process. A fork may happen while another thread holds a lock in there, so a child has its own,
 /// linked from its parent's.
-#[derive(Default)]
 struct Process {
     started: AtomicBool,
     /// Whether nobody waits for events.
@@ -34,15 +33,19 @@ struct Process {
 }
 
 impl Process {
-    fn current() -> &'static Self {
-        static FIRST: Process = Process {
+    const fn new() -> Self {
+        Self {
             started: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             queue: OnceLock::new(),
             waiting: Mutex::new(None),
             child: OnceLock::new(),
-        };
-        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(Box::default))
+        }
+    }
+
+    fn current() -> &'static Self {
+        static FIRST: Process = Process::new();
+        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(|| Box::new(Self::new())))
     }
 
     fn queue(&self) -> &(EventSink, Events) {

@@ -1,0 +1,35 @@
+"""What the bindings share is compiled once: each asks the same of it, by the crate redlock-features."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import defaultdict
+
+from release.targets import ROOT
+
+# One by one, as they are built.
+CRATES = ["redlock-python", "redlock-node", "redlock-kotlin", "redlock-toy"]
+
+
+def asked(crate: str) -> dict[str, set[str]]:
+    """What is asked of each crate beneath this one: two sets where it is for a macro, too."""
+    command = ["cargo", "tree", "--locked", "--package", crate, "--edges", "normal", "--prefix", "none"]
+    command += ["--no-dedupe", "--format", "{p}|{f}"]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    features = defaultdict(set)
+    for line in said.splitlines():
+        name, _, of_it = line.partition("|")
+        features[name.removesuffix(" (proc-macro)")].add(of_it.removesuffix(" (*)"))
+    return features
+
+
+def test_every_binding_asks_the_same_of_what_they_share() -> None:
+    trees = {crate: asked(crate) for crate in CRATES}
+    shared = {name for tree in trees.values() for name in tree if name.startswith(("tokio v", "redis v", "syn v"))}
+    assert len(shared) > 3, "looks at what it should"
+    differ = []
+    for name in sorted({name for tree in trees.values() for name in tree}):
+        asking = {crate: tree[name] for crate, tree in trees.items() if name in tree}
+        if not set.intersection(*asking.values()):
+            differ.append(f"{name}: {asking}; add what differs to bindings/features/Cargo.toml")
+    assert differ == []
