@@ -195,8 +195,9 @@ def _debian_python(suite: str, version: str) -> Path:
                 *("--force-rpath", "--set-rpath", place / libraries, work / path.relative_to(place)),
             ]
         )
-        # Where ensurepip has its pip from.
-        for file in (work / "usr" / "lib" / f"python{version}").glob("_sysconfig*"):
+        # Where ensurepip has its pip from. Some of these files are others of them by another name.
+        files = (work / "usr" / "lib" / f"python{version}").glob("_sysconfig*")
+        for file in {file.resolve() for file in files}:
             file.write_text(file.read_text().replace("/usr/share/python-wheels", f"{place}/usr/share/python-wheels"))
         work.rename(place)
     finally:
