@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 _offsets = itertools.count(os.getpid() * 97)
 
 
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on.
+def free_port(beside: int = 0) -> int:
+    """Return a port of 127.0.0.1 that nobody listens on, nor on the one that is so much higher.
 
-    It lies below those that the kernel gives to outgoing connections: nobody takes it while its server is down.
+    Both lie below those that the kernel gives to outgoing connections: nobody takes them while their server is down.
     """
     while True:
-        port = 12_000 + next(_offsets) % 18_000
-        with contextlib.suppress(OSError), socket.socket() as probe:
+        port = 12_000 + next(_offsets) % (18_000 - beside)
+        with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as other:
             probe.bind(("127.0.0.1", port))
+            if beside:
+                other.bind(("127.0.0.1", port + beside))
             return port
 
 
@@ -54,7 +56,8 @@ class Server:
         self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="redlock-")
         self.directory = directory or Path(self._own_directory.name)  # type: ignore[union-attr]
         self.arguments = arguments
-        self.port = free_port()
+        # In a cluster servers talk to each other on a port of their own.
+        self.port = free_port(10_000 if "--cluster-enabled" in arguments else 0)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_frozen = False
 
