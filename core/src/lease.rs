@@ -137,13 +137,8 @@ impl Lease {
 
     /// Releases, in the background, a lease that its acquirer never got to see.
     pub fn abandon(&self) {
-        if let Ok(Begun::Ours(hold)) = self.begin_release() {
-            let quorum = hold.quorum.clone();
-            quorum.spawn_chore(async move {
-                // Whatever the outcome, nobody waits for it.
-                hold.release(Lane::Background).await;
-            });
-        }
+        // Whatever the outcome, nobody waits for it.
+        drop(self.begin_release());
     }
 
     /// The lock's name, without the client's prefix.
@@ -280,9 +275,10 @@ impl Lease {
         })
     }
 
-    /// Ends this lease. The last lease of a tenure frees the lock: returns once a quorum confirmed, and after the reply
-    /// time-out at the latest; what is not confirmed by then is tried on until the lease would have ended. Never fails
-    /// for a lost or unconfirmed lease; a second call returns the same. Fails with `not_held` after `detach()`.
+    /// Ends this lease, whether or not the future is awaited. The last lease of a tenure frees the lock: returns once a
+    /// quorum confirmed, and after the reply time-out at the latest; what is not confirmed by then is tried on until the
+    /// lease would have ended. Never fails for a lost or unconfirmed lease; a second call returns the same. Fails with
+    /// `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(Lane::Background)
     }
@@ -307,7 +303,7 @@ impl Lease {
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
         match self.begin_release()? {
-            Begun::Ours(hold) => Ok(hold.release(Lane::Background).await),
+            Begun::Ours(decided) => Ok(decided.send(Lane::Background).await),
             begun => Ok(begun.finish(Lane::Background).await),
         }
     }
@@ -409,7 +405,37 @@ pub(crate) enum Begun {
     Done(ReleaseOutcome),
     /// Another call is at it.
     Elsewhere(Arc<Hold>),
-    Ours(Arc<Hold>),
+    Ours(Decided),
+}
+
+/// A release that was decided: the tenure ended here, and its nodes are still to be told. Dropped before they are, they
+/// are told in the background.
+pub(crate) struct Decided {
+    hold: Arc<Hold>,
+    sent: bool,
+}
+
+impl Decided {
+    fn new(hold: Arc<Hold>) -> Self {
+        Self { hold, sent: false }
+    }
+
+    /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
+    async fn send(mut self, lane: Lane) -> ReleaseOutcome {
+        self.sent = true;
+        self.hold.clone().release(lane).await
+    }
+}
+
+impl Drop for Decided {
+    fn drop(&mut self) {
+        if !self.sent && !self.hold.forked() {
+            let hold = self.hold.clone();
+            self.hold.quorum.spawn_chore(async move {
+                hold.release(Lane::Background).await;
+            });
+        }
+    }
 }
 
 pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
@@ -432,7 +458,7 @@ pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Clai
     };
     home.forget(hold);
     match fate {
-        Fate::Released => Ok(Begun::Ours(hold.clone())),
+        Fate::Released => Ok(Begun::Ours(Decided::new(hold.clone()))),
         Fate::Detached => Err(Fate::Detached),
         Fate::Held | Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
     }
@@ -444,10 +470,9 @@ impl Begun {
         match self {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(hold) => elsewhere(hold).await,
-            // Dropped, it goes on in the background.
-            Self::Ours(hold) if lane != Lane::Background => hold.release(lane).await,
-            Self::Ours(hold) => {
-                let outcome = runtime::detached(hold.release(Lane::Background)).await;
+            Self::Ours(decided) if lane != Lane::Background => decided.send(lane).await,
+            Self::Ours(decided) => {
+                let outcome = runtime::detached(decided.send(Lane::Background)).await;
                 outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
             }
         }
@@ -458,9 +483,9 @@ impl Begun {
         let blocked = match self {
             Self::Done(outcome) => Ok(outcome),
             Self::Elsewhere(hold) => runtime::block(Lane::Background, elsewhere(hold), check),
-            Self::Ours(hold) => {
-                let lane = hold.quorum.caller_lane();
-                runtime::block(lane, hold.release(lane), check)
+            Self::Ours(decided) => {
+                let lane = decided.hold.quorum.caller_lane();
+                runtime::block(lane, decided.send(lane), check)
             }
         };
         match blocked {
