@@ -91,6 +91,18 @@ impl Stamp {
         Duration::from_nanos(nanos.max(0) as u64)
     }
 
+    /// The moment so long before.
+    #[cfg(test)]
+    pub(crate) fn back(self, time: Duration) -> Stamp {
+        let time = time.as_nanos() as i64;
+        Stamp { boot: self.boot - time, raw: self.raw - time, real: self.real - time }
+    }
+
+    /// Whether it was read before the other.
+    pub(crate) fn is_before(self, other: Stamp) -> bool {
+        self.boot < other.boot
+    }
+
     /// Time from `self` to now.
     pub fn elapsed(&self) -> Duration {
         now().since(*self)

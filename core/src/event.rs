@@ -1,6 +1,11 @@
 //! What happens inside a client, for logs and metrics. One enum, one sink; the default sink is `tracing`.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::error::LostReason;
 
@@ -108,8 +113,16 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events go. Called on the library's own threads: it must return at once and must not call back.
+/// Where events go. Called on the library's own threads, and on those that call it, never under one of its locks: what
+/// it asks of a lock is answered. It must return at once, since leases are kept alive by the thread that it runs on. A
+/// panic in it is reported as any other, and ends nothing.
 pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// A sink whose panics end nothing here.
+pub(crate) fn contained(sink: EventSink) -> EventSink {
+    // What the panic left half done is the sink's own.
+    Arc::new(move |event| drop(catch_unwind(AssertUnwindSafe(|| sink(event)))))
+}
 
 /// The default sink: `tracing`, warnings as `WARN`, the rest as `DEBUG`.
 pub fn trace() -> EventSink {

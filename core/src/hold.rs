@@ -20,7 +20,10 @@ use crate::sync::{
     tell,
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use crate::{
     answer::{self, Renewed, Vote},
@@ -134,11 +137,13 @@ struct State {
 struct Renewal {
     /// When to look at this tenure next.
     next: Deadline,
+    /// When its requests were sent.
     sent: Stamp,
     in_flight: Vec<bool>,
     /// Nodes that lack the tenure and are asked to take it in again.
     repairing: Vec<bool>,
-    successes: usize,
+    /// Nodes that have the lease that this round asks for.
+    extended: Vec<bool>,
     failures: u32,
     warned: bool,
     /// The owner is gone and nothing refers to the tenure.
@@ -170,7 +175,7 @@ impl Hold {
             sent: grant.since,
             in_flight: vec![false; nodes],
             repairing: vec![false; nodes],
-            successes: 0,
+            extended: vec![false; nodes],
             failures: 0,
             warned: false,
             orphaned: false,
@@ -206,7 +211,7 @@ impl Hold {
         state.renewal.next = Deadline::new(grant.since, hold.interval(&state));
         drop(state);
         if !grant.late.is_empty() {
-            runtime::background().spawn(hold.clone().welcome(grant.late, grant.sent, grant.since));
+            hold.quorum.spawn(hold.clone().welcome(grant.late, grant.sent, grant.since));
         }
         hold
     }
@@ -259,6 +264,16 @@ impl Hold {
 
     pub(crate) fn is_held(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    /// Whether it is held. Unlike `is_held` this only looks, so that it may be asked under other locks: finding a
+    /// deadline passed is told to others.
+    pub(crate) fn is_live(&self) -> bool {
+        if self.forked() {
+            return false;
+        }
+        let state = self.state.lock();
+        state.fate == Fate::Held && !self.left_in(&state, clock::now()).is_zero()
     }
 
     /// What became of it, with the deadline taken into account.
@@ -363,7 +378,10 @@ impl Hold {
             };
             let ended = {
                 let mut state = self.state.lock();
-                state.places[node] = place.clone();
+                // A renewal or a repair may know better by now.
+                if matches!(state.places[node], Place::Maybe(_)) {
+                    state.places[node] = place.clone();
+                }
                 matches!(state.fate, Fate::Lost(_) | Fate::Released)
             };
             if ended && !matches!(place, Place::No) {
@@ -409,6 +427,15 @@ impl Hold {
 
     /// Decides what the watchdog does now. `recheck`: nodes that just came back.
     pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Task {
+        let mut news = Vec::new();
+        let task = self.plan(now, recheck, &mut news);
+        for event in news {
+            (self.events)(&event);
+        }
+        task
+    }
+
+    fn plan(&self, now: Stamp, recheck: &[usize], news: &mut Vec<Event>) -> Task {
         let mut state = self.state.lock();
         if state.fate != Fate::Held {
             return Task::Forget;
@@ -432,13 +459,13 @@ impl Hold {
         let due = !ttl.is_zero() && next.is_zero();
         if !ttl.is_zero() && !state.renewal.orphaned && due && !self.referenced(&state) {
             state.renewal.orphaned = true;
-            (self.events)(&Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
+            news.push(Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
         }
         let renewable = !ttl.is_zero() && !state.renewal.orphaned;
         let safe = self.safe_for(&state, left);
         if safe.is_zero() {
             state.renewal.warned = true;
-            (self.events)(&Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
+            news.push(Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
         }
         wake = wake.min(safe);
         let round = renewable && due;
@@ -466,7 +493,7 @@ impl Hold {
         }
         if round {
             state.renewal.sent = now;
-            state.renewal.successes = 0;
+            state.renewal.extended.fill(false);
             state.lives = state.lives.later(Deadline::new(now, ttl));
             // Until the answers say otherwise.
             state.renewal.next = Deadline::new(now, Duration::MAX);
@@ -476,9 +503,21 @@ impl Hold {
 
     /// A node answered a renewal.
     pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
-        let now = clock::now();
         let mut state = self.state.lock();
         state.renewal.in_flight[node] = false;
+        if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(state.renewal.sent) {
+            state.renewal.extended[node] = true;
+        }
+        self.take_in(state, node, found, ttl, sent);
+    }
+
+    /// What a node answered to a request for a lease of `ttl`, which is part of no round.
+    fn extended(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
+        self.take_in(self.state.lock(), node, found, ttl, sent);
+    }
+
+    fn take_in(&self, mut state: MutexGuard<'_, State>, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
+        let now = clock::now();
         if state.fate != Fate::Held {
             return;
         }
@@ -495,8 +534,7 @@ impl Hold {
                     Place::Yes(known) if known.left_at(now) >= deadline.left_at(now) => {}
                     _ => state.places[node] = Place::Yes(deadline),
                 }
-                state.renewal.successes += 1;
-                if state.renewal.successes >= self.quorum.needed() {
+                if self.is_round_over(&state) {
                     state.renewal.failures = 0;
                     state.renewal.warned = false;
                     state.renewal.next = Deadline::new(state.renewal.sent, self.interval(&state));
@@ -588,9 +626,14 @@ impl Hold {
         self.settle(&mut state, clock::now());
     }
 
+    /// Whether a quorum has the lease that the current round asks for.
+    fn is_round_over(&self, state: &State) -> bool {
+        state.renewal.extended.iter().filter(|extended| **extended).count() >= self.quorum.needed()
+    }
+
     /// Plans the next try while a round has no quorum.
     fn settle(&self, state: &mut State, now: Stamp) {
-        if state.renewal.successes >= self.quorum.needed() || Self::renewed_ttl(state).is_zero() {
+        if self.is_round_over(state) || Self::renewed_ttl(state).is_zero() {
             return;
         }
         let mut pause = FIRST_PAUSE;
@@ -643,7 +686,7 @@ impl Hold {
                         answer::renewals(&reply, 1).map(|found| found[0]).ok_or_else(answer::no_answer)
                     });
                     if let Ok(found) = answer {
-                        hold.renewed(node, found, ttl, sent);
+                        hold.extended(node, found, ttl, sent);
                     }
                     (node, answer)
                 }
@@ -661,7 +704,7 @@ impl Hold {
         }
         if !answers.is_empty() {
             // The others' answers move their deadlines too, or tell of a loss.
-            runtime::background().spawn(answers.for_each(|_| async {}));
+            self.quorum.spawn(answers.for_each(|_| async {}));
         }
         match self.current_fate() {
             Fate::Held if extended >= self.quorum.needed() => Ok(()),
@@ -783,7 +826,7 @@ impl Hold {
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
         let (mut released, mut possible) = (0, places.len());
-        let since = clock::now();
+        let since = Instant::now();
         let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
         loop {
             // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
@@ -823,16 +866,16 @@ impl Hold {
 /// Runs a script on a node, as soon as it can within `limit`: a node that is down may be back any moment.
 fn insist(node: Arc<dyn Node>, lane: Lane, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
     Box::pin(async move {
-        let over = Deadline::after(limit);
+        let over = Instant::now() + limit;
         let mut changes = node.changes();
         loop {
-            let left = over.left().max(Duration::from_millis(1));
+            let left = over.duration_since(Instant::now()).max(Duration::from_millis(1));
             let answer = node.eval(lane, call.clone(), left, Sent::default()).await;
-            let again = matches!(&answer, Err(error) if error.kind == NodeErrorKind::NotRun) && !over.passed();
+            let again = matches!(&answer, Err(error) if error.kind == NodeErrorKind::NotRun) && Instant::now() < over;
             if !again {
                 return answer;
             }
-            pause(&mut changes, over.left().min(Duration::from_millis(100))).await;
+            pause(&mut changes, over.duration_since(Instant::now()).min(Duration::from_millis(100))).await;
         }
     })
 }
@@ -889,3 +932,8 @@ impl Drop for Ending<'_> {
         });
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+#[path = "hold_tests.rs"]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;

@@ -18,7 +18,7 @@ use crate::{
     answer,
     config::{NEVER, Settings, Transport, Ttl},
     error::{LockError, LostReason},
-    event::EventSink,
+    event::{EventSink, contained},
     hold::{Fate, Hold},
     memory_node::MemoryNode,
     node::{Lane, Node},
@@ -50,7 +50,7 @@ impl Shared {
     pub(crate) fn new(settings: Settings, events: EventSink) -> Self {
         Self {
             settings: Arc::new(settings),
-            events,
+            events: contained(events),
             home: AtomicPtr::new(ptr::null_mut()),
             closed: AtomicBool::new(false),
         }
@@ -115,7 +115,7 @@ pub(crate) struct Home {
     pub(crate) tenures: Tenures,
     pub(crate) events: EventSink,
     /// How long locks with adaptive leases are held on average, as last told by the nodes.
-    averages: Mutex<HashMap<String, Duration>>,
+    averages: Mutex<Averages>,
     closed: AtomicBool,
 }
 
@@ -147,7 +147,7 @@ impl Home {
             table: Arc::default(),
             tenures: Tenures::new(),
             events: events.clone(),
-            averages: Mutex::new(HashMap::new()),
+            averages: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -162,7 +162,7 @@ impl Home {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
             Ttl::Fixed(ttl) => Some(ttl),
             Ttl::Never => Some(NEVER),
-            Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(*average)),
+            Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(average)),
         }
     }
 
@@ -186,7 +186,7 @@ impl Home {
         let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
         let average = *averages.get(averages.len() / 2)?;
-        self.averages.lock().insert(keys.lock.clone(), average);
+        self.averages.lock().insert(&keys.lock, average);
         Some(average)
     }
 
@@ -216,7 +216,10 @@ impl Home {
         hold.unkeep();
         if hold.terms.adaptive {
             let (home, keys, sample) = (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
-            runtime::background().spawn(async move { home.learn(&keys, Some(sample)).await });
+            self.quorum.spawn_chore(async move {
+                // A sample less does not matter.
+                home.learn(&keys, Some(sample)).await;
+            });
         }
     }
 
@@ -239,6 +242,53 @@ impl Home {
         let all = async { tokio::join!(releases, self.quorum.idle()) };
         let _ = timeout(FAREWELL, all).await;
         self.quorum.close();
+    }
+}
+
+/// The averages that were used last, and as many from before: names may be without number.
+#[derive(Default)]
+struct Averages {
+    recent: HashMap<String, Duration>,
+    older: HashMap<String, Duration>,
+}
+
+impl Averages {
+    /// So many are remembered at least, and twice as many at most; the nodes know the others.
+    const RECENT: usize = 4096;
+
+    fn get(&mut self, key: &str) -> Option<Duration> {
+        if let Some(average) = self.recent.get(key) {
+            return Some(*average);
+        }
+        let average = self.older.remove(key)?;
+        self.insert(key, average);
+        Some(average)
+    }
+
+    fn insert(&mut self, key: &str, average: Duration) {
+        self.recent.insert(key.to_owned(), average);
+        if self.recent.len() >= Self::RECENT {
+            self.older = std::mem::take(&mut self.recent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_names_without_number_are_not_all_remembered() {
+        let mut averages = Averages::default();
+        for order in 0..1_000_000_u64 {
+            averages.insert(&format!("order-{order}"), Duration::from_millis(order));
+            // One that is used all the time.
+            averages.insert("report", Duration::from_secs(1));
+        }
+        assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);
+        assert_eq!(averages.get("report"), Some(Duration::from_secs(1)));
+        assert_eq!(averages.get("order-999999"), Some(Duration::from_millis(999_999)));
+        assert_eq!(averages.get("order-1"), None);
     }
 }
 

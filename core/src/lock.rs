@@ -12,12 +12,11 @@ use futures_util::future::Either;
 use tokio::{
     sync::{mpsc, oneshot},
     task::AbortHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
     answer::{self, End},
-    clock::{self, Stamp},
     config::{LockOptions, NEVER, Ttl, check_owner},
     error::{LockError, LostReason, NodeCause},
     event::Event,
@@ -220,7 +219,7 @@ impl Lock {
             key: owner.key(),
             owner,
             request,
-            started: clock::now(),
+            started: Instant::now(),
             place: None,
             splits: 0,
             races: 0,
@@ -228,6 +227,7 @@ impl Lock {
             answered: false,
             heard: None,
             seen: None,
+            paused: None,
             undone: None,
         })
     }
@@ -451,7 +451,8 @@ struct Acquisition {
     owner: Owner,
     key: OwnerKey,
     request: Request,
-    started: Stamp,
+    /// By the clock that timers have: a wall clock that is set ends no wait.
+    started: Instant,
     place: Option<Arc<Place>>,
     splits: u32,
     /// How often it tried after a release.
@@ -466,6 +467,8 @@ struct Acquisition {
     _chore: Chore,
     /// What the first look saw, when that was taken before the task ran.
     seen: Option<Result<Next, LockError>>,
+    /// What to wait for before anything else, after a try that was made elsewhere.
+    paused: Option<Pause>,
     /// Pending while an attempt with the same value may still be on a node, or come there.
     undone: Option<mpsc::Receiver<()>>,
 }
@@ -633,7 +636,10 @@ impl Acquisition {
         Ok(match self.conclude(verdict, attempt) {
             Conclusion::Lease(lease) => Step::Done(Ok(lease)),
             Conclusion::Failed(error) => Step::Done(Err(error)),
-            Conclusion::Pause(_) => Step::Wait(self),
+            Conclusion::Pause(pause) => {
+                self.paused = Some(pause);
+                Step::Wait(self)
+            }
         })
     }
 
@@ -656,6 +662,9 @@ impl Acquisition {
 
     /// Boxed, since a future keeps its argument twice.
     async fn run(mut self: Box<Self>) -> Result<Lease, LockError> {
+        if let Some(pause) = self.paused.take() {
+            Box::pin(self.pause(pause)).await?;
+        }
         loop {
             let next = self.seen.take().unwrap_or_else(|| self.look())?;
             if self.is_try() && matches!(next, Next::Behind(_) | Next::Queued) {
@@ -804,7 +813,7 @@ impl Acquisition {
                 }
                 let patience = self.home.settings.config.patience;
                 let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
-                let silent_since = self.home.table.note_outage(key, clock::now(), causes);
+                let silent_since = self.home.table.note_outage(key, causes);
                 if silent_since.elapsed() >= patience && self.started.elapsed() >= patience {
                     return Conclusion::Failed(error);
                 }

@@ -877,7 +877,9 @@ impl Wired<'_> {
                     self.redis.pexpire(key, ttl);
                 }
                 1
-            } else if note != key && self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
+            } else if note != key
+                && self.redis.get(note).unwrap_or(None).is_some_and(|ended| ended.contains(&format!(" {field} ")))
+            {
                 -2
             } else if self.redis.exists(key) {
                 -1

@@ -25,7 +25,7 @@ use futures_util::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -92,7 +92,7 @@ pub(crate) struct Quorum {
     /// For each node, its time minus ours in µs; `i64::MIN` until it told.
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
-    unmarked: Mutex<Option<Stamp>>,
+    unmarked: Mutex<Option<Instant>>,
     /// The run of each node's server, as far as known, and whether somebody finds out.
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that turned out to be one server.
@@ -181,7 +181,7 @@ impl Quorum {
         for (index, node) in self.nodes.iter().enumerate() {
             let (quorum, mut changes, limit) =
                 (Arc::downgrade(self), node.changes(), self.settings.config.reply_timeout);
-            runtime::background().spawn(async move {
+            self.spawn(async move {
                 while let Some(pong) = quorum.upgrade().map(|quorum| quorum.nodes[index].ping(limit)) {
                     if let Ok(info) = pong.await {
                         if let Some(quorum) = quorum.upgrade() {
@@ -212,14 +212,22 @@ impl Quorum {
 
     /// Does such a thing in the background, until the client is closed.
     pub(crate) fn spawn_chore(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let (chore, mut closed) = (self.chore(), self.closed.subscribe());
+        let chore = self.chore();
+        self.spawn(async move {
+            work.await;
+            drop(chore);
+        });
+    }
+
+    /// Does something in the background, until the client is closed, which does not wait for it.
+    pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let mut closed = self.closed.subscribe();
         let work = async move {
             tokio::select! {
                 biased;
                 () = work => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
-            drop(chore);
         };
         #[cfg(not(all(test, feature = "shuttle")))]
         runtime::background().spawn(work);
@@ -307,7 +315,7 @@ impl Quorum {
 
     /// Asks all nodes and returns once `needed` of them ran the script, or too few can. `read`: what a reply means.
     pub(crate) async fn gather<T>(
-        &self,
+        self: &Arc<Self>,
         lane: Lane,
         call: &Call,
         read: impl Fn(&Reply) -> Option<T>,
@@ -324,7 +332,7 @@ impl Quorum {
             }
             if replies.len() >= self.needed() {
                 // The other nodes are to run it as well, whether or not somebody waits.
-                runtime::background().spawn(answers.for_each(|_| async {}));
+                self.spawn_chore(answers.for_each(|_| async {}));
                 return Ok(replies);
             }
             if wrong > self.spare() {
@@ -340,7 +348,7 @@ impl Quorum {
     /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more. Else which nodes did
     /// not answer, and why.
     pub(crate) async fn decide(
-        &self,
+        self: &Arc<Self>,
         lane: Lane,
         call: &Call,
         read: impl Fn(&Reply) -> Option<bool>,
@@ -358,7 +366,7 @@ impl Quorum {
             }
             if yes >= self.needed() || no > self.spare() {
                 // The other nodes are to run it as well, whether or not somebody waits.
-                runtime::background().spawn(answers.for_each(|_| async {}));
+                self.spawn_chore(answers.for_each(|_| async {}));
                 return Ok(yes >= self.needed());
             }
         }
@@ -652,7 +660,7 @@ impl Attempt {
         }
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
-        let since = clock::now();
+        let (since, began) = (clock::now(), Instant::now());
         let mut answers: Answers = (0..nodes)
             .map(|node| {
                 let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
@@ -667,7 +675,7 @@ impl Attempt {
             // little time to decide it: a hung minority is not waited for while others are kept out.
             let answered = tally.grants.len() + tally.denied.len() + tally.conflicts;
             let next = if answered >= needed && tally.missing.is_empty() {
-                let grace = GRACE.max(since.elapsed() * 3);
+                let grace = GRACE.max(began.elapsed() * 3);
                 timeout(grace, answers.next()).await.unwrap_or_default()
             } else {
                 answers.next().await
@@ -693,7 +701,9 @@ impl Attempt {
         if !tally.missing.is_empty() {
             let (quorum, keys, missing) = (quorum.clone(), self.keys.clone(), tally.missing.clone());
             // A failure shows again in the next attempt.
-            runtime::background().spawn(async move { quorum.provision(&keys, &missing, false).await });
+            self.quorum.spawn_chore(async move {
+                quorum.provision(&keys, &missing, false).await;
+            });
         }
         let token = match self.agree(lane, &tally.grants).await {
             Ok(token) => token,
@@ -777,7 +787,7 @@ impl Attempt {
             // while the safe reading is taken.
             let waited_enough = {
                 let mut unmarked = quorum.unmarked.lock();
-                unmarked.get_or_insert_with(clock::now).elapsed() >= quorum.settings.config.patience
+                unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
                 let failed = quorum.provision(&self.keys, &tally.missing, everywhere).await;
@@ -896,22 +906,22 @@ impl Drop for Attempt {
 /// Runs a script on a node, again and again until it answered or `limit` is over.
 pub(crate) async fn insist(node: Arc<dyn Node>, call: Call, limit: Duration) {
     let mut changes = node.changes();
-    let over = Deadline::after(limit);
-    while !over.passed() {
-        let limit = over.left().clamp(Duration::from_millis(1), Duration::from_secs(2));
+    let over = Instant::now() + limit;
+    while Instant::now() < over {
+        let limit = over.duration_since(Instant::now()).clamp(Duration::from_millis(1), Duration::from_secs(2));
         let answer = node.eval(Lane::Background, call.clone(), limit, Sent::default()).await;
         if !answer.is_err_and(|error| !error.is_permanent()) {
             return;
         }
-        pause(&mut changes, over.left().min(Duration::from_secs(1))).await;
+        pause(&mut changes, over.duration_since(Instant::now()).min(Duration::from_secs(1))).await;
     }
 }
 
 /// Releases a tenure on one node, ordered after everything sent on `link`, until the node confirms. `known`: it is there.
 pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call, known: bool) {
-    let deadline = Deadline::after(CLEANUP_LIMIT);
+    let began = Instant::now();
     let mut changes = node.changes();
-    while !deadline.passed() {
+    while began.elapsed() < CLEANUP_LIMIT {
         match node.eval_after(link.clone(), call.clone(), Duration::from_secs(2)).await {
             Err(error) if matches!(error.kind, NodeErrorKind::NotRun | NodeErrorKind::Unknown) => {}
             // Read-only by now, perhaps for a moment.

@@ -13,7 +13,6 @@ use tokio::{
 };
 
 use crate::{
-    clock::Stamp,
     error::NodeCause,
     hold::{Fate, Hold},
     owner::OwnerKey,
@@ -52,7 +51,7 @@ impl Locks {
         }
         self.fresh = 0;
         self.entries.retain(|_, entry| {
-            entry.holds.retain(|hold| hold.is_held() || hold.is_remembered());
+            entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
             !entry.holds.is_empty() || !entry.queue.is_empty()
         });
     }
@@ -90,7 +89,7 @@ struct Listening {
 /// Fewer than a quorum answer, as the waiters of a lock saw it.
 #[derive(Clone)]
 pub(crate) struct Outage {
-    pub(crate) since: Stamp,
+    pub(crate) since: Instant,
     pub(crate) causes: Vec<NodeCause>,
 }
 
@@ -119,11 +118,12 @@ impl Table {
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
         // A tenure that is over and that nobody can ask about any more is forgotten.
-        entry.holds.retain(|hold| hold.is_held() || hold.is_remembered());
-        if let Some(own) = entry.holds.iter().find(|hold| hold.terms.owner == *owner) {
+        entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
+        // Of several the newest: one that was lost may still be referred to when its owner has the lock again.
+        if let Some(own) = entry.holds.iter().rev().find(|hold| hold.terms.owner == *owner) {
             return Local::Own(own.clone());
         }
-        if let Some(other) = entry.holds.iter().find(|hold| hold.is_held()) {
+        if let Some(other) = entry.holds.iter().find(|hold| hold.is_live()) {
             return Local::Other(other.clone());
         }
         if !entry.queue.is_empty() {
@@ -147,7 +147,7 @@ impl Table {
         let mut locks = self.locks.lock();
         locks.sweep();
         let entry = locks.entries.entry(hold.terms.keys.lock.clone()).or_default();
-        let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_held());
+        let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_live());
         if first {
             entry.take_in(hold.clone());
         }
@@ -171,9 +171,9 @@ impl Table {
 
     /// Every tenure that is held.
     pub(crate) fn held(&self) -> Vec<Arc<Hold>> {
-        let locks = &self.locks.lock().entries;
-        let all = locks.values().flat_map(|entry| &entry.holds);
-        all.filter(|hold| hold.current_fate() == Fate::Held).cloned().collect()
+        let mut all: Vec<_> = self.locks.lock().entries.values().flat_map(|entry| &entry.holds).cloned().collect();
+        all.retain(|hold| hold.current_fate() == Fate::Held);
+        all
     }
 
     /// Takes the last place in the queue of a lock.
@@ -263,7 +263,8 @@ impl Table {
     }
 
     /// Notes that fewer than a quorum answered; returns since when they do not.
-    pub(crate) fn note_outage(&self, key: &str, since: Stamp, causes: Vec<NodeCause>) -> Stamp {
+    pub(crate) fn note_outage(&self, key: &str, causes: Vec<NodeCause>) -> Instant {
+        let since = Instant::now();
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return since };
         let since = entry.outage.as_ref().map_or(since, |outage| outage.since);
@@ -281,7 +282,7 @@ impl Table {
     /// Whether its waiters know nothing of a lock: it is held by nobody here, and no quorum has answered yet.
     pub(crate) fn is_unknown(&self, key: &str) -> bool {
         let locks = &self.locks.lock().entries;
-        locks.get(key).is_some_and(|entry| !entry.answered && !entry.holds.iter().any(|hold| hold.is_held()))
+        locks.get(key).is_some_and(|entry| !entry.answered && !entry.holds.iter().any(|hold| hold.is_live()))
     }
 
     /// The outage that waiters of a lock see.

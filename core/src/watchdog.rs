@@ -3,6 +3,7 @@
 //! knows of; renewals are batched for each node, so that a slow node delays nobody else.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -11,7 +12,7 @@ use crate::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use slab::Slab;
 use tokio::{
     sync::{Notify, watch},
@@ -24,7 +25,11 @@ use crate::{
     clock::{self, Stamp},
     config::Settings,
     hold::{Hold, Task},
-    node::{Hint, Lane, NodeError, Sent},
+    node::{
+        Hint, Lane,
+        NodeErrorKind::{Permanent, Refused, WrongType},
+        Sent,
+    },
     quorum::Quorum,
     runtime,
 };
@@ -76,7 +81,7 @@ impl Watchdog {
             for (index, node) in quorum.nodes.iter().enumerate() {
                 tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), &runtime::background());
             }
-            tasks.spawn_on(run(list.clone(), quorum.clone()), &runtime::background());
+            tasks.spawn_on(keep_up(list.clone(), quorum.clone()), &runtime::background());
         }
         Self { list, _tasks: tasks }
     }
@@ -132,6 +137,16 @@ impl List {
     }
 }
 
+/// Runs for ever, whatever happens in there: without it every lock of the client would be lost, one after another.
+async fn keep_up(list: Arc<List>, quorum: Arc<Quorum>) {
+    loop {
+        // What a panic leaves half done is one pass; the next looks at everything again.
+        let _ = AssertUnwindSafe(run(list.clone(), quorum.clone())).catch_unwind().await;
+        tracing::error!(target: "redlock", "the watchdog panicked, and goes on");
+        sleep(TICK).await;
+    }
+}
+
 async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
     let mut last_busy = Instant::now();
     loop {
@@ -165,7 +180,8 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         for (node, batch) in batches.into_iter().enumerate() {
             if !batch.is_empty() {
                 let (list, quorum) = (list.clone(), quorum.clone());
-                tokio::spawn(async move {
+                let owner = quorum.clone();
+                owner.spawn(async move {
                     let holds: Vec<_> = batch.iter().map(|renewal| renewal.hold.clone()).collect();
                     renew(&quorum, node, batch).await;
                     list.reconsider_all(&holds);
@@ -217,28 +233,62 @@ async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
     let parts = batch.chunk_by(|one, next| part(one) == part(next));
     let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
     let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
-    stream::iter(batches).for_each_concurrent(at_once, |batch| renew_batch(quorum, node, batch)).await;
+    stream::iter(batches)
+        .for_each_concurrent(at_once, |batch| async move {
+            renew_batch(quorum, node, batch).await;
+        })
+        .await;
 }
 
-async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) {
+/// Says whether the node renewed what there is to be renewed.
+async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
     let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default()).await;
-    if let Err(NodeError { hint: Some(Hint::TryAgain), .. }) = answer
+    if let Err(error) = &answer
         && batch.len() > 1
     {
-        // Some of these locks have moved to another server, and some not yet.
-        let each = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one)));
-        return stream::iter(each).for_each_concurrent(PARTS_AT_ONCE, |one| one).await;
+        if error.hint == Some(Hint::TryAgain) {
+            // Some of these locks have moved to another server, and some not yet.
+            let each = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one)));
+            let each: Vec<_> = each.collect();
+            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(PARTS_AT_ONCE).collect().await;
+            return renewed.into_iter().all(|renewed| renewed);
+        }
+        if matches!(error.kind, Refused | Permanent | WrongType) {
+            return Box::pin(renew_apart(quorum, node, batch)).await;
+        }
     }
     let Some(found) = answer.ok().and_then(|reply| answer::renewals(&reply, batch.len())) else {
-        for renewal in batch {
-            renewal.hold.renewal_failed(node);
-        }
-        return;
+        fail(node, batch);
+        return false;
     };
     for (renewal, found) in batch.iter().zip(found) {
         renewal.hold.renewed(node, found, renewal.ttl, renewal.sent);
+    }
+    true
+}
+
+/// Renews what a node refused to renew together: one that cannot be renewed must not take the others with it. Any of
+/// them is asked for first, since a node that refuses everything is not to be asked for each.
+async fn renew_apart(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
+    let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
+    let (any, after) = rest.split_at(1);
+    if !renew_batch(quorum, node, any).await {
+        fail(node, before);
+        fail(node, after);
+        return false;
+    }
+    let mut renewed = true;
+    for part in [before, after] {
+        renewed &= part.is_empty() || renew_batch(quorum, node, part).await;
+    }
+    renewed
+}
+
+fn fail(node: usize, batch: &[Renewal]) {
+    for renewal in batch {
+        renewal.hold.renewal_failed(node);
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::{
     collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
@@ -549,4 +551,37 @@ async fn closing_takes_a_second_when_the_server_hangs() {
     client.close().await;
     assert_eq!(lease.lost_reason(), Some(LostReason::Closed));
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// What a server sees of a blocking caller that has to wait: one try, then its subscription.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_caller_tries_once_before_it_listens() {
+    let server = servers(1);
+    let holder = client(&server, |_| {}).lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let client = client(&server, |_| {});
+    let blocking = |name: &str| {
+        let lock = client.lock(name, LockOptions::default()).unwrap();
+        tokio::task::spawn_blocking(move || {
+            let mut go_on = || Ok::<(), LockError>(());
+            let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
+            lease.release_blocking(&mut go_on).unwrap();
+        })
+    };
+    // Scripts are loaded at their first use.
+    blocking("y").await.unwrap();
+    let mut monitor = BufReader::new(TcpStream::connect(("127.0.0.1", server[0].port())).unwrap());
+    monitor.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    monitor.get_mut().write_all(b"MONITOR\r\n").unwrap();
+    let mut line = String::new();
+    monitor.read_line(&mut line).unwrap();
+    let waiting = blocking("x");
+    let mut tries = 0;
+    while !line.to_lowercase().contains("\"subscribe\"") {
+        line.clear();
+        monitor.read_line(&mut line).unwrap();
+        tries += usize::from(line.to_lowercase().contains("\"evalsha\""));
+    }
+    assert_eq!(tries, 1);
+    holder.release().await.unwrap();
+    waiting.await.unwrap();
 }

@@ -1,12 +1,13 @@
 -- What both wires share. Put between a wire's own prelude and each script.
--- Whether the tenure holds the lock; a key of another type is somebody else's. A missing right is an error.
-local function is_mine(key, field)
-  local readable, result = pcall(holds, key, field)
+-- What `read` finds; nothing in a key of another type, which is somebody else's. A missing right is an error.
+local function found(read, ...)
+  local readable, result = pcall(read, ...)
   if readable then return result end
   local text = type(result) == 'table' and result.err or tostring(result)
   if not text:find('WRONGTYPE', 1, true) then error(result) end
-  return false
 end
+-- Whether the tenure holds the lock.
+local function is_mine(key, field) return found(holds, key, field) end
 -- Tells waiters that the lock is free, unless there is no channel to tell them on. Listeners of a shard's channels hear
 -- nothing of the others, nor these of them.
 local function announce(channel, sharded)
