@@ -1,25 +1,19 @@
 //! A client: nodes, and the locks on them. Plain configuration until it is first used; a fork starts it afresh in the
 //! child, with nothing held.
 
-use std::{
-    future::Future,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc};
 
 use crate::{
-    answer::{self, Attached},
-    clock::{self, Deadline},
     config::{Config, LockOptions},
-    error::{LockError, LostReason},
+    detached::{self, Detached},
+    error::LockError,
     event::{self, EventSink},
-    hold::{Claim, Hold, Terms},
-    home::{Home, Shared},
-    lease::{Detached, Kind, Lease},
+    home::Shared,
+    lease::Lease,
     lock::{Lock, end},
-    node::{Lane, Node, NodeInfo},
-    owner::{Owner, OwnerKey},
-    quorum::{Grant, Keys, Place},
+    node::{Node, NodeInfo},
+    owner::Owner,
+    quorum::Keys,
     runtime,
     value::HeldValue,
 };
@@ -126,7 +120,7 @@ impl Client {
             .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
         async move {
             let (keys, detached, home) = begun?;
-            let attached = async move { attach(home, keys, detached, owner).await };
+            let attached = async move { detached::attach(home, keys, detached, owner).await };
             runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
         }
     }
@@ -141,61 +135,4 @@ impl Client {
             }
         }
     }
-}
-
-async fn attach(home: Arc<Home>, keys: Arc<Keys>, detached: Detached, owner: Owner) -> Result<Lease, LockError> {
-    let explicit = detached.field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':'));
-    let (key, owner) = match explicit {
-        Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
-        None => (owner.key(), owner),
-    };
-    let (ttl, renewed) = detached.kind.lease();
-    let fixed = !renewed;
-    let field = home.tenures.draw(&key);
-    let quorum = home.quorum.clone();
-    let since = clock::now();
-    let wanted = if fixed { Duration::ZERO } else { ttl };
-    let call = quorum.attach_call(&keys, &detached.field, &field, wanted);
-    let replies = quorum.gather(Lane::Background, &call, answer::attached).await?;
-    let mut places = vec![Place::Maybe(None); quorum.nodes.len()];
-    let mut attached = 0;
-    for (node, reply) in replies {
-        places[node] = match reply {
-            Attached::There(left) => Place::Yes(Deadline::new(since, home.settings.validity(left))),
-            Attached::No => Place::No,
-        };
-        attached += usize::from(reply != Attached::No);
-    }
-    if attached < quorum.needed() {
-        let call = quorum.release_call(&keys, &field, true);
-        for (node, place) in places.iter().enumerate().filter(|(_, place)| !matches!(place, Place::No)) {
-            let _ = place;
-            let limit = home.settings.config.reply_timeout;
-            let release = quorum.nodes[node].eval(Lane::Background, call.clone(), limit, <_>::default());
-            quorum.spawn_chore(async move {
-                // Not confirmed, it dies with its ttl.
-                let _ = release.await;
-            });
-        }
-        let name = keys.name.clone();
-        return Err(LockError::Lost { name, reason: LostReason::Taken });
-    }
-    let claim = Claim::new((!fixed).then_some(ttl));
-    let terms = Terms {
-        keys,
-        owner: key,
-        field,
-        ttl,
-        fixed,
-        adaptive: matches!(detached.kind, Kind::Adaptive(_)),
-        max_hold: None,
-        thread: None,
-        identity: owner.watch(),
-    };
-    let grant = Grant { token: detached.token, since, places, late: <_>::default(), sent: Vec::new() };
-    let hold = Hold::new(terms, grant, claim.clone(), Weak::new(), quorum, home.events.clone());
-    let lease = Lease::new(&home, hold.clone(), claim);
-    home.settle(&hold);
-    lease.check()?;
-    Ok(lease)
 }

@@ -10,9 +10,9 @@ use proptest::{collection::vec, option, prelude::*, sample};
 use crate::{
     client::Client,
     config::{Config, Endpoint, LockOptions, TokenKey, Transport, Ttl, Wire},
+    detached::Detached,
     error::LockError,
     host::{Idiom, Setting},
-    lease::Detached,
     quorum::Keys,
 };
 

@@ -11,11 +11,7 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-
 use crate::{
-    answer::TOKENS,
-    config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed},
     home::Home,
@@ -43,80 +39,6 @@ struct Facts {
     token: u64,
 }
 
-/// The text of a detached lease, in JSON.
-#[derive(serde::Serialize, serde::Deserialize)]
-pub(crate) struct Detached {
-    pub(crate) name: String,
-    pub(crate) prefix: String,
-    pub(crate) wire: Wire,
-    pub(crate) field: String,
-    pub(crate) token: u64,
-    pub(crate) kind: Kind,
-}
-
-/// How a detached lease lives on once it is attached.
-#[derive(Clone, Copy, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
-    /// Renewed, with this many milliseconds.
-    Watchdog(u64),
-    /// Adaptive, with this many milliseconds now.
-    Adaptive(u64),
-    /// Never renewed; took so many milliseconds.
-    Fixed(u64),
-}
-
-impl Kind {
-    /// The length of its lease, and whether it is renewed.
-    pub(crate) fn lease(self) -> (Duration, bool) {
-        match self {
-            Self::Fixed(millis) => (Duration::from_millis(millis), false),
-            Self::Watchdog(millis) | Self::Adaptive(millis) => (Duration::from_millis(millis), true),
-        }
-    }
-}
-
-const DETACHED: &str = "redlock1:";
-
-impl Detached {
-    /// Reads a text, which anybody may have made. What passes could have come from `detach()`.
-    pub(crate) fn parse(text: &str, settings: &Settings) -> Result<Self, LockError> {
-        let bad = |detail: &str| LockError::invalid("text", detail);
-        let body = text.strip_prefix(DETACHED).ok_or_else(|| bad("does not come from detach()"))?;
-        let json = URL_SAFE_NO_PAD.decode(body).map_err(|_| bad("is damaged"))?;
-        let parsed: Self = serde_json::from_slice(&json).map_err(|_| bad("is damaged"))?;
-        if parsed.wire != settings.config.wire || parsed.prefix != settings.config.prefix {
-            return Err(bad("comes from a client with another wire or prefix"));
-        }
-        let named = settings.check_lock(&parsed.name, &LockOptions::default()).is_ok();
-        let counted = i64::try_from(parsed.token).is_ok_and(|token| TOKENS.contains(&token));
-        if !named || !counted || !parsed.is_field() {
-            return Err(bad("is damaged"));
-        }
-        match parsed.kind.lease() {
-            (ttl, true) => settings.check_ttl("text", ttl)?,
-            // Nobody asks for this ttl again, so that the quorum's bound is no matter.
-            (ttl, false) => check_duration("text", ttl, MIN_TTL)?,
-        }
-        Ok(parsed)
-    }
-
-    /// Whether its field is one that this crate draws: `uuid:number` or `=owner:number`.
-    fn is_field(&self) -> bool {
-        let Some((of, number)) = self.field.rsplit_once(':') else { return false };
-        let owned = match of.strip_prefix('=') {
-            Some(owner) => check_owner(owner).is_ok(),
-            None => uuid::Uuid::try_parse(of).is_ok(),
-        };
-        owned && !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
-    }
-
-    fn text(&self) -> String {
-        // Plain strings and numbers always serialise.
-        DETACHED.to_owned() + &URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
-    }
-}
-
 impl Lease {
     pub(crate) fn new(home: &Arc<Home>, hold: Arc<Hold>, claim: Arc<Claim>) -> Self {
         hold.handles.fetch_add(1, Relaxed);
@@ -128,6 +50,11 @@ impl Lease {
             facts,
             release_on_drop: AtomicBool::new(true),
         }
+    }
+
+    /// What it is a lease of, unless the process forked since.
+    pub(crate) fn parts(&self) -> Option<(&Arc<Hold>, &Arc<Home>)> {
+        Some((self.hold.get()?, self.home.get()?))
     }
 
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
@@ -195,7 +122,7 @@ impl Lease {
         }
     }
 
-    fn ended(&self, fate: Fate) -> LockError {
+    pub(crate) fn ended(&self, fate: Fate) -> LockError {
         let name = self.facts.name.clone();
         match fate {
             Fate::Lost(reason) => LockError::Lost { name, reason },
@@ -367,36 +294,6 @@ impl Lease {
         self.claim.released.store(true, Relaxed);
         home.forget(hold);
         Ok(())
-    }
-
-    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
-    /// lock over from it, in this or another process, once.
-    pub fn detach(&self) -> Result<String, LockError> {
-        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
-            return Err(self.ended(Fate::Lost(LostReason::Forked)));
-        };
-        let millis = hold.terms.ttl.as_millis() as u64;
-        let kind = match hold.terms {
-            ref terms if terms.adaptive => Kind::Adaptive(millis),
-            ref terms if terms.fixed => Kind::Fixed(millis),
-            _ => Kind::Watchdog(millis),
-        };
-        let detached = Detached {
-            name: self.facts.name.clone(),
-            prefix: home.settings.config.prefix.clone(),
-            wire: home.settings.config.wire,
-            field: hold.terms.field.clone(),
-            token: self.facts.token,
-            kind,
-        };
-        if !detached.is_field() || hold.terms.ttl == NEVER {
-            return Err(LockError::invalid(
-                "lease",
-                "has a value of its taker's own, or no ttl; only its taker knows it",
-            ));
-        }
-        self.let_go()?;
-        Ok(detached.text())
     }
 }
 

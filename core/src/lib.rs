@@ -28,6 +28,7 @@ pub mod bridge;
 mod client;
 pub mod clock;
 mod config;
+mod detached;
 mod error;
 mod event;
 #[cfg(test)]
