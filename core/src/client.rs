@@ -114,8 +114,19 @@ impl Client {
         HeldValue::new(self.shared.clone(), name, value)
     }
 
-    /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`.
+    /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
+    /// fails otherwise, or whose future is dropped, leaves the text as it was.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
+        let attached = self.attach_unseen(text, owner);
+        async move { Ok(attached.await?.seen()) }
+    }
+
+    /// `attach`, of a lease that the host is still to be told of: [`Lease::keep`] says that it was.
+    pub(crate) fn attach_unseen(
+        &self,
+        text: &str,
+        owner: Owner,
+    ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let begun = Detached::parse(text, &self.shared.settings)
             .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
         async move {

@@ -6,18 +6,20 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
 
 use crate::{
     answer::{self, Attached, TOKENS},
-    clock::{self, Deadline},
+    clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     hold::{Claim, Fate, Hold, Terms},
     home::Home,
-    lease::Lease,
-    node::Lane,
+    lease::{Lease, begin_release},
+    node::{Lane, NodeErrorKind, Sent},
     owner::{Owner, OwnerKey},
-    quorum::{Grant, Keys, Place},
+    quorum::{Grant, Keys, Place, clean_up},
 };
 
 /// The text of a detached lease, in JSON.
@@ -126,6 +128,7 @@ impl Lease {
     }
 }
 
+/// Takes over what a text tells of. The lease is unseen: dropped before [`Lease::seen`], it is as if nobody had attached.
 pub(crate) async fn attach(
     home: Arc<Home>,
     keys: Arc<Keys>,
@@ -137,44 +140,26 @@ pub(crate) async fn attach(
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
+    home.given_back(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
-    let fixed = !renewed;
-    let field = home.tenures.draw(&key);
     let quorum = home.quorum.clone();
+    let mut taking = Taking {
+        sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
+        new: home.tenures.draw(&key),
+        old: detached.field,
+        keys: keys.clone(),
+        home: home.clone(),
+        settled: false,
+    };
     let since = clock::now();
-    let wanted = if fixed { Duration::ZERO } else { ttl };
-    let call = quorum.attach_call(&keys, &detached.field, &field, wanted);
-    let replies = quorum.gather(Lane::Background, &call, answer::attached).await?;
-    let mut places = vec![Place::Maybe(None); quorum.nodes.len()];
-    let mut attached = 0;
-    for (node, reply) in replies {
-        places[node] = match reply {
-            Attached::There(left) => Place::Yes(Deadline::new(since, home.settings.validity(left))),
-            Attached::No => Place::No,
-        };
-        attached += usize::from(reply != Attached::No);
-    }
-    if attached < quorum.needed() {
-        let call = quorum.release_call(&keys, &field, true);
-        for (node, place) in places.iter().enumerate().filter(|(_, place)| !matches!(place, Place::No)) {
-            let _ = place;
-            let limit = home.settings.config.reply_timeout;
-            let release = quorum.nodes[node].eval(Lane::Background, call.clone(), limit, <_>::default());
-            quorum.spawn_chore(async move {
-                // Not confirmed, it dies with its ttl.
-                let _ = release.await;
-            });
-        }
-        let name = keys.name.clone();
-        return Err(LockError::Lost { name, reason: LostReason::Taken });
-    }
-    let claim = Claim::new((!fixed).then_some(ttl));
+    let places = taking.run(if renewed { ttl } else { Duration::ZERO }, since).await?;
+    let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
         keys,
         owner: key,
-        field,
+        field: taking.new.clone(),
         ttl,
-        fixed,
+        fixed: !renewed,
         adaptive: matches!(detached.kind, Kind::Adaptive(_)),
         max_hold: None,
         thread: None,
@@ -182,8 +167,108 @@ pub(crate) async fn attach(
     };
     let grant = Grant { token: detached.token, since, places, late: <_>::default(), sent: Vec::new() };
     let hold = Hold::new(terms, grant, claim.clone(), Weak::new(), quorum, home.events.clone());
-    let lease = Lease::new(&home, hold.clone(), claim);
+    let lease = Lease::new(&home, hold.clone(), claim.clone());
     home.settle(&hold);
+    taking.settled = true;
     lease.check()?;
+    lease.set_unseen(move || match hold.detach() {
+        Ok(()) => {
+            home.forget(&hold);
+            taking.give_back();
+        }
+        // Another call of its owner nested in it, or it ended.
+        Err(_) => drop(begin_release(&home, &hold, &claim)),
+    });
     Ok(lease)
+}
+
+/// A tenure that is renamed, from what a text says to what its new holder drew. Dropped before it is settled, it gets its
+/// old name back wherever it may have the new one, behind what was sent: the text works again.
+struct Taking {
+    home: Arc<Home>,
+    keys: Arc<Keys>,
+    old: String,
+    new: String,
+    sent: Vec<Sent>,
+    settled: bool,
+}
+
+impl Taking {
+    fn give_back(mut self) {
+        self.settled = false;
+    }
+
+    /// Renames it on all nodes; returns where it is once it is on a quorum.
+    async fn run(&mut self, ttl: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
+        let quorum = &self.home.quorum;
+        let call = quorum.attach_call(&self.keys, &self.old, &self.new, ttl);
+        let mut answers = quorum.ask(Lane::Background, &call, self.home.settings.config.reply_timeout, &self.sent);
+        let mut known: Vec<Option<Place>> = vec![None; quorum.nodes.len()];
+        let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
+        while let Some((node, answer)) = answers.next().await {
+            match answer.and_then(|reply| answer::attached(&reply).ok_or_else(answer::no_answer)) {
+                Ok(Attached::There(left)) => {
+                    there += 1;
+                    known[node] = Some(Place::Yes(Deadline::new(since, self.home.settings.validity(left))));
+                }
+                Ok(Attached::No) => {
+                    no += 1;
+                    known[node] = Some(Place::No);
+                }
+                Err(error) => {
+                    wrong += usize::from(error.kind == NodeErrorKind::WrongType);
+                    causes.push(quorum.cause(node, error));
+                }
+            }
+            if there >= quorum.needed() || no.max(causes.len()) > quorum.spare() {
+                break;
+            }
+        }
+        quorum.spawn(answers.for_each(|_| async {}));
+        let places: Vec<Place> = known
+            .into_iter()
+            .zip(&self.sent)
+            .map(|(known, sent)| known.unwrap_or_else(|| Place::Maybe(sent.get())))
+            .collect();
+        if there >= quorum.needed() {
+            return Ok(places);
+        }
+        if no > quorum.spare() {
+            // Ended, or somebody else's. What this attach has of it would only hinder others.
+            self.settled = true;
+            let call = quorum.release_call(&self.keys, &self.new, true);
+            for (node, place) in places.iter().enumerate() {
+                if !matches!(place, Place::No)
+                    && let Some(link) = self.sent[node].get()
+                {
+                    quorum.spawn_chore(clean_up(quorum.nodes[node].clone(), link, call.clone(), true));
+                }
+            }
+            return Err(LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Taken });
+        }
+        if wrong > quorum.spare() {
+            return Err(LockError::Conflict { key: self.keys.lock.clone() });
+        }
+        Err(quorum.unavailable(causes))
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let quorum = &self.home.quorum;
+        let call = quorum.attach_call(&self.keys, &self.new, &self.old, Duration::ZERO);
+        let (busy, done) = mpsc::channel(1);
+        for (node, sent) in self.sent.iter().enumerate() {
+            let Some(link) = sent.get() else { continue };
+            let (work, busy) = (clean_up(quorum.nodes[node].clone(), link, call.clone(), true), busy.clone());
+            quorum.spawn_chore(async move {
+                work.await;
+                drop(busy);
+            });
+        }
+        self.home.giving_back(&self.old, done);
+    }
 }

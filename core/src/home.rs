@@ -12,7 +12,7 @@ use std::{
 
 use crate::sync::Mutex;
 use futures_util::{StreamExt, stream};
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
     answer,
@@ -116,6 +116,9 @@ pub(crate) struct Home {
     pub(crate) events: EventSink,
     /// How long locks with adaptive leases are held on average, as last told by the nodes.
     averages: Mutex<Averages>,
+    /// Detached tenures, by their fields, that get their names back after an attach that came to nothing. Each channel
+    /// closes when that is done or given up.
+    given_back: Mutex<HashMap<String, mpsc::Receiver<()>>>,
     closed: AtomicBool,
 }
 
@@ -148,6 +151,7 @@ impl Home {
             tenures: Tenures::new(),
             events: events.clone(),
             averages: Mutex::default(),
+            given_back: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -207,6 +211,23 @@ impl Home {
             hold.unkeep();
         }
         first
+    }
+
+    /// Notes that a detached tenure gets its name back.
+    pub(crate) fn giving_back(&self, field: &str, done: mpsc::Receiver<()>) {
+        let mut given_back = self.given_back.lock();
+        given_back.retain(|_, done| !done.is_closed());
+        given_back.insert(field.to_owned(), done);
+    }
+
+    /// Waits until a detached tenure has its name back. Fails if that takes longer than a reply may.
+    pub(crate) async fn given_back(&self, field: &str) -> Result<(), LockError> {
+        let Some(mut done) = self.given_back.lock().remove(field) else { return Ok(()) };
+        if timeout(self.settings.config.reply_timeout, done.recv()).await.is_ok() {
+            return Ok(());
+        }
+        self.giving_back(field, done);
+        Err(self.quorum.unavailable(self.quorum.unheard()))
     }
 
     /// Forgets a tenure whose last lease was released.

@@ -553,7 +553,7 @@ impl Calls {
 
     /// Starts `client.attach()`: a `Lease`.
     pub fn attach(&self, client: &Client, text: &str, owner: Owner) -> Result<u64, LockError> {
-        let attached = client.attach(text, owner);
+        let attached = client.attach_unseen(text, owner);
         self.run(async move { attached.await.map(Value::Lease) })
     }
 

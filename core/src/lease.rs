@@ -18,6 +18,7 @@ use crate::{
     node::{Lane, NodeErrorKind},
     owner::shown,
     runtime::{self, Interrupted, Tied},
+    sync::Mutex,
 };
 
 /// A held lock.
@@ -31,7 +32,11 @@ pub struct Lease {
     /// What never changes, readable in a forked child too.
     facts: Facts,
     release_on_drop: AtomicBool,
+    unseen: Tied<Unseen>,
 }
+
+/// What becomes of a lease that its caller never got to see; nothing if it is released.
+type Unseen = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
 struct Facts {
     name: String,
@@ -49,6 +54,7 @@ impl Lease {
             claim,
             facts,
             release_on_drop: AtomicBool::new(true),
+            unseen: Tied::new(Mutex::new(None)),
         }
     }
 
@@ -57,13 +63,36 @@ impl Lease {
         Some((self.hold.get()?, self.home.get()?))
     }
 
+    /// What is to be done when it is dropped before its caller has seen it, in place of a release.
+    pub(crate) fn set_unseen(&self, otherwise: impl FnOnce() + Send + 'static) {
+        if let Some(unseen) = self.unseen.get() {
+            *unseen.lock() = Some(Box::new(otherwise));
+        }
+    }
+
+    /// Its caller has it.
+    pub(crate) fn seen(self) -> Self {
+        self.forget_unseen();
+        self
+    }
+
+    fn forget_unseen(&self) {
+        let unseen = self.unseen.get().and_then(|unseen| unseen.lock().take());
+        // It may be the last that refers to its client: not under the lock.
+        drop(unseen);
+    }
+
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
     pub fn keep(&self) {
+        self.forget_unseen();
         self.release_on_drop.store(false, Relaxed);
     }
 
-    /// Releases, in the background, a lease that its acquirer never got to see.
+    /// Gives back, in the background, a lease that its caller never got to see.
     pub fn abandon(&self) {
+        if let Some(otherwise) = self.unseen.get().and_then(|unseen| unseen.lock().take()) {
+            return otherwise();
+        }
         // Whatever the outcome, nobody waits for it.
         drop(self.begin_release());
     }

@@ -275,8 +275,15 @@ impl Quorum {
         }
     }
 
-    fn ask(&self, lane: Lane, call: &Call, limit: Duration) -> Answers {
-        (0..self.nodes.len()).map(|node| self.ask_one(node, lane, call.clone(), limit, Sent::default())).collect()
+    /// Asks all nodes; notes for each which connection carries the request.
+    pub(crate) fn ask(&self, lane: Lane, call: &Call, limit: Duration, sent: &[Sent]) -> Answers {
+        let asked = sent.iter().enumerate();
+        asked.map(|(node, sent)| self.ask_one(node, lane, call.clone(), limit, sent.clone())).collect()
+    }
+
+    fn ask_all(&self, lane: Lane, call: &Call) -> Answers {
+        let sent: Vec<Sent> = self.nodes.iter().map(|_| Sent::default()).collect();
+        self.ask(lane, call, self.settings.config.reply_timeout, &sent)
     }
 
     fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
@@ -320,7 +327,7 @@ impl Quorum {
         call: &Call,
         read: impl Fn(&Reply) -> Option<T>,
     ) -> Result<Vec<(usize, T)>, LockError> {
-        let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
+        let mut answers = self.ask_all(lane, call);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         while let Some((node, answer)) = answers.next().await {
             match answer.and_then(|reply| read(&reply).ok_or_else(answer::no_answer)) {
@@ -353,7 +360,7 @@ impl Quorum {
         call: &Call,
         read: impl Fn(&Reply) -> Option<bool>,
     ) -> Result<bool, (Vec<usize>, Vec<NodeCause>)> {
-        let mut answers = self.ask(lane, call, self.settings.config.reply_timeout);
+        let mut answers = self.ask_all(lane, call);
         let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
         while let Some((node, answer)) = answers.next().await {
             match answer.and_then(|reply| read(&reply).ok_or_else(answer::no_answer)) {

@@ -47,6 +47,8 @@ enum Call {
     Release,
     ReleaseBlocking,
     ReleaseHosted,
+    /// An attach, and the further ones that it takes.
+    Attach,
     /// An acquire that finds the lock held, subscribes, and gets it on its release.
     Wait,
 }
@@ -184,6 +186,24 @@ impl Case {
                 armed();
                 released(returns(&shown, self.release_hosted(lease)).await)
             }
+            Call::Attach => {
+                let held = lock.acquire().await.unwrap();
+                let text = held.detach().unwrap();
+                armed();
+                let first = returns(&shown, self.client.attach(&text, Owner::Fresh)).await;
+                let outcome = first.as_ref().map_or_else(LockError::code, |_| "ok");
+                // What failed may have been done: the text must be worth what it was.
+                let mut attached = first;
+                let start = Instant::now();
+                while matches!(attached, Err(LockError::Unavailable { .. })) {
+                    assert!(start.elapsed() < PATIENCE, "{shown}: {attached:?}");
+                    attached = returns(&shown, self.client.attach(&text, Owner::Fresh)).await;
+                }
+                let lease = attached.unwrap_or_else(|error| panic!("{shown}: {outcome}, then {error}"));
+                assert_eq!(lease.token(), held.token(), "{shown}");
+                released(returns(&shown, lease.release()).await.unwrap());
+                outcome
+            }
             Call::Wait => {
                 let other = Client::new(Config::new(self.servers.iter().map(Server::url))).unwrap();
                 let holder = self::lock(&other, &self.name).acquire().await.unwrap();
@@ -249,7 +269,7 @@ async fn cut(servers: &Arc<Vec<Server>>, call: Call, way: Direction, stride: u64
         let outcome = case.run(call, arm).await;
         let expected: &[&str] = match call {
             Call::Wait => &["ok", "unconfirmed"],
-            Call::Extend => &["ok", "unavailable"],
+            Call::Extend | Call::Attach => &["ok", "unavailable"],
             _ => &["ok", "unconfirmed", "unavailable"],
         };
         assert!(expected.contains(&outcome), "{call:?} cut after {after} of {length} {way:?}: {outcome}");
@@ -299,6 +319,11 @@ async fn renewals_and_releases_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn attaches_leave_their_text_as_it_was() {
+    every_byte(1, &[Call::Attach], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn event_loops_leave_nothing() {
     every_byte(1, &[Call::TryHosted, Call::ReleaseHosted], 1).await;
     every_byte(1, &[Call::FirstHosted], number("REDLOCK_CUT_STRIDE").unwrap_or(13)).await;
@@ -317,7 +342,7 @@ async fn new_connections_leave_nothing() {
 /// All three connections at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_quorum_too() {
-    every_byte(3, &[Call::Try, Call::Release], number("REDLOCK_CUT_STRIDE").unwrap_or(5)).await;
+    every_byte(3, &[Call::Try, Call::Release, Call::Attach], number("REDLOCK_CUT_STRIDE").unwrap_or(5)).await;
 }
 
 /// A release whose message does not arrive is noticed by polling.

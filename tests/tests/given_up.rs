@@ -1,10 +1,19 @@
 //! What is given up half-way: a call whose future is dropped leaves nothing behind and keeps nobody waiting.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
 
-use redlock::{Client, Config, Lock, LockOptions, Owner, ReleaseOutcome};
-use redlock_tests::server::Server;
+use redlock::{Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome};
+use redlock_tests::{
+    event_loop::Loop,
+    nodes::{Backend, Node},
+    server::Server,
+    until,
+};
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -45,4 +54,74 @@ async fn a_release_that_nobody_awaits_is_made() {
             assert!(!lock.locked().await.unwrap(), "{url}, {what}");
         }
     }
+}
+
+/// The fields of a lock's key.
+fn fields(server: &Server) -> Vec<String> {
+    server.command(&["HKEYS", "x"])
+}
+
+/// Attaches again and again until what was given up before is undone: then it must work.
+async fn attach(client: &Client, text: &str) -> redlock::Lease {
+    let start = Instant::now();
+    loop {
+        match client.attach(text, Owner::Fresh).await {
+            Ok(lease) => return lease,
+            Err(error) => assert!(start.elapsed() < SOON, "{error}"),
+        }
+    }
+}
+
+/// Wherever it is given up, nobody attached: the text is good for another client.
+#[tokio::test]
+async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
+    for backend in [Backend::Redis, Backend::Memory] {
+        let node = Node::start(backend);
+        let (one, other) = (client(&node.url()), client(&node.url()));
+        for polls in 0..30 {
+            let lease = lock(&one, Some("job")).acquire().await.unwrap();
+            let text = lease.detach().unwrap();
+            let mut attaching = Box::pin(one.attach(&text, Owner::Fresh));
+            let mut attached = false;
+            for _ in 0..polls {
+                attached = attaching.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+                if attached {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            drop(attaching);
+            if attached {
+                // Its lease was released as any other.
+                until(SOON, "it is released", || !node.exists("x")).await;
+                continue;
+            }
+            let again = attach(&other, &text).await;
+            assert_eq!(again.token(), lease.token());
+            assert!(again.held());
+            assert_eq!(again.release().await.unwrap(), ReleaseOutcome::Released);
+            let used = other.attach(&text, Owner::Fresh).await;
+            assert!(matches!(used, Err(LockError::Lost { reason: LostReason::Taken, .. })), "{used:?}");
+        }
+    }
+}
+
+/// An event loop that gives up an attach whose result it has not fetched.
+#[tokio::test]
+async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {
+    let server = Server::start();
+    let (client, other) = (client(&server.url()), client(&server.url()));
+    let lease = lock(&client, Some("job")).acquire().await.unwrap();
+    let text = lease.detach().unwrap();
+    let before = fields(&server);
+    let mut host = Loop::new();
+    let call = host.calls.attach(&client, &text, Owner::Fresh).unwrap();
+    until(SOON, "it is attached", || fields(&server) != before).await;
+    assert!(host.calls.abandon(call));
+    // What it gave up is dropped in its next turn.
+    host.turn(SOON);
+    let again = attach(&other, &text).await;
+    assert_eq!(again.token(), lease.token());
+    again.release().await.unwrap();
+    assert!(fields(&server).is_empty());
 }
