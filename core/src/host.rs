@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, mpsc};
 #[cfg(target_os = "linux")]
 use crate::turns::Turns;
 use crate::{
+    acquire::Request,
     bridge::{Begun, Bridge},
     client::{Client, NodeStatus},
     config::{Config, LockOptions, Ttl},
@@ -29,7 +30,7 @@ use crate::{
     event::{Event, EventSink},
     hold::ReleaseOutcome,
     lease::Lease,
-    lock::{Lock, LockInfo, Request},
+    lock::{Lock, LockInfo},
     node::Lane,
     owner::Owner,
     runtime::Tied,

@@ -22,6 +22,7 @@ mod mutant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+mod acquire;
 mod answer;
 #[doc(hidden)]
 pub mod bridge;
@@ -63,6 +64,7 @@ mod value;
 mod waiter;
 mod watchdog;
 
+pub use acquire::Request;
 pub use client::{Client, NodeStatus};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
 pub use error::{LockError, LostReason, NodeCause};
@@ -70,7 +72,7 @@ pub use event::{Event, EventSink, trace};
 pub use hold::ReleaseOutcome;
 pub use home::close_all;
 pub use lease::Lease;
-pub use lock::{Lock, LockInfo, Request};
+pub use lock::{Lock, LockInfo};
 pub use memory_node::Memory;
 #[cfg(feature = "simulation")]
 pub use mutant::{Mutant, mutate};

@@ -1,0 +1,579 @@
+//! One acquire: nested or new, alone or queued, tried once or until its wait is over.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::AbortHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    config::{LockOptions, NEVER, Ttl},
+    error::{LockError, NodeCause},
+    event::Event,
+    hold::{Claim, Fate, Hold, Terms},
+    home::{Home, stay_silent_at_the_end},
+    lease::{Lease, extend},
+    node::Lane,
+    owner::{Owner, OwnerKey},
+    quorum::{Attempt, Chore, Keys, Verdict},
+    runtime::{self, Interrupted},
+    table::{Local, Place},
+    waiter::{self, Listener},
+};
+
+/// How long a caller that gives up drives its own request on, before the background cleans up behind it.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How often an acquire tries at once again because new nodes have just got their markers. Another client may have
+/// been at it, but nodes that lose their markers at once must not be asked for ever.
+const MOST_READIED: u32 = 3;
+
+/// One acquire, as a host asks for it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who acquires. An owner in the lock's options comes first.
+    pub owner: Owner,
+    /// How long to wait: `None` for ever, zero for one try.
+    pub wait: Option<Duration>,
+    /// The host's thread, if a blocked acquire blocks it: waiting for a tenure of the same thread is a deadlock.
+    pub thread: Option<u64>,
+    /// Whether waiting blocks `thread`.
+    pub blocking: bool,
+}
+
+/// Sees an acquire through.
+pub(crate) fn see_through(
+    acquisition: Result<Acquisition, LockError>,
+) -> impl Future<Output = Result<Lease, LockError>> + Send + 'static {
+    // Boxed before it is handed on, as in `wait`.
+    let run = acquisition.map(|acquisition| Box::pin(Box::new(acquisition).run()));
+    async move {
+        let lease = match run {
+            Ok(run) => run.await,
+            Err(error) => Err(error),
+        };
+        if let Err(LockError::Closed) = lease {
+            stay_silent_at_the_end().await;
+        }
+        lease
+    }
+}
+
+/// Runs an acquire in the background until the first of the two is dropped; its result comes out of the second.
+pub(crate) fn in_background(
+    call: impl Future<Output = Result<Lease, LockError>> + Send + 'static,
+) -> (AbortOnDrop, oneshot::Receiver<Result<Lease, LockError>>) {
+    let (deliver, result) = oneshot::channel();
+    let task = runtime::background().spawn(async move {
+        // A lease nobody waits for is dropped, and so released.
+        let _ = deliver.send(call.await);
+    });
+    (AbortOnDrop(task.abort_handle()), result)
+}
+
+pub(crate) struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One acquire under way.
+///
+/// ```text
+/// look ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ look
+///      ─first in line─▶ try ─granted─▶ lease   ─busy─▶ listen, try again, wait ─▶ look
+///                           ─silence─▶ back off ─▶ look, until patience is over
+/// ```
+/// Dropped at any point it leaves the queue, and an attempt under way takes back what it took.
+pub(crate) struct Acquisition {
+    home: Arc<Home>,
+    pub(crate) lane: Lane,
+    keys: Arc<Keys>,
+    options: Arc<LockOptions>,
+    /// Alive as long as the lock object is, and this acquire of it.
+    handle: Arc<()>,
+    owner: Owner,
+    key: OwnerKey,
+    request: Request,
+    /// By the clock that timers have: a wall clock that is set ends no wait.
+    started: Instant,
+    place: Option<Arc<Place>>,
+    splits: u32,
+    /// How often it tried after a release.
+    races: u32,
+    /// How often nodes of a new deployment got their markers in this acquire.
+    readied: u32,
+    /// Whether a quorum answered the last time.
+    answered: bool,
+    /// How many release messages had come before the last attempt; `None` if some may have been missed.
+    heard: Option<u64>,
+    /// The process waits for it to end, for a moment.
+    _chore: Chore,
+    /// What the first look saw, when that was taken before the task ran.
+    pub(crate) seen: Option<Result<Next, LockError>>,
+    /// What to wait for before anything else, after a try that was made elsewhere.
+    paused: Option<Pause>,
+    /// Pending while an attempt with the same value may still be on a node, or come there.
+    undone: Option<mpsc::Receiver<()>>,
+}
+
+#[allow(clippy::large_enum_variant, reason = "lives for one call, on the stack")]
+pub(crate) enum Step {
+    Done(Result<Lease, LockError>),
+    Wait(Acquisition),
+}
+
+/// What to do after looking at this client's own tenures.
+pub(crate) enum Next {
+    Nested(Lease, Arc<Hold>, Option<Duration>),
+    Try,
+    /// Another owner of this client holds it.
+    Behind(Arc<Hold>),
+    /// Others of this client are first.
+    Queued,
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.home.table.leave(&self.keys.lock, place);
+        }
+    }
+}
+
+impl Acquisition {
+    pub(crate) fn new(
+        home: Arc<Home>,
+        keys: Arc<Keys>,
+        options: Arc<LockOptions>,
+        handle: Arc<()>,
+        owner: Owner,
+        request: Request,
+    ) -> Self {
+        Self {
+            _chore: home.quorum.chore(),
+            home,
+            lane: Lane::Background,
+            keys,
+            options,
+            handle,
+            key: owner.key(),
+            owner,
+            request,
+            started: Instant::now(),
+            place: None,
+            splits: 0,
+            races: 0,
+            readied: 0,
+            answered: false,
+            heard: None,
+            seen: None,
+            paused: None,
+            undone: None,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.keys.name.clone()
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.request.wait.map(|wait| wait.saturating_sub(self.started.elapsed()))
+    }
+
+    fn is_try(&self) -> bool {
+        self.request.wait == Some(Duration::ZERO)
+    }
+
+    fn is_first(&self) -> bool {
+        self.place.as_ref().is_none_or(|place| place.first.load(SeqCst))
+    }
+
+    /// Decides what this client can decide by itself.
+    pub(crate) fn look(&mut self) -> Result<Next, LockError> {
+        if self.home.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let options = &self.options;
+        let local = self.home.table.look(&self.keys.lock, &self.key);
+        let next = match local {
+            Local::Own(hold) => match hold.current_fate() {
+                Fate::Held if !options.reentrant => {
+                    let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
+                    return Err(LockError::Deadlock { name: self.name(), detail });
+                }
+                Fate::Held => return Ok(self.nest(&hold)),
+                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&hold)),
+                Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
+                Fate::Released | Fate::Detached => Next::Try,
+            },
+            Local::Other(hold) => {
+                let same_thread = self.request.thread.is_some() && hold.terms.thread == self.request.thread;
+                if self.request.blocking && same_thread && !self.is_try() {
+                    let detail = "another task of the same thread holds it, and cannot release it while the thread is \
+                                  blocked"
+                        .to_owned();
+                    return Err(LockError::Deadlock { name: self.name(), detail });
+                }
+                Next::Behind(hold)
+            }
+            // Waiting owners of this client come first; a try does not wait.
+            Local::Waited if self.is_try() => Next::Queued,
+            Local::Waited | Local::Free => Next::Try,
+        };
+        if self.is_try() {
+            return Ok(next);
+        }
+        if self.place.is_none() {
+            self.place = Some(self.home.table.enqueue(&self.keys.lock, self.key.clone()));
+        }
+        Ok(if self.is_first() { next } else { Next::Queued })
+    }
+
+    /// The lease of an acquire that was nested at first look, and asks no server.
+    pub(crate) fn nested(&mut self) -> Option<Lease> {
+        match self.seen.take() {
+            Some(Ok(Next::Nested(lease, _, None))) => Some(lease),
+            other => {
+                self.seen = other;
+                None
+            }
+        }
+    }
+
+    fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
+        Claim::new((!self.options.ttl.is_fixed()).then_some(ttl))
+    }
+
+    fn nest(&self, hold: &Arc<Hold>) -> Next {
+        let ttl = match self.options.ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Never => NEVER,
+            Ttl::Watchdog | Ttl::Adaptive if !hold.terms.fixed => hold.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive => self.home.settings.config.watchdog,
+        };
+        let claim = self.claim_for(ttl);
+        let extend = hold.claim(&claim, Arc::downgrade(&self.handle), ttl);
+        if claim.renews.is_some() {
+            self.home.watchdog.reconsider(hold);
+        }
+        Next::Nested(Lease::new(&self.home, hold.clone(), claim), hold.clone(), extend)
+    }
+
+    /// The first try of a blocking caller, on its own connection: what an uncontended acquire costs.
+    pub(crate) fn first_try_blocking<E>(
+        mut self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<Step, Interrupted<E>> {
+        let lane = self.home.quorum.caller_lane();
+        match self.look() {
+            Err(error) => return Ok(Step::Done(Err(error))),
+            Ok(Next::Nested(lease, hold, Some(ttl))) => {
+                let (home, name) = (self.home.clone(), self.name());
+                let extended = runtime::block(lane, async { extend(&home, &hold, lane, ttl, &name).await }, check)?;
+                return Ok(Step::Done(extended.map(|()| lease)));
+            }
+            Ok(Next::Nested(lease, ..)) => return Ok(Step::Done(Ok(lease))),
+            Ok(Next::Behind(_) | Next::Queued) if self.is_try() => {
+                return Ok(Step::Done(Err(self.timed_out())));
+            }
+            Ok(Next::Behind(_) | Next::Queued) => return Ok(Step::Wait(self)),
+            Ok(Next::Try) => {}
+        }
+        let Some(ttl) = self.home.ttl_at_hand(&self.keys, self.options.ttl) else {
+            return Ok(Step::Wait(self));
+        };
+        if lane == Lane::Background {
+            return Ok(Step::Wait(self));
+        }
+        let (mut attempt, limit) = (self.attempt(ttl), self.limit());
+        let mut round = Box::pin(attempt.run(lane, &self.key));
+        let in_time = runtime::block(lane, async { timeout(limit, round.as_mut()).await }, check);
+        if let Err(Interrupted::Forked) = in_time {
+            std::mem::forget(round);
+            std::mem::forget((attempt, self));
+            return Err(Interrupted::Forked);
+        }
+        let (verdict, interrupted) = match in_time {
+            Ok(Ok(verdict)) => (Some(verdict), None),
+            given_up => {
+                // The answer is usually on its way, and a known one is easier to undo.
+                let late = runtime::caller().block_on(async { timeout(GRACE, round.as_mut()).await });
+                (late.ok(), given_up.err())
+            }
+        };
+        drop(round);
+        let Some(verdict) = verdict else {
+            return interrupted.map_or_else(|| Ok(Step::Done(Err(self.unanswered(&attempt)))), Err);
+        };
+        if let Some(interrupted) = interrupted {
+            // A lease that was granted all the same is dropped here, and so released.
+            drop(self.conclude(verdict, attempt));
+            return Err(interrupted);
+        }
+        Ok(match self.conclude(verdict, attempt) {
+            Conclusion::Lease(lease) => Step::Done(Ok(lease)),
+            Conclusion::Failed(error) => Step::Done(Err(error)),
+            Conclusion::Pause(pause) => {
+                self.paused = Some(pause);
+                Step::Wait(self)
+            }
+        })
+    }
+
+    /// How long one attempt may take: a try as long as its replies, a wait not beyond its end.
+    fn limit(&self) -> Duration {
+        match self.left() {
+            Some(left) if !self.is_try() => left,
+            _ => Duration::from_secs(365 * 86_400),
+        }
+    }
+
+    fn attempt(&mut self, ttl: Duration) -> Attempt {
+        self.heard = self.home.table.heard(&self.keys.lock);
+        let (quorum, keys) = (&self.home.quorum, &self.keys);
+        match &self.options.value {
+            Some(value) => Attempt::of_value(quorum, keys, value.clone(), ttl),
+            None => Attempt::new(quorum, keys, self.home.tenures.draw(&self.key), ttl),
+        }
+    }
+
+    /// Boxed, since a future keeps its argument twice.
+    pub(crate) async fn run(mut self: Box<Self>) -> Result<Lease, LockError> {
+        if let Some(pause) = self.paused.take() {
+            Box::pin(self.pause(pause)).await?;
+        }
+        loop {
+            let next = self.seen.take().unwrap_or_else(|| self.look())?;
+            if self.is_try() && matches!(next, Next::Behind(_) | Next::Queued) {
+                return Err(self.timed_out());
+            }
+            match next {
+                Next::Nested(lease, _, None) => return Ok(lease),
+                Next::Nested(lease, hold, Some(ttl)) => {
+                    Box::pin(extend(&self.home, &hold, self.lane, ttl, &self.name())).await?;
+                    return Ok(lease);
+                }
+                Next::Behind(hold) => {
+                    let mut fate = hold.fate.subscribe();
+                    // A released tenure is free only once its release went out, which the outcome tells.
+                    let mut outcome = hold.outcome.subscribe();
+                    let ended = async {
+                        let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
+                        if matches!(ended, Ok(Fate::Released)) {
+                            let _ = outcome.wait_for(Option::is_some).await;
+                        }
+                    };
+                    self.wait(pin!(ended)).await?;
+                }
+                Next::Queued => self.wait(pin!(std::future::pending())).await?,
+                Next::Try => {
+                    Box::pin(self.undone()).await?;
+                    // Boxed, like what follows: thousands may wait, few try.
+                    let ttl = Box::pin(self.home.ttl(&self.keys, self.options.ttl)).await;
+                    let mut attempt = Box::new(self.attempt(ttl));
+                    let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
+                    let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
+                    match self.conclude(verdict, *attempt) {
+                        Conclusion::Lease(lease) => return Ok(lease),
+                        Conclusion::Failed(error) => return Err(error),
+                        Conclusion::Pause(pause) => Box::pin(self.pause(pause)).await?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing is left of an attempt with the value of the next one: what undoes it cannot tell them apart.
+    async fn undone(&mut self) -> Result<(), LockError> {
+        let Some(mut undone) = self.undone.take() else { return Ok(()) };
+        let limit = self.limit().min(self.home.settings.config.patience);
+        if timeout(limit, undone.recv()).await.is_ok() {
+            return Ok(());
+        }
+        let outage = self.home.table.outage(&self.keys.lock);
+        Err(self.home.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+    }
+
+    /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
+    /// on are kept once for each hand, and thousands may wait.
+    async fn wait(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), LockError> {
+        let Some(place) = &self.place else { return Err(self.timed_out()) };
+        let woken = async {
+            tokio::select! {
+                biased;
+                () = place.wake.notified() => {}
+                () = event => {}
+            }
+        };
+        match self.left() {
+            None => woken.await,
+            Some(left) => {
+                if timeout(left, woken).await.is_err() && self.left().is_some_and(|left| left.is_zero()) {
+                    return Err(self.timed_out());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an attempt means for this acquire.
+    fn conclude(&mut self, verdict: Verdict, mut attempt: Attempt) -> Conclusion {
+        if self.options.value.is_some() && !matches!(verdict, Verdict::Held(_)) {
+            self.undone = attempt.undo(self.is_try());
+        }
+        let key = &self.keys.lock;
+        match verdict {
+            Verdict::Held(grant) => {
+                self.home.table.end_outage(key);
+                if self.races > 0 {
+                    self.home.table.won(key, self.races - 1);
+                }
+                let ttl = attempt.ttl();
+                let claim = self.claim_for(ttl);
+                let options = &self.options;
+                let terms = Terms {
+                    keys: self.keys.clone(),
+                    owner: self.key.clone(),
+                    field: attempt.field().to_owned(),
+                    ttl,
+                    fixed: options.ttl.is_fixed(),
+                    adaptive: options.ttl == Ttl::Adaptive,
+                    max_hold: options.max_hold,
+                    thread: self.request.thread,
+                    identity: self.owner.watch(),
+                };
+                let (quorum, events) = (self.home.quorum.clone(), self.home.events.clone());
+                let handle = Arc::downgrade(&self.handle);
+                let hold = Hold::new(terms, grant, claim.clone(), handle, quorum, events);
+                if !self.home.settle_first(&hold) {
+                    // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
+                    hold.give_back();
+                    return Conclusion::Pause(Pause::None);
+                }
+                let lease = Lease::new(&self.home, hold.clone(), claim);
+                if self.home.is_closed() {
+                    // Closed meanwhile: the lease drops, and so is released.
+                    return Conclusion::Failed(LockError::Closed);
+                }
+                let waited = self.started.elapsed();
+                (self.home.events)(&Event::Acquired { name: self.name(), token: hold.token, waited });
+                Conclusion::Lease(lease)
+            }
+            Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
+            Verdict::Ready { causes } => {
+                self.readied += 1;
+                if self.readied > MOST_READIED {
+                    // Written and gone each time.
+                    return self.conclude(Verdict::Unavailable { causes, permanent: false }, attempt);
+                }
+                Conclusion::Pause(Pause::None)
+            }
+            Verdict::Busy { free_in, split } => {
+                self.home.table.end_outage(key);
+                self.answered = true;
+                if self.is_try() {
+                    return Conclusion::Failed(self.timed_out());
+                }
+                if split {
+                    attempt.undo(false);
+                    self.splits += 1;
+                    return Conclusion::Pause(Pause::Split(waiter::backoff(self.splits)));
+                }
+                self.splits = 0;
+                Conclusion::Pause(Pause::Busy(free_in))
+            }
+            Verdict::Unavailable { causes, permanent } => {
+                self.answered = false;
+                let error = self.home.quorum.unavailable(causes.clone());
+                if permanent || self.is_try() {
+                    return Conclusion::Failed(error);
+                }
+                let patience = self.home.settings.config.patience;
+                let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
+                let silent_since = self.home.table.note_outage(key, causes);
+                if silent_since.elapsed() >= patience && self.started.elapsed() >= patience {
+                    return Conclusion::Failed(error);
+                }
+                Conclusion::Pause(Pause::Silent)
+            }
+        }
+    }
+
+    async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match pause {
+            Pause::None => Ok(()),
+            Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
+            Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
+            Pause::Busy(free_in) => {
+                let (quorum, keys) = (&self.home.quorum, &self.keys);
+                let listener = self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel));
+                let patience = waiter::patience(self.home.settings.config.wire, free_in);
+                let news = async {
+                    let Some(heard) = self.heard else {
+                        // A release may have come before the subscription: look again once subscribed.
+                        return listener.ready().await;
+                    };
+                    listener.news(heard, 1).await;
+                    if quorum.nodes.len() > 1 {
+                        // The release reaches the other nodes at about the same time.
+                        let rest = listener.news(heard, quorum.needed() as u64);
+                        let _ = timeout(Duration::from_millis(1), rest).await;
+                    }
+                    runtime::brief(waiter::courtesy(self.races, listener.has_rivals())).await;
+                };
+                self.wait(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
+                self.races += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn timed_out(&self) -> LockError {
+        // An outage is never reported as contention.
+        let key = &self.keys.lock;
+        match self.home.table.outage(key) {
+            Some(outage) if !self.answered => self.home.quorum.unavailable(outage.causes),
+            // Those before it in the queue wait for the first answer of all.
+            None if !self.is_try() && !self.is_first() && self.home.table.is_unknown(key) => {
+                self.home.quorum.unavailable(self.home.quorum.unheard())
+            }
+            _ => LockError::Timeout { name: self.name(), waited: self.started.elapsed() },
+        }
+    }
+
+    fn unanswered(&self, attempt: &Attempt) -> LockError {
+        if self.answered {
+            return LockError::Timeout { name: self.name(), waited: self.started.elapsed() };
+        }
+        // What a node said last tells more than that it has not answered yet.
+        let known = self.home.table.outage(&self.keys.lock).map(|outage| outage.causes).unwrap_or_default();
+        let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
+        self.home.quorum.unavailable(attempt.silent().into_iter().map(last).collect())
+    }
+}
+
+enum Conclusion {
+    Lease(Lease),
+    Failed(LockError),
+    Pause(Pause),
+}
+
+/// Why an acquire has to wait, and what for.
+enum Pause {
+    /// The next attempt can be made now, even by a try.
+    None,
+    Split(Duration),
+    Silent,
+    /// Somebody holds it, for so long if it is not renewed.
+    Busy(Option<Duration>),
+}
