@@ -92,7 +92,7 @@ impl Stamp {
     }
 
     /// The moment so long before.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn back(self, time: Duration) -> Stamp {
         let time = time.as_nanos() as i64;
         Stamp { boot: self.boot - time, raw: self.raw - time, real: self.real - time }

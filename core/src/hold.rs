@@ -73,19 +73,23 @@ impl ReleaseOutcome {
     }
 }
 
+/// What is done with a lease that its caller never got to see, in place of a release.
+pub(crate) type Unseen = Box<dyn FnOnce() + Send>;
+
 /// One unreleased acquire of a tenure's owner.
-#[derive(Debug)]
 pub(crate) struct Claim {
     /// The lease it keeps alive, for a watchdog or adaptive acquire.
     pub(crate) renews: Option<Duration>,
     pub(crate) released: AtomicBool,
     /// Whether it was released while the tenure was held, and went on without it.
     pub(crate) left: AtomicBool,
+    pub(crate) unseen: Mutex<Option<Unseen>>,
 }
 
 impl Claim {
     pub(crate) fn new(renews: Option<Duration>) -> Arc<Self> {
-        Arc::new(Self { renews, released: AtomicBool::new(false), left: AtomicBool::new(false) })
+        let (released, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { renews, released, left, unseen: Mutex::new(None) })
     }
 }
 
@@ -309,8 +313,9 @@ impl Hold {
         let keeper = state.keeper.take();
         let leftovers = Self::leftovers(&state);
         drop(state);
-        tell(&self.fate, |fate| *fate = Fate::Lost(reason));
+        // Whoever waits for the loss finds it in the log.
         (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
+        tell(&self.fate, |fate| *fate = Fate::Lost(reason));
         // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
         if reason != LostReason::Closed {
             self.release_later(leftovers);

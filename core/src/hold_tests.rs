@@ -54,7 +54,9 @@ fn hold(quorum: &Arc<Quorum>, place: impl Fn(usize, Deadline) -> Place) -> Arc<H
 fn sent() -> Vec<Sent> {
     let link = Link { lane: Lane::Background, number: 1, peer: None, run: None, server: None };
     let sent: Vec<Sent> = (0..NODES).map(|_| Sent::default()).collect();
-    sent.iter().for_each(|sent| sent.set(link.clone()));
+    for sent in &sent {
+        sent.set(link.clone());
+    }
     sent
 }
 

@@ -294,25 +294,6 @@ impl Averages {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn averages_of_names_without_number_are_not_all_remembered() {
-        let mut averages = Averages::default();
-        for order in 0..1_000_000_u64 {
-            averages.insert(&format!("order-{order}"), Duration::from_millis(order));
-            // One that is used all the time.
-            averages.insert("report", Duration::from_secs(1));
-        }
-        assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);
-        assert_eq!(averages.get("report"), Some(Duration::from_secs(1)));
-        assert_eq!(averages.get("order-999999"), Some(Duration::from_millis(999_999)));
-        assert_eq!(averages.get("order-1"), None);
-    }
-}
-
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
@@ -335,4 +316,23 @@ pub async fn close_all() {
     }
     let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
     futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_names_without_number_are_not_all_remembered() {
+        let mut averages = Averages::default();
+        for order in 0..1_000_000_u64 {
+            averages.insert(&format!("order-{order}"), Duration::from_millis(order));
+            // One that is used all the time.
+            averages.insert("report", Duration::from_secs(1));
+        }
+        assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);
+        assert_eq!(averages.get("report"), Some(Duration::from_secs(1)));
+        assert_eq!(averages.get("order-999999"), Some(Duration::from_millis(999_999)));
+        assert_eq!(averages.get("order-1"), None);
+    }
 }

@@ -13,12 +13,11 @@ use std::{
 
 use crate::{
     error::{LockError, LostReason},
-    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed},
+    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed, Unseen},
     home::Home,
     node::{Lane, NodeErrorKind},
     owner::shown,
     runtime::{self, Interrupted, Tied},
-    sync::Mutex,
 };
 
 /// A held lock.
@@ -32,11 +31,7 @@ pub struct Lease {
     /// What never changes, readable in a forked child too.
     facts: Facts,
     release_on_drop: AtomicBool,
-    unseen: Tied<Unseen>,
 }
-
-/// What becomes of a lease that its caller never got to see; nothing if it is released.
-type Unseen = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
 struct Facts {
     name: String,
@@ -54,7 +49,6 @@ impl Lease {
             claim,
             facts,
             release_on_drop: AtomicBool::new(true),
-            unseen: Tied::new(Mutex::new(None)),
         }
     }
 
@@ -65,9 +59,7 @@ impl Lease {
 
     /// What is to be done when it is dropped before its caller has seen it, in place of a release.
     pub(crate) fn set_unseen(&self, otherwise: impl FnOnce() + Send + 'static) {
-        if let Some(unseen) = self.unseen.get() {
-            *unseen.lock() = Some(Box::new(otherwise));
-        }
+        *self.claim.unseen.lock() = Some(Box::new(otherwise));
     }
 
     /// Its caller has it.
@@ -77,9 +69,14 @@ impl Lease {
     }
 
     fn forget_unseen(&self) {
-        let unseen = self.unseen.get().and_then(|unseen| unseen.lock().take());
         // It may be the last that refers to its client: not under the lock.
-        drop(unseen);
+        drop(self.take_unseen());
+    }
+
+    fn take_unseen(&self) -> Option<Unseen> {
+        // In a child it is the parent's.
+        self.hold.get()?;
+        self.claim.unseen.lock().take()
     }
 
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
@@ -90,7 +87,7 @@ impl Lease {
 
     /// Gives back, in the background, a lease that its caller never got to see.
     pub fn abandon(&self) {
-        if let Some(otherwise) = self.unseen.get().and_then(|unseen| unseen.lock().take()) {
+        if let Some(otherwise) = self.take_unseen() {
             return otherwise();
         }
         // Whatever the outcome, nobody waits for it.

@@ -35,7 +35,6 @@ use crate::{
     error::{LockError, NodeCause},
     node::{BoxFuture, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, Sent},
     owner::{OwnerKey, wire_owner},
-    runtime,
     script::{Call, Reply, Scripts, WhileMoving, scripts},
 };
 
@@ -230,7 +229,7 @@ impl Quorum {
             }
         };
         #[cfg(not(all(test, feature = "shuttle")))]
-        runtime::background().spawn(work);
+        crate::runtime::background().spawn(work);
         #[cfg(all(test, feature = "shuttle"))]
         shuttle::future::spawn(work);
     }
@@ -295,7 +294,7 @@ impl Quorum {
     #[cfg(feature = "simulation")]
     fn insist(self: &Arc<Self>, node: usize, answer: BoxFuture<Answer>, call: &Call) -> BoxFuture<Answer> {
         let (quorum, call) = (self.clone(), call.clone());
-        let answer = runtime::detached(async move {
+        let answer = crate::runtime::detached(async move {
             let mut answer = answer.await;
             while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
                 let limit = quorum.settings.config.reply_timeout;
