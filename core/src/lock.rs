@@ -123,7 +123,8 @@ impl Lock {
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
-    /// nothing behind.
+    /// nothing behind. Not for async code, whose thread must not be blocked: like every function of this crate that
+    /// blocks it panics there, as tokio does.
     pub fn acquire_blocking<E: From<LockError>>(
         &self,
         request: Request,

@@ -41,18 +41,20 @@ fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-fn end(py: Python<'_>, outcome: Outcome) -> PyResult<End> {
-    Ok(match outcome {
-        Ok(value) => (Some(python(py, value)?), None),
-        Err(error) => (None, Some(instance(py, &error)?.unbind())),
-    })
+/// What cannot be made ends its own call, and no other.
+fn end(py: Python<'_>, outcome: Outcome) -> End {
+    let made = match outcome {
+        Ok(value) => python(py, value).map(|value| (Some(value), None)),
+        Err(error) => instance(py, &error).map(|error| (None, Some(error.unbind()))),
+    };
+    made.unwrap_or_else(|error| (None, Some(error.into_value(py).into_any())))
 }
 
 /// The number of a call, or its end.
 fn begun(py: Python<'_>, call: Call) -> Fallible<Py<PyAny>> {
     Ok(match call {
         Begun::Pending(id) => id.into_py_any(py)?,
-        Begun::Done(outcome) => end(py, outcome)?.into_py_any(py)?,
+        Begun::Done(outcome) => end(py, outcome).into_py_any(py)?,
     })
 }
 
@@ -125,8 +127,7 @@ impl Loop {
             // Not blocking: the event loop set it so.
             let _ = (&pipe.woken).read(&mut [0; 64]);
         }
-        let results = self.calls.drain()?.into_iter().map(|(id, outcome)| Ok((id, end(py, outcome)?)));
-        results.collect()
+        Ok(self.calls.drain()?.into_iter().map(|(id, outcome)| (id, end(py, outcome))).collect())
     }
 
     /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.

@@ -45,7 +45,17 @@ impl Process {
 
     fn current() -> &'static Self {
         static FIRST: Process = Process::new();
-        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child.get_or_init(|| Box::new(Self::new())))
+        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child())
+    }
+
+    fn child(&self) -> &Self {
+        loop {
+            if let Some(child) = self.child.get() {
+                return child;
+            }
+            // Not `get_or_init`: a fork must not catch it while it waits for memory.
+            let _ = self.child.set(Box::new(Self::new()));
+        }
     }
 
     fn queue(&self) -> &(EventSink, Events) {
