@@ -337,6 +337,8 @@ impl Drop for Here<'_> {
 /// What a socket is known to be ready for.
 #[derive(Default)]
 struct Readiness {
+    /// The other side is done: there is an end to be read behind what there is now, and nothing else will tell of it.
+    over: AtomicBool,
     readable: AtomicBool,
     writable: AtomicBool,
     reader: AtomicWaker,
@@ -346,6 +348,9 @@ struct Readiness {
 impl Readiness {
     fn note(&self, flags: epoll::EventFlags) {
         let over = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
+        if flags.intersects(over) {
+            self.over.store(true, SeqCst);
+        }
         if flags.intersects(epoll::EventFlags::IN | over) {
             self.readable.store(true, SeqCst);
             self.reader.wake();
@@ -404,7 +409,7 @@ impl AsyncRead for Hosted {
             recv(&self.socket, into.initialize_unfilled(), RecvFlags::empty()).map(|(_, count)| count)
         }))?;
         into.advance(count);
-        if 0 < count && count < room {
+        if 0 < count && count < room && !self.ready.over.load(SeqCst) {
             // Drained; when more comes there is another event.
             self.ready.readable.store(false, SeqCst);
         }
@@ -431,13 +436,20 @@ impl AsyncWrite for Hosted {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use std::{sync::mpsc, thread, time::Duration};
+    use std::{
+        future::poll_fn,
+        io::Write,
+        net::{TcpListener, TcpStream},
+        sync::mpsc,
+        thread,
+        time::Duration,
+    };
 
     use rustix::event::{PollFd, PollFlags, poll};
     use tokio::{sync::oneshot, task::yield_now};
 
     use super::*;
-    use crate::bridge::Bridge;
+    use crate::bridge::{Begun, Bridge};
 
     fn is_readable(turns: &Turns, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap();
@@ -461,6 +473,40 @@ mod tests {
             assert!(is_readable(&turns, Duration::ZERO), "the attendant sleeps, ends at once: {ends_at_once}");
             assert_eq!(bridge.drain(), [(id, ())]);
         }
+    }
+
+    /// The peer answered and closed, in one event: the end is read behind the answer, without a further event.
+    #[test]
+    fn an_end_behind_an_answer_is_seen() {
+        let turns = Turns::attended().unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        theirs.write_all(b"+OK\r\n").unwrap();
+        drop(theirs);
+        // Both are there before anybody watches.
+        let mut all = [0; 64];
+        while ours.peek(&mut all).unwrap() < 5 {}
+        let mut hosted = turns.host(ours.into()).unwrap();
+        let bridge = Bridge::hosted(turns.clone());
+        let Begun::Pending(id) = bridge.begin(&turns, async move {
+            let mut read = [Vec::new(), Vec::new()];
+            for read in &mut read {
+                let mut bytes = [0; 64];
+                let mut into = ReadBuf::new(&mut bytes);
+                poll_fn(|context| Pin::new(&mut hosted).poll_read(context, &mut into)).await.unwrap();
+                read.extend_from_slice(into.filled());
+            }
+            read
+        }) else {
+            panic!("nobody has looked for the answer yet")
+        };
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            assert!(is_readable(&turns, Duration::from_secs(30)), "the end is forgotten");
+            ended = bridge.drain();
+        }
+        assert_eq!(ended, [(id, [b"+OK\r\n".to_vec(), Vec::new()])]);
     }
 
     /// Threads begin calls that another thread ends, early or late. A wake-up that nobody acts on shows as a call that
