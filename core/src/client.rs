@@ -121,7 +121,7 @@ impl Client {
         async move { Ok(attached.await?.seen()) }
     }
 
-    /// `attach`, of a lease that the host is still to be told of: [`Lease::keep`] says that it was.
+    /// `attach` for a host, which abandons a lease that nobody got to see.
     pub(crate) fn attach_unseen(
         &self,
         text: &str,

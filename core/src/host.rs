@@ -480,6 +480,12 @@ impl Calls {
         self.begin(false, |host| lock.host_lane(host), call)
     }
 
+    /// Starts to end a block of this owner: `Nothing`.
+    pub fn leave_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
+        let call = |lane| lock.leave_in(lane, owner).map(|left| left.map(|()| Value::Nothing));
+        self.begin(false, |host| lock.host_lane(host), call)
+    }
+
     /// Starts `lock.locked()`: a `Flag`.
     pub fn locked(&self, lock: &Lock) -> Result<u64, LockError> {
         let locked = lock.locked();

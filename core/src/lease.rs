@@ -81,11 +81,11 @@ impl Lease {
 
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
     pub fn keep(&self) {
-        self.forget_unseen();
         self.release_on_drop.store(false, Relaxed);
     }
 
-    /// Gives back, in the background, a lease that its caller never got to see.
+    /// Gives back, in the background, a lease that its caller never got to see: hosts say so of what they have drained
+    /// for somebody who had given up.
     pub fn abandon(&self) {
         if let Some(otherwise) = self.take_unseen() {
             return otherwise();
@@ -268,6 +268,7 @@ impl Lease {
     }
 
     fn begin_release(&self) -> Result<Begun, LockError> {
+        self.forget_unseen();
         let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
             return Ok(Begun::Done(ReleaseOutcome::Lost));
         };
@@ -452,6 +453,8 @@ impl Drop for Lease {
         hold.handles.fetch_sub(1, Relaxed);
         if self.release_on_drop.load(Relaxed) {
             self.abandon();
+        } else {
+            self.forget_unseen();
         }
     }
 }

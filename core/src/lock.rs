@@ -227,16 +227,28 @@ impl Lock {
         owner: &Owner,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
+        let lost = self.loss(owner);
+        if self.release_blocking(owner, check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn leave_in(
+        &self,
+        lane: Lane,
+        owner: &Owner,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+        let (lost, released) = (self.loss(owner), self.release_in(lane, owner));
+        async move { if released.await? == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) } }
+    }
+
+    /// What to fail with if a release by this owner finds the lock lost.
+    fn loss(&self, owner: &Owner) -> LockError {
         let newest = self.shared.home().ok().and_then(|home| self.newest(&home, &self.owner(owner)));
         let reason = match newest.map(|hold| hold.current_fate()) {
             Some(Fate::Lost(reason)) => reason,
             // If nobody notices a loss before the release does, the key was gone.
             _ => LostReason::Deleted,
         };
-        match self.release_blocking(owner, check)? {
-            ReleaseOutcome::Lost => Err(LockError::Lost { name: self.keys.name.clone(), reason }.into()),
-            ReleaseOutcome::Released | ReleaseOutcome::Unconfirmed => Ok(()),
-        }
+        LockError::Lost { name: self.keys.name.clone(), reason }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {

@@ -106,22 +106,32 @@ async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
     }
 }
 
-/// An event loop that gives up an attach whose result it has not fetched.
+/// An event loop that gives up an attach whose result it has not fetched, or has fetched for somebody who gave up.
 #[tokio::test]
 async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {
     let server = Server::start();
     let (client, other) = (client(&server.url()), client(&server.url()));
-    let lease = lock(&client, Some("job")).acquire().await.unwrap();
+    for fetched in [false, true] {
+        give_up(&server, &client, &other, fetched).await;
+    }
+}
+
+async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool) {
+    let lease = lock(client, Some("job")).acquire().await.unwrap();
     let text = lease.detach().unwrap();
     let before = fields(&server);
     let mut host = Loop::new();
-    let call = host.calls.attach(&client, &text, Owner::Fresh).unwrap();
-    until(SOON, "it is attached", || fields(&server) != before).await;
-    assert!(host.calls.abandon(call));
-    // What it gave up is dropped in its next turn.
-    host.turn(SOON);
-    let again = attach(&other, &text).await;
+    let call = host.calls.attach(client, &text, Owner::Fresh).unwrap();
+    until(SOON, "it is attached", || fields(server) != before).await;
+    if fetched {
+        host.lease(Ok(Begun::Pending(call))).abandon();
+    } else {
+        assert!(host.calls.abandon(call));
+        // What it gave up is dropped in its next turn.
+        host.turn(SOON);
+    }
+    let again = attach(other, &text).await;
     assert_eq!(again.token(), lease.token());
     again.release().await.unwrap();
-    assert!(fields(&server).is_empty());
+    assert!(fields(server).is_empty());
 }

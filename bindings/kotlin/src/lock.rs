@@ -72,6 +72,11 @@ impl Lock {
         self.core.leave_blocking(&owner.owner(), &mut check(false))
     }
 
+    /// Starts `unlock`, for a thread that does not block in here: `Nothing`.
+    pub(crate) fn unlock_as(&self, owner: &Identity) -> Fallible<i64> {
+        number(calls().leave_newest(&self.core, &owner.owner()))
+    }
+
     /// Whether a thread holds it.
     pub(crate) fn owned_by(&self, owner: &Identity) -> bool {
         self.core.owned(&owner.owner())

@@ -41,8 +41,8 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     private fun take(millis: Double, interruptible: Boolean) {
         if (interruptible && Thread.interrupted()) throw InterruptedException()
         val (thread, owner) = Thread.currentThread() to identity.get()
+        // Blocked in native code a virtual thread would keep its carrier from others, such as the one that is to unlock.
         if (isVirtual(thread)) {
-            // Blocked in native code it would keep its carrier from the very thread that is to unlock.
             Lease(Calls.block(interruptible) { lock.native.acquireAs(owner, millis, thread.id) } as Outcome.Leased)
         } else {
             native { lock.native.lock(owner, millis, thread.id, interruptible) }
@@ -56,8 +56,13 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
      * @throws LockLost when it was lost
      */
     override fun unlock() {
+        val owner = identity.get()
         try {
-            native { lock.native.unlock(identity.get()) }
+            if (isVirtual(Thread.currentThread())) {
+                Calls.block { lock.native.unlockAs(owner) }
+            } else {
+                native { lock.native.unlock(owner) }
+            }
         } catch (error: NotHeld) {
             throw IllegalMonitorStateException(error.message).initCause(error)
         }

@@ -13,6 +13,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
@@ -275,6 +276,50 @@ class JavaLockTest extends OnServer {
         }
         for (FutureTask<Object> task : all) {
             task.get(60, TimeUnit.SECONDS);
+        }
+    }
+
+    @Test
+    void virtualThreadsThatUnlockLetTheirCarriersGo() throws Exception {
+        assumeTrue(Runtime.version().feature() >= 21);
+        // Longer than anybody here waits.
+        RedlockOptions options = new RedlockOptions().replyTimeout(Duration.ofSeconds(50));
+        try (Redlock client = new Redlock(getServer().getUrl(), options)) {
+            int carriers = Runtime.getRuntime().availableProcessors();
+            CountDownLatch held = new CountDownLatch(carriers + 1);
+            CountDownLatch go = new CountDownLatch(1);
+            AtomicInteger unlocking = new AtomicInteger();
+            List<FutureTask<Object>> all = new ArrayList<>();
+            List<Thread> threads = new ArrayList<>();
+            for (int number = 0; number <= carriers; number++) {
+                JavaLock lock = client.lock("unlocking-" + number).asJavaLock();
+                FutureTask<Object> task = new FutureTask<>(() -> {
+                    lock.lock();
+                    held.countDown();
+                    go.await();
+                    unlocking.incrementAndGet();
+                    lock.unlock();
+                    return null;
+                });
+                all.add(task);
+                threads.add((Thread) Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, task));
+            }
+            assertTrue(held.await(20, TimeUnit.SECONDS));
+            getServer().freeze();
+            try {
+                go.countDown();
+                long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+                while (unlocking.get() <= carriers
+                        || !threads.stream().allMatch(thread -> thread.getState() == Thread.State.WAITING)) {
+                    assertTrue(System.nanoTime() < end, unlocking.get() + " of " + threads.size() + " got to unlock");
+                    Thread.onSpinWait();
+                }
+            } finally {
+                getServer().thaw();
+            }
+            for (FutureTask<Object> task : all) {
+                task.get(60, TimeUnit.SECONDS);
+            }
         }
     }
 
