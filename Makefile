@@ -10,10 +10,12 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev
-say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
+# Steps are noted with the time at which they began, for the table at the end of `make test`.
+STEPS := target/steps
+say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"; mkdir -p $(dir $(STEPS)); printf '%(%s)T %s\n' -1 "$(1)" >> $(STEPS)
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
-.PHONY: help demo test lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
+.PHONY: help demo test begin lint docs clean python node kotlin rust-tools python-tools node-tools kotlin-tools \
 	rust-lint python-lint node-lint kotlin-lint interop-lint rust-test model-test python-test node-test kotlin-test \
 	languages-test versions-test test-all interop-tools interop-test interop model sim chaos bench bench-tools bench-test \
 	release-lint packages-tools packages-test packages packages-all
@@ -319,8 +321,13 @@ bench: bench-tools
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
 
-test: lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test packages-test
+begin:
+	@rm -f $(STEPS)
+
+test: begin lint rust-test model-test python-test node-test kotlin-test languages-test interop-test bench-test packages-test
 	$(call say,All checks passed)
+	@awk 'NR > 1 { printf "%5d s  %s\n", $$1 - began, step } NR == 1 { first = $$1 } \
+		{ began = $$1; step = substr($$0, length($$1) + 2) } END { printf "%5d s  in all\n", began - first }' $(STEPS)
 
 # What takes hours, too.
 test-all: test packages-all versions-test interop model sim chaos
