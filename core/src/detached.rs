@@ -19,7 +19,7 @@ use crate::{
     lease::{Lease, begin_release},
     node::{Lane, NodeErrorKind, Sent},
     owner::{Owner, OwnerKey},
-    quorum::{Grant, Keys, Place, clean_up},
+    quorum::{Grant, Keys, Place, clean_up, insist},
 };
 
 /// The text of a detached lease, in JSON.
@@ -152,7 +152,7 @@ pub(crate) async fn attach(
         settled: false,
     };
     let since = clock::now();
-    let places = taking.run(if renewed { ttl } else { Duration::ZERO }, since).await?;
+    let places = taking.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
     let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
         keys,
@@ -198,8 +198,9 @@ impl Taking {
         self.settled = false;
     }
 
-    /// Renames it on all nodes; returns where it is once it is on a quorum.
-    async fn run(&mut self, ttl: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
+    /// Renames it on all nodes, for a lease of `ttl` or what is left of it; returns where it is once it is on a quorum.
+    /// `life`: how long it lived at most when it was detached.
+    async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
         let quorum = &self.home.quorum;
         let call = quorum.attach_call(&self.keys, &self.old, &self.new, ttl);
         let mut answers = quorum.ask(Lane::Background, &call, self.home.settings.config.reply_timeout, &self.sent);
@@ -231,6 +232,15 @@ impl Taking {
             .map(|(known, sent)| known.unwrap_or_else(|| Place::Maybe(sent.get())))
             .collect();
         if there >= quorum.needed() {
+            // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
+            let call = quorum.release_call(&self.keys, &self.old, false);
+            for (node, _) in places.iter().enumerate().filter(|(_, place)| matches!(place, Place::Maybe(_))) {
+                let target = quorum.nodes[node].clone();
+                match self.sent[node].get() {
+                    Some(link) => quorum.spawn_chore(clean_up(target, link, call.clone(), true)),
+                    None => quorum.spawn_chore(insist(target, call.clone(), life)),
+                }
+            }
             return Ok(places);
         }
         if no > quorum.spare() {

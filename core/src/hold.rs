@@ -179,7 +179,7 @@ impl Hold {
             sent: grant.since,
             in_flight: vec![false; nodes],
             repairing: vec![false; nodes],
-            extended: vec![false; nodes],
+            extended: grant.places.iter().map(|place| matches!(place, Place::Yes(_))).collect(),
             failures: 0,
             warned: false,
             orphaned: false,
@@ -513,7 +513,9 @@ impl Hold {
         if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(state.renewal.sent) {
             state.renewal.extended[node] = true;
         }
-        self.take_in(state, node, found, ttl, sent);
+        if let Some(mut state) = self.take_in(state, node, found, ttl, sent) {
+            self.settle(&mut state, clock::now());
+        }
     }
 
     /// What a node answered to a request for a lease of `ttl`, which is part of no round.
@@ -521,15 +523,24 @@ impl Hold {
         self.take_in(self.state.lock(), node, found, ttl, sent);
     }
 
-    fn take_in(&self, mut state: MutexGuard<'_, State>, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
+    /// Takes in what a node answered; returns the state unless the tenure ended.
+    fn take_in<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        node: usize,
+        found: Renewed,
+        ttl: Duration,
+        sent: Stamp,
+    ) -> Option<MutexGuard<'a, State>> {
         let now = clock::now();
         if state.fate != Fate::Held {
-            return;
+            return None;
         }
         let sent = if mutant!(DeadlineFromReply) { now } else { sent };
         if self.left_in(&state, now).is_zero() && !mutant!(ResumeAfterDeadline) {
             // Lost is final, even when the node says otherwise.
-            return self.expire(state);
+            self.expire(state);
+            return None;
         }
         if found == Renewed::Extended {
             // A check moves nothing, and a deadline never moves back.
@@ -555,13 +566,14 @@ impl Hold {
                     Renewed::Ended => LostReason::Released,
                     Renewed::Taken | Renewed::Extended => LostReason::Taken,
                 };
-                return self.lose_with(state, reason);
+                self.lose_with(state, reason);
+                return None;
             }
         } else if matches!(state.places[node], Place::Maybe(None)) {
             // Asked to attach, and never heard of: it is known now, and can be repaired.
             state.places[node] = Place::No;
         }
-        self.settle(&mut state, now);
+        Some(state)
     }
 
     /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
