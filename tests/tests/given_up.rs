@@ -119,7 +119,7 @@ async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {
 async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool) {
     let lease = lock(client, Some("job")).acquire().await.unwrap();
     let text = lease.detach().unwrap();
-    let before = fields(&server);
+    let before = fields(server);
     let mut host = Loop::new();
     let call = host.calls.attach(client, &text, Owner::Fresh).unwrap();
     until(SOON, "it is attached", || fields(server) != before).await;
