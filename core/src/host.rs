@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::turns::Turns;
 use crate::{
     acquire::Request,
-    bridge::{Begun, Bridge},
+    bridge::{Begun, Bridge, within},
     client::{Client, NodeStatus},
     config::{Config, LockOptions, Ttl},
     error::{LockError, LostReason, NodeCause},
@@ -518,8 +518,13 @@ impl Calls {
 
     /// Waits for the end of a lease: `Lost`. Giving it up ends the waiting and nothing else.
     pub fn lost(&self, lease: &Lease) -> Result<u64, LockError> {
+        self.lost_within(lease, None)
+    }
+
+    /// `lost`, but for no longer than `limit`.
+    pub fn lost_within(&self, lease: &Lease, limit: Option<Duration>) -> Result<u64, LockError> {
         let lost = lease.lost();
-        Ok(self.bridge()?.listen(async move { Ok(Value::Lost(lost.await)) }))
+        Ok(self.bridge()?.listen(async move { Ok(Value::Lost(within(limit, lost).await.flatten())) }))
     }
 
     /// Starts `value.release()`: a `Flag`.
@@ -576,7 +581,12 @@ impl Calls {
     /// Waits until something happened: `Events`.
     pub fn events(&self, events: &Events) -> Result<u64, LockError> {
         let events = events.clone();
-        Ok(self.bridge()?.watch(async move { Ok(Value::Events(events.next().await)) }))
+        self.events_of(async move { events.next().await })
+    }
+
+    /// `events`, for a host that fetches them in a way of its own.
+    pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<u64, LockError> {
+        Ok(self.bridge()?.watch(async move { Ok(Value::Events(next.await)) }))
     }
 }
 

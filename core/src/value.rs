@@ -70,6 +70,11 @@ impl HeldValue {
         Ok(Self { shared, keys, value: value.to_owned() })
     }
 
+    /// The lock's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        &self.keys.name
+    }
+
     /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
     /// `unavailable` when too few nodes answer; they are then asked again in the background.
     pub fn release(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {

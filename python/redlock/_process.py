@@ -5,6 +5,9 @@ is used, and nothing keeps a process alive.
 
 A sub-interpreter cannot end before its threads have: the process is aborted instead, and hosts such as mod_wsgi do not
 ask threads to end. So what happens there is logged with the next call, not by a thread.
+
+Where gevent or eventlet has made greenlets of threads, a greenlet logs: locks of the log are theirs then, and no thread
+may wait for those of another. Without a main thread to run it, what happens is logged with the next call, too.
 """
 
 from __future__ import annotations
@@ -44,12 +47,21 @@ def start() -> None:
 
         # Its children may end without running what is registered with atexit.
         Finalize(None, _end, exitpriority=-100)
-    if _native.is_main_interpreter():
+    if _native.is_main_interpreter() and _can_attend():
         # A process that ends already can start no thread.
         with contextlib.suppress(RuntimeError):
             run("redlock-log", _log, _native.end_events)
             return
     _native.end_events()
+
+
+def _can_attend() -> bool:
+    """Whether what `run` starts here goes on, and stops nobody."""
+    if "greenlet" not in sys.modules:
+        return True
+    from redlock import _greenlets
+
+    return not _greenlets.are_threads() or _greenlets.can_attend()
 
 
 def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -79,8 +91,13 @@ def log(events: list[tuple[bool, bool, str]]) -> None:
 
 
 def _log() -> None:
-    while events := _native.next_events():
-        log(events)
+    try:
+        while events := _native.next_events():
+            log(events)
+    except BaseException:
+        # A greenlet may be killed.
+        _native.end_events()
+        raise
 
 
 def _end() -> None:

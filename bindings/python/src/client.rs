@@ -1,10 +1,20 @@
 //! A client: configuration, and what is done with nodes rather than with one lock.
 
 use pyo3::{prelude::*, types::PyDict};
-use redlock::{Config, host};
+use redlock::{
+    Config,
+    bridge::Begun::Pending,
+    host::{self, Calls, Value},
+};
 
 use crate::{
-    arguments, errors::Fallible, events, info, lease::Lease, lock::Lock, owner::Caller, value::HeldValue, waiting::wait,
+    arguments,
+    errors::Fallible,
+    events,
+    lock::Lock,
+    owner::Caller,
+    value::HeldValue,
+    waiting::{blocking, run, until},
 };
 
 /// Nodes, and how to use them.
@@ -50,7 +60,8 @@ impl Client {
     /// Asks every node for a sign of life.
     fn ping(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        Ok(info::nodes(py, wait(py, "", self.core.ping())??)?)
+        let begin = |calls: &Calls| calls.ping(&self.core).map(Pending);
+        run(py, "", begin, |check| Ok(Value::Nodes(until(check, "", self.core.ping())??)))
     }
 
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
@@ -65,33 +76,38 @@ impl Client {
     }
 
     /// Frees a lock whoever holds it; says whether anybody did.
-    fn force_release(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> Fallible<bool> {
+    fn force_release(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
         let name = arguments::name(name)?;
-        Ok(wait(py, &name, self.core.force_release(&name))??)
+        let begin = |calls: &Calls| calls.force_release(&self.core, &name).map(Pending);
+        run(py, &name, begin, |check| Ok(Value::Flag(until(check, &name, self.core.force_release(&name))??)))
     }
 
     /// Vouches for all nodes of a quorum.
-    fn init_nodes(&self, py: Python<'_>) -> Fallible<()> {
+    fn init_nodes(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        Ok(wait(py, "", self.core.init_nodes())??)
+        let begin = |calls: &Calls| calls.init_nodes(&self.core).map(Pending);
+        run(py, "", begin, |check| Ok(until(check, "", self.core.init_nodes())?.map(|()| Value::Nothing)?))
     }
 
     /// Takes over a detached lease.
-    fn attach(&self, py: Python<'_>, text: &str) -> Fallible<Lease> {
+    fn attach(&self, py: Python<'_>, text: &str) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
         let owner = Caller::current(py)?.owner;
-        Ok(Lease::new(wait(py, "", self.core.attach(text, owner))??))
+        let begin = |calls: &Calls| calls.attach(&self.core, text, owner.clone()).map(Pending);
+        run(py, "", begin, |check| Ok(Value::Lease(until(check, "", self.core.attach(text, owner.clone()))??)))
     }
 
     /// Releases what this client holds, and disconnects.
-    fn close(&self, py: Python<'_>) -> Fallible<()> {
-        wait(py, "", self.core.close())
+    fn close(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
+        let begin = |calls: &Calls| calls.close(&self.core).map(Pending);
+        run(py, "", begin, |check| until(check, "", self.core.close()).map(|()| Value::Nothing))
     }
 }
 
-/// Closes every client of this process: releases what they hold, within a second.
+/// Closes every client of this process: releases what they hold, within a second. Greenlets go on after it only: the
+/// process ends.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> Fallible<()> {
-    wait(py, "", redlock::close_all())
+    blocking(py, |check| until(check, "", redlock::close_all()))
 }

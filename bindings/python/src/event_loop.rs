@@ -1,10 +1,12 @@
-//! One asyncio event loop's side of the core. Calls start here and return their end or an id; the others' ends come when
-//! a descriptor that the loop watches is readable, all that are there at once. No Python object leaves the loop's thread.
+//! One event loop's side of the core: asyncio's, or the hub of greenlets. Calls start here and return their end or an id;
+//! the others' ends come when a descriptor that the loop watches is readable, all that are there at once. No Python object
+//! leaves the loop's thread.
 
 use std::{
+    collections::HashMap,
     io::{PipeReader, PipeWriter, Read, Write, pipe},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
 };
@@ -29,7 +31,7 @@ use crate::{
 /// The value of a call, and the exception it ended with instead.
 type End = (Option<Py<PyAny>>, Option<Py<PyAny>>);
 
-fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
+pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
         Value::Flag(flag) => flag.into_py_any(py),
         Value::Lease(lease) => Lease::new(lease).into_py_any(py),
@@ -65,12 +67,36 @@ pub(crate) struct Loop {
     calls: Calls,
     /// For loops that do no round trips of their own.
     pipe: Option<Pipe>,
+    /// How calls of greenlets ended, until these go on.
+    ended: Mutex<HashMap<u64, Outcome>>,
 }
 
 struct Pipe {
     woken: PipeReader,
     wake: Arc<PipeWriter>,
     stopped: AtomicBool,
+}
+
+impl Loop {
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// How a greenlet's call ended; nothing before it did.
+    pub(crate) fn take(&self, id: u64) -> Option<Outcome> {
+        self.kept().remove(&id)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<u64, Outcome>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn empty(&self) {
+        if let Some(pipe) = &self.pipe {
+            // Not blocking: the event loop set it so.
+            let _ = (&pipe.woken).read(&mut [0; 64]);
+        }
+    }
 }
 
 #[pymethods]
@@ -80,7 +106,7 @@ impl Loop {
     fn new(hosted: bool) -> Fallible<Self> {
         #[cfg(target_os = "linux")]
         if hosted {
-            return Ok(Self { calls: Calls::hosted().map_err(PyErr::from)?, pipe: None });
+            return Ok(Self { calls: Calls::hosted().map_err(PyErr::from)?, pipe: None, ended: Mutex::default() });
         }
         let _ = hosted;
         let (woken, wake) = pipe().map_err(PyErr::from)?;
@@ -90,7 +116,8 @@ impl Loop {
             // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
             let _ = (&*waker).write(&[1]);
         });
-        Ok(Self { calls, pipe: Some(Pipe { woken, wake, stopped: AtomicBool::new(false) }) })
+        let pipe = Pipe { woken, wake, stopped: AtomicBool::new(false) };
+        Ok(Self { calls, pipe: Some(pipe), ended: Mutex::default() })
     }
 
     /// What to watch for readability.
@@ -121,13 +148,19 @@ impl Loop {
 
     /// The results that came. Empties the pipe, unless `wait` does.
     fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<(u64, End)>> {
-        if let Some(pipe) = &self.pipe
-            && !emptied
-        {
-            // Not blocking: the event loop set it so.
-            let _ = (&pipe.woken).read(&mut [0; 64]);
+        if !emptied {
+            self.empty();
         }
         Ok(self.calls.drain()?.into_iter().map(|(id, outcome)| (id, end(py, outcome))).collect())
+    }
+
+    /// For greenlets: the calls that ended. Whoever made them takes the results.
+    fn ended(&self) -> Fallible<Vec<u64>> {
+        self.empty();
+        let results = self.calls.drain()?;
+        let ids = results.iter().map(|(id, _)| *id).collect();
+        self.kept().extend(results);
+        Ok(ids)
     }
 
     /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.

@@ -1,5 +1,5 @@
 //! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
-//! with the first call of each process, waits here and logs. Where there can be none, each call logs what happened before.
+//! with the first call of each process, waits here and logs; a greenlet, where threads are made of these. Where there can be none, each call logs what happened before.
 
 use std::{
     future::poll_fn,
@@ -15,7 +15,17 @@ use std::{
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock};
-use redlock::{Event, EventSink, host::Events, runtime};
+use redlock::{
+    Event, EventSink,
+    bridge::Begun::Pending,
+    host::{Events, Value},
+    runtime,
+};
+
+use crate::{
+    errors::{Failure, Fallible},
+    greenlets::Hub,
+};
 
 /// `logging.DEBUG`.
 const DEBUG: i32 = 10;
@@ -125,8 +135,20 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
 
 /// Blocks until something happened. After `end_events` it only fetches what is there.
 #[pyfunction]
-pub(crate) fn next_events(py: Python<'_>) -> Vec<Line> {
-    py.detach(|| lines(&runtime::background().block_on(Process::current().next())))
+pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
+    let process = Process::current();
+    if process.ended.load(SeqCst) {
+        return Ok(lines(&process.now()));
+    }
+    let Some(hub) = Hub::current(py)? else {
+        return Ok(py.detach(|| lines(&runtime::background().block_on(process.next()))));
+    };
+    match hub.attend(|calls| calls.events_of(process.next()).map(Pending)) {
+        Ok(Value::Events(events)) => Ok(lines(&events)),
+        // A greenlet of the parent of this process ends with it.
+        Ok(_) | Err(Failure::Lock(_)) => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Says that nobody waits for events, from now on.

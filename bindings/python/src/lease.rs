@@ -2,12 +2,15 @@
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use redlock::bridge::within;
+use redlock::{
+    bridge::{Begun::Pending, within},
+    host::{Calls, Value},
+};
 
 use crate::{
     arguments,
     errors::{Failure, Fallible},
-    waiting::{blocking, wait},
+    waiting::{run, until},
 };
 
 /// A held lock.
@@ -24,9 +27,10 @@ impl Lease {
 
     /// Ends the block that took it: `failed` when the block raised an error of its own, which no other may mask.
     pub(crate) fn leave_block(&self, py: Python<'_>, failed: bool) -> Fallible<()> {
-        match blocking(py, |check| self.core.leave_blocking(check)) {
+        let begin = |calls: &Calls| calls.leave(&self.core);
+        match run(py, self.name(), begin, |check| self.core.leave_blocking(check).map(|()| Value::Nothing)) {
             Err(Failure::Lock(_)) if failed => Ok(()),
-            left => left,
+            left => left.map(|_| ()),
         }
     }
 }
@@ -69,16 +73,18 @@ impl Lease {
 
     /// Lets the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have. A renewed lease
     /// is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
-    fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<()> {
+    fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         let ttl = arguments::duration("ttl", ttl)?;
-        blocking(py, |check| self.core.extend_blocking(ttl, check))
+        let begin = |calls: &Calls| calls.extend(&self.core, ttl);
+        run(py, self.name(), begin, |check| self.core.extend_blocking(ttl, check).map(|()| Value::Nothing))
     }
 
     /// Ends this lease; the last one of its owner frees the lock. Returns "released", "lost" (it had been lost before)
     /// or "unconfirmed" (too few nodes answered; they are asked again until the lease ends by itself), and the same
     /// when called again. Raises `NotHeld` after `detach()`.
-    fn release(&self, py: Python<'_>) -> Fallible<&'static str> {
-        Ok(blocking(py, |check| self.core.release_blocking(check))?.as_str())
+    fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
+        let begin = |calls: &Calls| calls.release(&self.core);
+        run(py, self.name(), begin, |check| self.core.release_blocking(check).map(Value::Outcome))
     }
 
     /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` of a client
@@ -145,11 +151,14 @@ impl Lost {
     /// Blocks until the lease ends, for `timeout` seconds at most (None: for as long as it takes). True when it was
     /// lost, False when it was released, or still is held.
     #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<bool> {
+    fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<Py<PyAny>> {
         let limit = timeout.map(|timeout| arguments::duration("timeout", timeout)).transpose()?;
         let lease = &self.lease.get().core;
-        let lost = wait(py, lease.name(), async { within(limit, lease.lost()).await })?;
-        Ok(lost.flatten().is_some())
+        let begin = |calls: &Calls| calls.lost_within(lease, limit).map(Pending);
+        run(py, lease.name(), begin, |check| {
+            let lost = until(check, lease.name(), async { within(limit, lease.lost()).await })?;
+            Ok(Value::Lost(lost.flatten()))
+        })
     }
 
     fn __bool__(&self) -> bool {

@@ -9,6 +9,7 @@ mod client;
 mod errors;
 mod event_loop;
 mod events;
+mod greenlets;
 mod info;
 mod interpreter;
 mod lease;

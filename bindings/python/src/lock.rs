@@ -1,4 +1,4 @@
-//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads and tasks. These are the hot path, so
+//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads, greenlets and tasks. These are the hot path, so
 //! they are here and not in Python.
 
 use std::{
@@ -7,16 +7,21 @@ use std::{
 };
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
-use redlock::{Config, LockError, LockOptions};
+use redlock::{
+    Config, LockError, LockOptions,
+    bridge::Begun::Pending,
+    host::{Calls, Value},
+};
 
 use crate::{
     arguments,
     client::Client,
     errors::{Failure, Fallible},
-    events, info,
+    events,
+    greenlets::Hub,
     lease::Lease,
     owner::Caller,
-    waiting::{blocking, wait},
+    waiting::{blocking, run, until},
 };
 
 /// A lock by name.
@@ -91,9 +96,13 @@ impl Lock {
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
         events::attend(py)?;
         let core = self.core(py)?;
-        let request =
-            redlock::Request { owner: caller.owner.clone(), wait, thread: Some(caller.thread), blocking: true };
-        let lease = blocking(py, |check| core.acquire_blocking(request, check))?;
+        let hub = Hub::current(py)?;
+        let (owner, thread) = (caller.owner.clone(), Some(caller.thread));
+        let request = redlock::Request { owner, wait, thread, blocking: hub.is_none() };
+        let lease = match hub {
+            Some(hub) => hub.acquire(core, request)?,
+            None => blocking(py, |check| core.acquire_blocking(request, check))?,
+        };
         Ok(Py::new(py, Lease::new(lease))?)
     }
 }
@@ -121,7 +130,7 @@ impl Lock {
         &self.name
     }
 
-    /// Takes the lock, blocking the calling thread. `timeout`, in seconds or as a `timedelta`: None waits as long as
+    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits as long as
     /// the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None when
     /// somebody else holds the lock to the end.
     ///
@@ -141,29 +150,34 @@ impl Lock {
         }
     }
 
-    /// Releases the newest lease of the calling thread or task. Returns "released", "lost" or "unconfirmed", as
+    /// Releases the newest lease of the calling thread, greenlet or task. Returns "released", "lost" or "unconfirmed", as
     /// `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
     /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
-    fn release(&self, py: Python<'_>) -> Fallible<&'static str> {
+    fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         let (core, owner) = (self.core(py)?, Caller::current(py)?.owner);
-        Ok(blocking(py, |check| core.release_blocking(&owner, check))?.as_str())
+        let begin = |calls: &Calls| calls.release_newest(core, &owner);
+        run(py, &self.name, begin, |check| core.release_blocking(&owner, check).map(Value::Outcome))
     }
 
-    /// Whether the calling thread or task holds the lock. Asks nobody.
+    /// Whether the calling thread, greenlet or task holds the lock. Asks nobody.
     fn owned(&self, py: Python<'_>) -> Fallible<bool> {
         Ok(self.core(py)?.owned(&Caller::current(py)?.owner))
     }
 
     /// Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer.
-    fn locked(&self, py: Python<'_>) -> Fallible<bool> {
+    fn locked(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        Ok(wait(py, &self.name, self.core(py)?.locked())??)
+        let core = self.core(py)?;
+        let begin = |calls: &Calls| calls.locked(core).map(Pending);
+        run(py, &self.name, begin, |check| Ok(Value::Flag(until(check, &self.name, core.locked())??)))
     }
 
     /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
-    fn inspect(&self, py: Python<'_>) -> Fallible<Option<Py<PyAny>>> {
+    fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         events::attend(py)?;
-        Ok(wait(py, &self.name, self.core(py)?.inspect())??.as_ref().map(|known| info::lock(py, known)).transpose()?)
+        let core = self.core(py)?;
+        let begin = |calls: &Calls| calls.inspect(core).map(Pending);
+        run(py, &self.name, begin, |check| Ok(Value::Info(until(check, &self.name, core.inspect())??)))
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {

@@ -1,17 +1,19 @@
-//! Who calls: the thread, or, when an event loop runs in it, its current task.
+//! Who calls: the thread, or, when an event loop or a hub runs in it, its current task or greenlet.
 //!
 //! A thread's identity lives in thread-local storage and ends with the thread. A task's is an attribute of it, given by
-//! `redlock/_tasks.py`, and ends with the task.
+//! `redlock/_tasks.py`, and ends with the task; so is a greenlet's, given by `redlock/_greenlets.py`.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{intern, prelude::*, sync::PyOnceLock};
 use redlock::{Owner, runtime};
 
-/// The identity of a thread or a task. Whatever it holds is renewed for as long as this object lives.
+use crate::greenlets;
+
+/// The identity of a thread, a task or a greenlet. Whatever it holds is renewed for as long as this object lives.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Identity {
     number: u64,
@@ -49,12 +51,13 @@ impl Caller {
         Self { number: identity.number, owner: Owner::Ambient(identity.identity.clone()), thread }
     }
 
-    /// The current task, or else the thread.
+    /// The current task, or else the greenlet, or else the thread.
     pub(crate) fn current(py: Python<'_>) -> PyResult<Self> {
         if let Some(task) = Self::task(py)? {
             return Ok(task);
         }
-        Ok(THREAD.with(|thread| Self::new(thread, thread.number)))
+        let greenlet = greenlets::identity(py)?;
+        Ok(THREAD.with(|thread| Self::new(greenlet.as_ref().map_or(thread, Bound::get), thread.number)))
     }
 
     /// The current task, if there is one.
@@ -62,6 +65,9 @@ impl Caller {
         static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static IDENTIFY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let Some(running) = running_loop(py)? else { return Ok(None) };
+        if greenlets::is_run_by(py, &running)? {
+            return Ok(None);
+        }
         let task = CURRENT_TASK.import(py, "asyncio", "current_task")?.call1((running,))?;
         if task.is_none() {
             // In a callback of the loop.
@@ -79,15 +85,9 @@ impl Caller {
 /// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
 fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    if RUNNING_LOOP.get(py).is_none() {
-        // No loop can run before asyncio was imported, and importing it takes longer than a lock.
-        let modules = MODULES.get_or_try_init(py, || {
-            Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
-        })?;
-        if !modules.bind(py).contains("asyncio.events")? {
-            return Ok(None);
-        }
+    // No loop can run before asyncio was imported, and importing it takes longer than a lock.
+    if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, intern!(py, "asyncio.events"))? {
+        return Ok(None);
     }
     let running_loop = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop")?;
     Ok(Some(running_loop.call0()?).filter(|running| !running.is_none()))

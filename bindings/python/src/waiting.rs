@@ -1,16 +1,20 @@
-//! Blocking calls: detached from the interpreter, so that other threads run, and deaf to signals for 50 ms at most.
+//! Calls that wait: a greenlet in its hub, everybody else blocked, which is detached from the interpreter, so that other
+//! threads run, and deaf to signals for 50 ms at most.
 
 use std::future::Future;
 
 use pyo3::prelude::*;
 use redlock::{
     LockError, LostReason,
+    host::{Call, Calls, Value},
     node::Lane,
     runtime::{self, Interrupted},
 };
 
 use crate::{
     errors::{Failure, Fallible},
+    event_loop::python,
+    greenlets::Hub,
     owner,
 };
 
@@ -31,11 +35,23 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
 }
 
 /// Blocks until a future of the core is done. `name` is what it is about, should the process fork meanwhile.
-pub(crate) fn wait<T: Send>(py: Python<'_>, name: &str, future: impl Future<Output = T> + Send) -> Fallible<T> {
-    blocking(py, |check| {
-        runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
-            Interrupted::Check(failure) => failure,
-            Interrupted::Forked => LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into(),
-        })
+pub(crate) fn until<T>(check: Check<'_>, name: &str, future: impl Future<Output = T>) -> Fallible<T> {
+    runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
+        Interrupted::Check(failure) => failure,
+        Interrupted::Forked => LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into(),
     })
+}
+
+/// Runs a call of the core to its end: begun for a greenlet, which waits in its hub, blocking for everybody else.
+pub(crate) fn run(
+    py: Python<'_>,
+    name: &str,
+    begin: impl FnOnce(&Calls) -> Result<Call, LockError>,
+    block: impl FnOnce(Check<'_>) -> Fallible<Value> + Send,
+) -> Fallible<Py<PyAny>> {
+    let value = match Hub::current(py)? {
+        Some(hub) => hub.run(name, begin)?,
+        None => blocking(py, block)?,
+    };
+    Ok(python(py, value)?)
 }
