@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
+import sys
 
 from redlock import _native
 
@@ -11,14 +11,16 @@ from redlock import _native
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import ModuleType
     from typing import Any
 
     from typing_extensions import Unpack
 
     from redlock._options import ClientOptions
 
-_default: _native.Client | None = None
-_lock = allocate_lock()
+# The default client, under its only key: no lock is needed to make it once, and whose lock it would be is the
+# program's choice.
+_default: dict[str, _native.Client] = {}
 
 
 def after_fork(function: Callable[[], object]) -> None:
@@ -27,8 +29,13 @@ def after_fork(function: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=function)
 
 
-# Looked up only then: locks of Windows have no such method.
-after_fork(lambda: _lock._at_fork_reinit())  # type: ignore[attr-defined]
+def greenlets() -> ModuleType | None:
+    """Return `redlock._greenlets` if the program may have any."""
+    if "greenlet" not in sys.modules:
+        return None
+    from redlock import _greenlets
+
+    return _greenlets
 
 
 class BaseClient:
@@ -57,14 +64,11 @@ def configure(urls: str | Iterable[str] | None = None, **options: Unpack[ClientO
     Without `urls` it uses the environment variable REDLOCK_URL, several URLs separated by commas, or else
     redis://127.0.0.1:6379. Locks that were used before keep their client. Raises `InvalidArgument`.
     """
-    global _default
-    _default = _native.Client.from_env(**options) if urls is None else _native.Client(urls, **options)
+    _default[""] = _native.Client.from_env(**options) if urls is None else _native.Client(urls, **options)
 
 
 def default_client() -> _native.Client:
     """Return the client of `configure()`, or else that of the environment."""
-    global _default
-    with _lock:
-        if _default is None:
-            _default = _native.Client.from_env()
-        return _default
+    known = _default.get("")
+    # Of several threads, all get the first one's.
+    return _default.setdefault("", _native.Client.from_env()) if known is None else known

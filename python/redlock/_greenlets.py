@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-from greenlet import getcurrent
+from greenlet import getcurrent  # type: ignore[import-untyped]
 
 from redlock import _native
 from redlock._client import after_fork
@@ -208,16 +208,22 @@ def bridge() -> Bridge | None:
     return known
 
 
+def current() -> Any:
+    """Return the current greenlet; None for the first of a thread, and where there is no hub."""
+    greenlet = getcurrent()
+    return None if greenlet.parent is None or _hub() is None else greenlet
+
+
 def identity() -> _native.Identity | None:
-    """Return the identity of the current greenlet; None for the first of a thread, which has the thread's."""
-    current = getcurrent()
-    if current.parent is None or _hub() is None:
+    """Return the identity of the current greenlet; None for one that has its thread's."""
+    greenlet = current()
+    if greenlet is None:
         return None
-    known: _native.Identity | None = getattr(current, "_redlock_identity", None)
+    known: _native.Identity | None = getattr(greenlet, "_redlock_identity", None)
     if known is None:
-        known = current._redlock_identity = _native.Identity()
+        known = greenlet._redlock_identity = _native.Identity()
         # A greenlet that ended owns nothing, even while somebody keeps it for its result. Raw ones tell nobody.
-        link = getattr(current, "rawlink", None) or getattr(current, "link", None)
+        link = getattr(greenlet, "rawlink", None) or getattr(greenlet, "link", None)
         if link is not None:
             link(_forget)
     return known

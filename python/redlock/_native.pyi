@@ -56,7 +56,7 @@ class Lock:
         """The name, without the client's prefix."""
 
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Lease | None:
-        """Take the lock, blocking the calling thread.
+        """Take the lock, blocking the calling thread or greenlet.
 
         `timeout`, in seconds or as a `timedelta`: None waits as long as the lock's own `wait`, -1 for ever, 0 tries
         once, as `blocking=False` does. Returns a `Lease`, or None when somebody else holds the lock to the end.
@@ -66,7 +66,7 @@ class Lock:
         """
 
     def release(self) -> str:
-        """Release the newest lease of the calling thread or task.
+        """Release the newest lease of the calling thread, greenlet or task.
 
         Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. A lock with an explicit owner and no
         lease in this process ends that owner's tenures wherever they were taken. Raises `NotHeld` when there is
@@ -74,7 +74,7 @@ class Lock:
         """
 
     def owned(self) -> bool:
-        """Whether the calling thread or task holds the lock. Asks nobody."""
+        """Whether the calling thread, greenlet or task holds the lock. Asks nobody."""
 
     def locked(self) -> bool:
         """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
@@ -238,6 +238,7 @@ class Loop:
     def flush(self) -> None: ...
     def fileno(self) -> int: ...
     def drain(self, emptied: bool) -> list[tuple[int, tuple[object, Exception | None]]]: ...
+    def ended(self) -> list[int]: ...
     def wait(self) -> bool: ...
     def stop(self) -> None: ...
     def abandon(self, id: int) -> None: ...

@@ -20,7 +20,7 @@ import threading
 import warnings
 
 from redlock import _native
-from redlock._client import after_fork
+from redlock._client import after_fork, greenlets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,11 +57,8 @@ def start() -> None:
 
 def _can_attend() -> bool:
     """Whether what `run` starts here goes on, and stops nobody."""
-    if "greenlet" not in sys.modules:
-        return True
-    from redlock import _greenlets
-
-    return not _greenlets.are_threads() or _greenlets.can_attend()
+    known = greenlets()
+    return known is None or not known.are_threads() or known.can_attend()
 
 
 def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from redlock.errors import (
     LockError,
     LockLost,
     LockTimeout,
+    NoEventLoop,
     NotHeld,
     Unavailable,
     WouldDeadlock,
@@ -51,6 +52,7 @@ __all__ = [
     "LockLost",
     "LockTimeout",
     "Lost",
+    "NoEventLoop",
     "NodeStatus",
     "NotHeld",
     "Redlock",
@@ -129,10 +131,21 @@ def _forked() -> None:
 after_fork(_forked)
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop that runs. Raises `NoEventLoop`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise NoEventLoop(
+            "redlock.asyncio needs an event loop of asyncio, and none runs in this thread; elsewhere, such as under "
+            "trio, use redlock itself in a thread (trio.to_thread.run_sync)"
+        ) from None
+
+
 async def _call(method: Callable[..., int | tuple[object, Exception | None]], *arguments: object) -> Any:
     """Make a call of the core, and wait for its result."""
     # Once a call: it is a system call before Python 3.12.
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     # The loop owns its bridge: what that waits for must not outlive the loop.
     bridge: _Bridge | None = getattr(loop, "_redlock_bridge", None)
     if bridge is None or bridge.generation != _generation:

@@ -17,6 +17,7 @@ __all__ = [
     "LockError",
     "LockLost",
     "LockTimeout",
+    "NoEventLoop",
     "NotHeld",
     "Unavailable",
     "WouldDeadlock",
@@ -82,6 +83,12 @@ class WouldDeadlock(LockError):
 
 class InvalidArgument(LockError, ValueError):
     """A name, a time, a URL or an option is wrong; the message names it, and nothing was sent."""
+
+    code = "invalid"
+
+
+class NoEventLoop(LockError, RuntimeError):
+    """`redlock.asyncio` was used where no event loop of asyncio runs; nothing was sent."""
 
     code = "invalid"
 

@@ -1,4 +1,4 @@
-"""Who holds a lock object of redis-py: the token of each thread or task, `lock.local.token`.
+"""Who holds a lock object of redis-py: the token of each thread, greenlet or task, `lock.local.token`.
 
 A child of a fork has no tokens: what its parent holds is not for it to release. It may be given one on purpose, by
 assigning to `lock.local.token`.
@@ -11,7 +11,7 @@ import threading
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from redlock._client import after_fork
+from redlock._client import after_fork, greenlets
 
 _generation = 0
 
@@ -46,8 +46,26 @@ class Shared:
         self._kept = None if token is None else (_generation, token)
 
 
-class PerThread(Shared, threading.local):
-    """A token for each thread. A thread that has taken nothing has None."""
+class PerThread(threading.local):
+    """A token for each thread and each greenlet. One that has taken nothing has None."""
+
+    def __init__(self) -> None:
+        self._of_thread = Shared()
+        self._of: WeakKeyDictionary[Any, Shared] = WeakKeyDictionary()
+
+    def _own(self) -> Shared:
+        known = greenlets()
+        greenlet = known and known.current()
+        return self._of_thread if greenlet is None else self._of.setdefault(greenlet, Shared())
+
+    @property
+    def token(self) -> bytes | None:
+        """The token of this thread or greenlet."""
+        return self._own().token
+
+    @token.setter
+    def token(self, token: bytes | None) -> None:
+        self._own().token = token
 
 
 Task = asyncio.Task[Any]

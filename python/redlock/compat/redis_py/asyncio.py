@@ -21,7 +21,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 from redlock import _native
-from redlock.asyncio import _call
+from redlock.asyncio import _call, running_loop
 from redlock.compat.redis_py._common import Base, reraise
 from redlock.compat.redis_py._tokens import Local, PerNobody, PerTask, current_task
 from redlock.errors import LockError as CoreError
@@ -123,7 +123,7 @@ class Lock(Base):
         token = self._tokens.of(task)
         if token is None:
             raise self._error("Cannot release a lock that's not owned or is already unlocked.")
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         known = self._releasing
         if known is not None and known[0] == token and known[1].get_loop() is loop:
             ending = known[1]
