@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # A program's first arguments: the library, and what is patched when: everything, all but threads, nothing, or everything
 # after `redlock` was imported.
 WORLD = """
-import faulthandler, os, sys, time
+import faulthandler, os, signal, sys, time
 faulthandler.dump_traceback_later(20, exit=True)
 library, patched = sys.argv[1:3]
 native_sleep = time.sleep
@@ -490,6 +490,7 @@ def test_a_child_holds_nothing_and_may_lock(
         + """
 lock, held, waits, forks = redlock.lock("x"), Event(), Event(), Event()
 def child(lease):
+    signal.alarm(20)
     assert not lease.held and lease.lost.reason == "forked" and not lock.owned()
     assert lock.acquire(timeout=0) is None
     if library == "gevent":
