@@ -151,8 +151,9 @@ model: rust-tools
 python-test: python
 	$(call say,Python tests: sync; asyncio; fork; signals; exit)
 	$(BIN)/pytest python/tests
-	$(call say,Python: the scenarios with threads and with asyncio)
+	$(call say,Python: the scenarios with threads; with greenlets; with asyncio)
 	$(scenarios) "$(BIN)/python python/tests/scenario_host.py sync"
+	$(scenarios) "$(BIN)/python python/tests/scenario_host.py gevent"
 	$(scenarios) "$(BIN)/python python/tests/scenario_host.py asyncio"
 	$(call say,Pitfalls: what other locks get wrong; on real servers)
 	$(BIN)/pytest tests/pitfalls

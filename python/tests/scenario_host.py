@@ -1,8 +1,8 @@
-"""Python's host of the shared scenarios, `scenario_host.py sync|asyncio`: does with locks and leases what actors do.
+"""Python's host of the shared scenarios, `scenario_host.py sync|gevent|asyncio`: does with locks and leases what actors do.
 
 It speaks the protocol of `tests/scenarios/README.md`. The verbs are written once: a call of the asyncio library is
-awaited, one of the sync library has returned already. An actor is a thread, or a task that lives as long as the
-scenario, in one event loop for all of them.
+awaited, one of the sync library has returned already. An actor is a thread, a greenlet that passes for one, or a task
+that lives as long as the scenario, in one event loop for all of them.
 """
 
 from __future__ import annotations
@@ -170,10 +170,17 @@ class Tasks:
 def main() -> None:
     # What the library has to say goes to the log, which is standard error while nobody listens.
     logging.getLogger("redlock").addHandler(logging.NullHandler())
+    orders: Any = sys.stdin
+    if sys.argv[1] == "gevent":
+        import gevent.monkey
+        from gevent.fileobject import FileObject
+
+        gevent.monkey.patch_all()
+        orders = FileObject(sys.stdin.fileno(), "r", closefd=False)
     host: Any = Tasks() if sys.argv[1] == "asyncio" else Threads()
     say(hello=f"python {sys.argv[1]}", actors=True, cancel=host.can_cancel)
     worlds: dict[int, tuple[World, dict[str, Any]]] = {}
-    for line in sys.stdin:
+    for line in orders:
         order = json.loads(line)
         if "cancel" in order:
             host.loop.call_soon_threadsafe(host.cancel, order["cancel"])
