@@ -104,7 +104,7 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     /// The host's thread that acquired it.
     pub(crate) thread: Option<u64>,
-    /// Alive while the host's thread or task is.
+    /// Alive while the host's thread, greenlet or task is.
     pub(crate) identity: Weak<u64>,
 }
 
@@ -409,7 +409,7 @@ impl Hold {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// Whether anything could still release it: its thread or task, a lease or a lock handle.
+    /// Whether anything could still release it: its thread, greenlet or task, a lease or a lock handle.
     fn referenced(&self, state: &State) -> bool {
         self.handles.load(Relaxed) > 0
             || self.terms.identity.strong_count() > 0

@@ -11,14 +11,14 @@ use std::sync::{
 pub enum Owner {
     /// Everyone: each acquire is an owner of its own.
     Fresh,
-    /// A thread or task of the host.
+    /// A thread, greenlet or task of the host.
     Ambient(Identity),
     /// A name that means the same in every process.
     Explicit(String),
 }
 
-/// A thread or task of the host. The host keeps it alive as long as that thread or task lives; a renewed lock of an
-/// identity that died, and to which nothing else refers, is no longer renewed.
+/// A thread, greenlet or task of the host. The host keeps it alive as long as that lives; a renewed lock of an identity
+/// that died, and to which nothing else refers, is no longer renewed.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<u64>);
 

@@ -78,7 +78,7 @@ class LockOptions(TypedDict, total=False):
     """How long to wait for the lock. None: for ever; 0: one try."""
 
     owner: str | None
-    """An owner across processes, 1 to 256 bytes. None: the thread or task."""
+    """An owner across processes, 1 to 256 bytes. None: the thread, greenlet or task."""
 
     max_hold: Seconds | None
     """How long the lock is renewed at most. Default: for ever."""

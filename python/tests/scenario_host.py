@@ -1,4 +1,4 @@
-"""Python's host of the shared scenarios, `scenario_host.py sync|gevent|asyncio`: does with locks and leases what actors do.
+"""Python's host of the shared scenarios, `scenario_host.py sync|gevent|asyncio`: does what actors do.
 
 It speaks the protocol of `tests/scenarios/README.md`. The verbs are written once: a call of the asyncio library is
 awaited, one of the sync library has returned already. An actor is a thread, a greenlet that passes for one, or a task

@@ -340,6 +340,18 @@ def test_a_loop_that_cannot_watch_descriptors(server: Server) -> None:
         time.sleep(0.01)
 
 
+def test_without_a_loop_of_asyncio(server: Server) -> None:
+    lock = redlock.asyncio.Redlock(server.url).lock("x")
+    for call in (lock.acquire, lock.release, lock.locked, lock.__aenter__):
+        # As a loop of another kind runs it.
+        with pytest.raises(RuntimeError, match="needs an event loop of asyncio") as raised:
+            call().send(None)
+        assert type(raised.value) is redlock.asyncio.NoEventLoop
+        assert isinstance(raised.value, redlock.LockError)
+        assert raised.value.code == "invalid"
+    assert not server.keys("x")
+
+
 def test_uvloop(server: Server) -> None:
     uvloop = pytest.importorskip("uvloop")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,17 +15,19 @@ from urllib.request import urlopen
 
 import pytest
 
-import redlock
 from servers import Server, eventually, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import redlock
     from conftest import Program
 
-# A program's first arguments: the library, and what is patched when: everything, all but threads, nothing, or everything
-# after `redlock` was imported.
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="greenlets block there, as threads do")
+
+# A program's first arguments: the library, and what is patched: everything, all but threads, nothing, or everything
+# once `redlock` was imported.
 WORLD = """
 import faulthandler, os, signal, sys, time
 faulthandler.dump_traceback_later(20, exit=True)
@@ -209,7 +212,10 @@ def wait(gave_up):
         gave_up.append(1)
 gave_up = []
 waiters = [spawn(wait, gave_up) for _ in range(2)]
-says(Timeout, lambda: [None for _ in [Timeout(0.05).start() if library == "gevent" else Timeout(0.05)] if lock.acquire()])
+def hurried():
+    with Timeout(0.05):
+        lock.acquire()
+says(Timeout, hurried)
 for waiter in waiters:
     kill(waiter)
 until(lambda: len(gave_up) == 2)
@@ -268,6 +274,31 @@ print("killed", flush=True)
     eventually(lambda: own_server.command("GET", "redlock_token:{x}") != token)
     eventually(lambda: not own_server.keys("x"))
     assert process.poll() is None
+
+
+@worlds([("gevent", "all"), ("eventlet", "all")])
+def test_ctrl_c_ends_a_wait_and_leaves_nothing(
+    client: redlock.Redlock, server: Server, program: Program, library: str, patched: str
+) -> None:
+    with client.lock("x"):
+        process = program(
+            WORLD
+            + """
+other = spawn(lambda: until(lambda: False))
+try:
+    redlock.lock("x").acquire()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert redlock.lock("x").acquire(timeout=0) is None
+""",
+            library,
+            patched,
+        )
+        eventually(lambda: server.listeners("x") == 1)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n", process.stderr.read()
+        assert process.wait(30) == 0, process.stderr.read()
+    assert not server.keys("x")
 
 
 @worlds(FEW)
@@ -386,9 +417,7 @@ logging.getLogger("redlock").addHandler(Printed())
 
 
 @worlds(WORLDS)
-def test_the_end_of_the_process_releases(
-    run: Callable[..., str], server: Server, library: str, patched: str
-) -> None:
+def test_the_end_of_the_process_releases(run: Callable[..., str], server: Server, library: str, patched: str) -> None:
     started = time.monotonic()
     run(
         WORLD
@@ -667,8 +696,6 @@ def gunicorn(server: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[
 
 
 def test_gunicorn_with_greenlets(gunicorn: tuple[subprocess.Popen[str], str], server: Server) -> None:
-    import json
-
     process, url = gunicorn
     ready = threading.Event()
     lines: list[str] = []
@@ -683,7 +710,7 @@ def test_gunicorn_with_greenlets(gunicorn: tuple[subprocess.Popen[str], str], se
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        assert ready.wait(30) and process.poll() is None, lines
+        assert ready.wait(30), lines
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(lambda _: json.load(urlopen(url, timeout=30)), range(4)))
         assert len({answer["token"] for answer in answers}) == 4

@@ -1,6 +1,6 @@
-//! One event loop's side of the core: asyncio's, or the hub of greenlets. Calls start here and return their end or an id;
-//! the others' ends come when a descriptor that the loop watches is readable, all that are there at once. No Python object
-//! leaves the loop's thread.
+//! One event loop's side of the core: asyncio's, or the hub of greenlets. Calls start here and return their end or an
+//! id; the others' ends come when a descriptor that the loop watches is readable, all that are there at once. No Python
+//! object leaves the loop's thread.
 
 use std::{
     collections::HashMap,

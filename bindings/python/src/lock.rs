@@ -1,5 +1,5 @@
-//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads, greenlets and tasks. These are the hot path, so
-//! they are here and not in Python.
+//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads, greenlets and tasks. These are the hot
+//! path, so they are here and not in Python.
 
 use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -130,9 +130,9 @@ impl Lock {
         &self.name
     }
 
-    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits as long as
-    /// the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None when
-    /// somebody else holds the lock to the end.
+    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits as
+    /// long as the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None
+    /// when somebody else holds the lock to the end.
     ///
     /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
     /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
@@ -150,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// Releases the newest lease of the calling thread, greenlet or task. Returns "released", "lost" or "unconfirmed", as
-    /// `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
+    /// Releases the newest lease of the calling thread, greenlet or task. Returns "released", "lost" or "unconfirmed",
+    /// as `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
     /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         let (core, owner) = (self.core(py)?, Caller::current(py)?.owner);
