@@ -697,6 +697,8 @@ mod tests {
         assert!(matches!(end(calls.locked(&lock).unwrap()), Ok(Value::Flag(true))));
         let Ok(Value::Events(seen)) = end(calls.events(&events).unwrap()) else { panic!("no events") };
         assert_eq!(seen[0].kind(), "acquired");
+        let in_vain = calls.lost_within(&lease, Some(Duration::ZERO)).unwrap();
+        assert!(matches!(end(in_vain), Ok(Value::Lost(None))));
         let lost = calls.lost(&lease).unwrap();
         assert!(matches!(calls.release_newest(&lock, &Owner::Fresh).map(|_| ()), Ok(())));
         let mut ended = Vec::new();

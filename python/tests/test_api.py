@@ -355,7 +355,7 @@ class TestDefaultClient:
 
     @pytest.fixture(autouse=True)
     def _reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("redlock._client._default", None)
+        monkeypatch.setattr("redlock._client._default", {})
 
     def test_is_found_at_the_first_acquire(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         lock = redlock.lock("x")
