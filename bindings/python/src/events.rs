@@ -1,6 +1,6 @@
 //! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
-//! with the first call of each process, waits here and logs: a greenlet, where the program makes threads of these. Where
-//! there can be none, each call logs what happened before.
+//! with the first call of each process, waits here and logs: a greenlet, where the program makes threads of these.
+//! Where there can be none, each call logs what happened before.
 
 use std::{
     future::poll_fn,

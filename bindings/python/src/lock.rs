@@ -130,9 +130,9 @@ impl Lock {
         &self.name
     }
 
-    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits as
-    /// long as the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None
-    /// when somebody else holds the lock to the end.
+    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits
+    /// as long as the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or
+    /// None when somebody else holds the lock to the end.
     ///
     /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
     /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.

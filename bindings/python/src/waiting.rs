@@ -1,5 +1,5 @@
-//! Calls that wait: a greenlet in its hub, everybody else blocked, which is detached from the interpreter, so that other
-//! threads run, and deaf to signals for 50 ms at most.
+//! Calls that wait: a greenlet in its hub, everybody else blocked, which is detached from the interpreter, so that
+//! other threads run, and deaf to signals for 50 ms at most.
 
 use std::future::Future;
 
