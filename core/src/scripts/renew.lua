@@ -9,7 +9,7 @@ for i = 1, #KEYS / 2 do
     if ttl > 0 and redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end
     replies[i] = 1
   else
-    local ended = note ~= key and found(redis.call, 'GET', note)
+    local ended = note ~= key and found(function() return redis.call('GET', note) end)
     if ended and ended:find(' ' .. field .. ' ', 1, true) then replies[i] = -2
     elseif redis.call('EXISTS', key) == 1 then replies[i] = -1
     else replies[i] = 0 end

@@ -113,6 +113,8 @@ pub struct Plan {
     pub actors: usize,
     /// How many locks they want.
     pub locks: usize,
+    /// How often they do so as one of two owners that all hosts know.
+    pub owners: f64,
     /// How fast the clocks of the hosts run.
     pub host_rates: Vec<f64>,
     /// How fast those of the servers run, and how far they are off in µs.
@@ -193,6 +195,8 @@ impl Plan {
             hosts,
             actors,
             locks,
+            // Some runs are about what owners that several hosts share do to each other.
+            owners: if seed % 8 == 5 { 0.7 } else { 0.1 },
             host_rates,
             server_clocks,
             weather,

@@ -170,7 +170,7 @@ impl Actor {
     async fn turn(&mut self) {
         let name = lock_name(self.rng.usize(0..self.locks));
         let mut options = self.options();
-        if self.chance(0.1) {
+        if self.chance(self.plan.owners) {
             options.owner = Some(format!("owner-{}", self.rng.u32(0..2)));
         }
         let Ok(lock) = self.client.lock(&name, options) else { return };
