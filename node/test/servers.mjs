@@ -132,7 +132,8 @@ export class Server {
   cli(...words) {
     const { status, stdout, stderr } = spawnSync("redis-cli", ["-p", String(this.port), ...words.map(String)], {
       encoding: "utf8",
-      timeout: 10_000,
+      // Servers that make a cluster wait for each other.
+      timeout: 60_000,
     });
     assert.equal(status, 0, stderr);
     return stdout.trim();
