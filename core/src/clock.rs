@@ -152,11 +152,6 @@ impl Deadline {
         let now = now();
         if self.left_at(now) < other.left_at(now) { other } else { self }
     }
-
-    /// Whether it passed.
-    pub fn passed(&self) -> bool {
-        self.left().is_zero()
-    }
 }
 
 /// Moves the clocks of this process, for tests of suspend and of wall clocks that jump, or replaces them.

@@ -7,7 +7,6 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::StreamExt;
-use tokio::sync::mpsc;
 
 use crate::{
     answer::{self, Attached, TOKENS},
@@ -17,7 +16,7 @@ use crate::{
     hold::{Claim, Fate, Hold, Terms},
     home::Home,
     lease::{Lease, begin_release},
-    node::{Lane, NodeErrorKind, Sent},
+    node::{Lane, Link, NodeErrorKind, Sent},
     owner::{Owner, OwnerKey},
     quorum::{Grant, Keys, Place, clean_up, insist},
 };
@@ -198,6 +197,12 @@ impl Taking {
         self.settled = false;
     }
 
+    /// Those of the nodes that were asked, as `Quorum::clean_up` wants them.
+    fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, Link, bool)> {
+        let chosen = self.sent.iter().enumerate().filter(move |(node, _)| which(*node));
+        chosen.filter_map(|(node, sent)| Some((node, sent.get()?, true)))
+    }
+
     /// Renames it on all nodes, for a lease of `ttl` or what is left of it; returns where it is once it is on a quorum.
     /// `life`: how long it lived at most when it was detached.
     async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
@@ -247,13 +252,7 @@ impl Taking {
             // Ended, or somebody else's. What this attach has of it would only hinder others.
             self.settled = true;
             let call = quorum.release_call(&self.keys, &self.new, true);
-            for (node, place) in places.iter().enumerate() {
-                if !matches!(place, Place::No)
-                    && let Some(link) = self.sent[node].get()
-                {
-                    quorum.spawn_chore(clean_up(quorum.nodes[node].clone(), link, call.clone(), true));
-                }
-            }
+            drop(quorum.clean_up(self.asked(|node| !matches!(places[node], Place::No)), &call));
             return Err(LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
@@ -270,15 +269,7 @@ impl Drop for Taking {
         }
         let quorum = &self.home.quorum;
         let call = quorum.attach_call(&self.keys, &self.new, &self.old, Duration::ZERO);
-        let (busy, done) = mpsc::channel(1);
-        for (node, sent) in self.sent.iter().enumerate() {
-            let Some(link) = sent.get() else { continue };
-            let (work, busy) = (clean_up(quorum.nodes[node].clone(), link, call.clone(), true), busy.clone());
-            quorum.spawn_chore(async move {
-                work.await;
-                drop(busy);
-            });
-        }
+        let done = quorum.clean_up(self.asked(|_| true), &call);
         self.home.giving_back(&self.old, done);
     }
 }

@@ -216,11 +216,11 @@ impl Lease {
         lane: Lane,
     ) -> Result<impl Future<Output = Result<(), LockError>> + Send + use<>, LockError> {
         self.check()?;
-        let (Some(hold), Some(home)) = (self.hold.get().cloned(), self.home.get().cloned()) else {
+        let Some((hold, home)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         home.settings.check_ttl("ttl", ttl)?;
-        let name = self.facts.name.clone();
+        let (hold, home, name) = (hold.clone(), home.clone(), self.facts.name.clone());
         Ok(async move {
             let result = extend(&home, &hold, lane, ttl, &name).await;
             home.watchdog.reconsider(&hold);
@@ -269,7 +269,7 @@ impl Lease {
 
     fn begin_release(&self) -> Result<Begun, LockError> {
         self.forget_unseen();
-        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
+        let Some((hold, home)) = self.parts() else {
             return Ok(Begun::Done(ReleaseOutcome::Lost));
         };
         begin_release(home, hold, &self.claim).map_err(|fate| self.ended(fate))
@@ -310,7 +310,7 @@ impl Lease {
     /// Stops renewing and lets go of the lock without releasing it, for a drop-in shim that knows it by its value.
     #[doc(hidden)]
     pub fn let_go(&self) -> Result<(), LockError> {
-        let (Some(hold), Some(home)) = (self.hold.get(), self.home.get()) else {
+        let Some((hold, home)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         self.check()?;

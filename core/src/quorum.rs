@@ -234,6 +234,25 @@ impl Quorum {
         shuttle::future::spawn(work);
     }
 
+    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to;
+    /// the last of a place: whether the node is known to have done it. What it returns closes once that is done, or
+    /// given up.
+    pub(crate) fn clean_up(
+        self: &Arc<Self>,
+        places: impl IntoIterator<Item = (usize, Link, bool)>,
+        call: &Call,
+    ) -> mpsc::Receiver<()> {
+        let (busy, done) = mpsc::channel(1);
+        for (node, link, known) in places {
+            let (work, busy) = (clean_up(self.nodes[node].clone(), link, call.clone(), known), busy.clone());
+            self.spawn_chore(async move {
+                work.await;
+                drop(busy);
+            });
+        }
+        done
+    }
+
     /// Disconnects, and gives up whatever is under way.
     pub(crate) fn close(&self) {
         for node in &self.nodes {
@@ -887,16 +906,9 @@ impl Attempt {
             return None;
         }
         let call = self.quorum.release_call(&self.keys, &self.field, announce);
-        let (busy, undone) = mpsc::channel(1);
         let leftovers = self.leftovers();
         let any = !leftovers.is_empty();
-        for (node, link, known) in leftovers {
-            let (work, busy) = (clean_up(self.quorum.nodes[node].clone(), link, call.clone(), known), busy.clone());
-            self.quorum.spawn_chore(async move {
-                work.await;
-                drop(busy);
-            });
-        }
+        let undone = self.quorum.clean_up(leftovers, &call);
         any.then_some(undone)
     }
 }

@@ -250,8 +250,7 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
     {
         if error.hint == Some(Hint::TryAgain) {
             // Some of these locks have moved to another server, and some not yet.
-            let each = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one)));
-            let each: Vec<_> = each.collect();
+            let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
             let renewed: Vec<bool> = stream::iter(each).buffer_unordered(PARTS_AT_ONCE).collect().await;
             return renewed.into_iter().all(|renewed| renewed);
         }
