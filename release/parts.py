@@ -143,19 +143,10 @@ def _of_target(crates: Sequence[str], target: Target) -> list[Part]:
 def _linked(crates: Sequence[str], rust: str) -> set[tuple[str, str]]:
     """Names and versions; with the features that these crates alone ask for."""
     chosen = [argument for crate in crates for argument in ("--package", crate)]
-    options = ["--edges=normal,no-proc-macro", "--no-dedupe", "--prefix=depth", "--format= {p}"]
-    linked = set()
-    beneath_nothing = None
-    for line in _cargo("tree", *chosen, *options, "--target", rust).splitlines():
-        if not line:
-            continue
-        depth, name, version, *_ = line.split()
-        if beneath_nothing is not None and int(depth) > beneath_nothing:
-            continue
-        beneath_nothing = int(depth) if name == WITHOUT_CODE else None
-        if beneath_nothing is None:
-            linked.add((name, version.removeprefix("v")))
-    return linked
+    options = ["--edges=normal,no-proc-macro", "--prune", WITHOUT_CODE, "--prefix=none", "--format={p}"]
+    tree = _cargo("tree", *chosen, *options, "--target", rust)
+    words = [line.split() for line in tree.splitlines() if line]
+    return {(name, version.removeprefix("v")) for name, version, *_ in words}
 
 
 def _crate(package: dict[str, Any], hashes: dict[tuple[str, str], str]) -> Part:
