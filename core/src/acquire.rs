@@ -17,15 +17,18 @@ use crate::{
     config::{LockOptions, NEVER, Ttl},
     error::{LockError, NodeCause},
     event::Event,
-    hold::{Claim, Fate, Hold, Terms},
-    home::{Home, stay_silent_at_the_end},
     lease::{Lease, extend},
-    node::Lane,
     owner::{Owner, OwnerKey},
+    process::runtime::{self, Interrupted},
     quorum::{Attempt, Chore, Keys, Verdict},
-    runtime::{self, Interrupted},
-    table::{Local, Place},
-    waiter::{self, Listener},
+    server::Lane,
+    session::{Home, stay_silent_at_the_end},
+    tenure::{Claim, Fate, Hold, Terms},
+    wait::{
+        backoff,
+        listener::Listener,
+        registry::{Local, Place},
+    },
 };
 
 /// How long a caller that gives up drives its own request on, before the background cleans up behind it.
@@ -487,7 +490,7 @@ impl Acquisition {
                 if split {
                     attempt.undo(false);
                     self.splits += 1;
-                    return Conclusion::Pause(Pause::Split(waiter::backoff(self.splits)));
+                    return Conclusion::Pause(Pause::Split(backoff::after_split(self.splits)));
                 }
                 self.splits = 0;
                 Conclusion::Pause(Pause::Busy(free_in))
@@ -517,7 +520,7 @@ impl Acquisition {
             Pause::Busy(free_in) => {
                 let (quorum, keys) = (&self.home.quorum, &self.keys);
                 let listener = self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel));
-                let patience = waiter::patience(self.home.settings.config.wire, free_in);
+                let patience = backoff::before_poll(self.home.settings.config.wire, free_in);
                 let news = async {
                     let Some(heard) = self.heard else {
                         // A release may have come before the subscription: look again once subscribed.
@@ -529,7 +532,7 @@ impl Acquisition {
                         let rest = listener.news(heard, quorum.needed() as u64);
                         let _ = timeout(Duration::from_millis(1), rest).await;
                     }
-                    runtime::brief(waiter::courtesy(self.races, listener.has_rivals())).await;
+                    runtime::brief(backoff::after_release(self.races, listener.has_rivals())).await;
                 };
                 self.wait(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
                 self.races += 1;

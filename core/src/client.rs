@@ -4,18 +4,18 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
+    compat::HeldValue,
     config::{Config, LockOptions},
     detached::{self, Detached},
     error::LockError,
     event::{self, EventSink},
-    home::Shared,
     lease::Lease,
     lock::{Lock, end},
-    node::{Node, NodeInfo},
     owner::Owner,
+    process::runtime,
     quorum::Keys,
-    runtime,
-    value::HeldValue,
+    server::{Node, NodeInfo},
+    session::Shared,
 };
 
 /// A client of one or several nodes. Cheap to clone.

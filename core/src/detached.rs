@@ -9,16 +9,16 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::StreamExt;
 
 use crate::{
-    answer::{self, Attached, TOKENS},
     clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
-    hold::{Claim, Fate, Hold, Terms},
-    home::Home,
     lease::{Lease, begin_release},
-    node::{Lane, Link, NodeErrorKind, Sent},
     owner::{Owner, OwnerKey},
+    protocol::reply::{self, Attached, TOKENS},
     quorum::{Grant, Keys, Place, clean_up, insist},
+    server::{Lane, Link, NodeErrorKind, Sent},
+    session::Home,
+    tenure::{Claim, Fate, Hold, Terms},
 };
 
 /// The text of a detached lease, in JSON.
@@ -212,7 +212,7 @@ impl Taking {
         let mut known: Vec<Option<Place>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
         while let Some((node, answer)) = answers.next().await {
-            match answer.and_then(|reply| answer::attached(&reply).ok_or_else(answer::no_answer)) {
+            match answer.and_then(|reply| reply::attached(&reply).ok_or_else(reply::no_answer)) {
                 Ok(Attached::There(left)) => {
                     there += 1;
                     known[node] = Some(Place::Yes(Deadline::new(since, self.home.settings.validity(left))));

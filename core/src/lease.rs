@@ -13,11 +13,11 @@ use std::{
 
 use crate::{
     error::{LockError, LostReason},
-    hold::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed, Unseen},
-    home::Home,
-    node::{Lane, NodeErrorKind},
     owner::shown,
-    runtime::{self, Interrupted, Tied},
+    process::runtime::{self, Interrupted, Tied},
+    server::{Lane, NodeErrorKind},
+    session::Home,
+    tenure::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed, Unseen},
 };
 
 /// A held lock.

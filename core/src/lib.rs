@@ -23,59 +23,45 @@ mod mutant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod acquire;
-mod answer;
-#[doc(hidden)]
-pub mod bridge;
 mod client;
 pub mod clock;
+#[doc(hidden)]
+pub mod compat;
 mod config;
 mod detached;
 mod error;
 mod event;
-#[cfg(test)]
-mod fuzz;
-mod hold;
-mod home;
 #[doc(hidden)]
-pub mod host;
-#[cfg(all(test, feature = "shuttle"))]
-mod interleavings;
+pub mod ffi;
 mod lease;
 mod lock;
-#[doc(hidden)]
-pub mod memory_node;
-#[doc(hidden)]
-pub mod node;
 mod owner;
+#[doc(hidden)]
+pub mod process;
+#[doc(hidden)]
+pub mod protocol;
 mod quorum;
-mod redis_node;
 #[doc(hidden)]
-pub mod runtime;
-#[doc(hidden)]
-pub mod script;
-#[cfg(test)]
-mod scripted;
+pub mod server;
+mod session;
 mod sync;
-mod table;
-#[cfg(target_os = "linux")]
-#[doc(hidden)]
-pub mod turns;
-mod value;
-mod waiter;
-mod watchdog;
+mod tenure;
+#[cfg(test)]
+mod testing;
+mod wait;
 
 pub use acquire::Request;
 pub use client::{Client, NodeStatus};
+#[doc(hidden)]
+pub use compat::{HeldValue, Retime};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
 pub use error::{LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
-pub use hold::ReleaseOutcome;
-pub use home::close_all;
 pub use lease::Lease;
 pub use lock::{Lock, LockInfo};
-pub use memory_node::Memory;
 #[cfg(feature = "simulation")]
 pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};
-#[doc(hidden)]
-pub use value::{HeldValue, Retime};
+pub use server::memory::Memory;
+pub use session::close_all;
+pub use tenure::ReleaseOutcome;

@@ -6,16 +6,16 @@ use futures_util::future::Either;
 
 use crate::{
     acquire::{Acquisition, Request, Step, in_background, see_through},
-    answer::{self, End},
     config::{LockOptions, check_owner},
     error::{LockError, LostReason},
-    hold::{Fate, Hold, ReleaseOutcome},
-    home::{Home, Shared},
     lease::{Begun, Lease, begin_release},
-    node::Lane,
     owner::{self, Owner},
+    process::runtime::{self, Interrupted},
+    protocol::reply::{self, End},
     quorum::Keys,
-    runtime::{self, Interrupted},
+    server::Lane,
+    session::{Home, Shared},
+    tenure::{Fate, Hold, ReleaseOutcome},
 };
 
 /// A lock by name. Cheap to clone; clones are the same lock object.
@@ -331,7 +331,7 @@ enum Ending<F> {
 
 /// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
 pub(crate) async fn end(home: &Home, keys: &Keys, owner: Option<&str>) -> Result<bool, LockError> {
-    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner), answer::end).await?;
+    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner), reply::end).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > home.quorum.spare() {
         return Err(LockError::Conflict { key: keys.lock.clone() });
     }
@@ -340,7 +340,7 @@ pub(crate) async fn end(home: &Home, keys: &Keys, owner: Option<&str>) -> Result
 
 async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError> {
     let quorum = &home.quorum;
-    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys), answer::holders).await?;
+    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys), reply::holders).await?;
     // The nodes that did not answer may hold what is just short of a quorum.
     let unasked = quorum.nodes.len() - replies.len();
     let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();

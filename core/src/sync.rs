@@ -1,7 +1,7 @@
 //! A mutex without poisoning, on the standard library's. Not `parking_lot`'s, whose table of parked threads is shared
 //! by the whole process: a fork may copy it in a locked state, and the child would wait for ever.
 //!
-//! Tests of interleavings (`interleavings.rs`) put shuttle's in its place, with its atomics: those let a scheduler
+//! Tests of interleavings (`testing/interleavings.rs`) put shuttle's in its place, with its atomics: those let a scheduler
 //! decide which thread goes on at each of their operations.
 
 #[cfg(not(all(test, feature = "shuttle")))]

@@ -9,8 +9,7 @@ use std::{
 
 use redlock::{
     Lease, LockError, ReleaseOutcome,
-    bridge::Begun,
-    host::{Call, Calls, Outcome, Value},
+    ffi::{Call, Calls, Outcome, Value, completions::Begun},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redlock::memory_node::Memory;
+use redlock::server::memory::Memory;
 
 use crate::server::Server;
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
-use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, host::Value};
+use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, ffi::Value};
 use redlock_tests::{
     campaign::number,
     event_loop::Loop,

@@ -1,6 +1,6 @@
 //! A server that answers anything, over a real connection: whatever bytes it sends in reply to an acquire, or to all
 //! that a client says before, the call ends, nothing panics, and the lock is held only if the bytes are a grant.
-//! What each reply means is fuzzed more widely, without connections, in `core/src/redis_node/fuzz.rs`.
+//! What each reply means is fuzzed more widely, without connections, in `core/src/testing/fuzz_replies.rs`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, bridge::Begun};
+use redlock::{
+    Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, ffi::completions::Begun,
+};
 use redlock_tests::{
     event_loop::Loop,
     nodes::{Backend, Node},

@@ -1,4 +1,4 @@
-//! Calls whose round trips an event loop makes itself: `redlock::host::Calls::hosted`, driven here as asyncio and libuv
+//! Calls whose round trips an event loop makes itself: `redlock::ffi::Calls::hosted`, driven here as asyncio and libuv
 //! drive it, by watching its descriptor.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use redlock::{
     Client, Config, LockError, LockOptions, Owner, ReleaseOutcome,
-    bridge::Begun,
-    host::{Call, Value},
+    ffi::{Call, Value, completions::Begun},
 };
 use redlock_tests::{event_loop::Loop, server::Server};
 

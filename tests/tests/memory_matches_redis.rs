@@ -22,9 +22,11 @@ use futures_util::FutureExt;
 use redis::Value;
 use redlock::{
     Wire,
-    memory_node::{Memory, MemoryNode},
-    node::{Lane, Node, NodeError, NodeErrorKind, Sent, Subscription},
-    script::{Call, Reply, Script, scripts},
+    protocol::script::{Call, Reply, Script, scripts},
+    server::{
+        Lane, Node, NodeError, NodeErrorKind, Sent, Subscription,
+        memory::{Memory, MemoryNode},
+    },
 };
 use redlock_tests::sim::store::Store;
 

@@ -6,11 +6,11 @@ import { close, connection } from "./ioredis.mjs";
 
 export const from = "ioredis";
 
-/** A script as core/src/script.rs makes it. */
+/** A script as core/src/protocol/script.rs makes it. */
 function script(name) {
   return ["wire_redisson", "wire", name]
     .flatMap((part) => {
-      const source = readFileSync(new URL(`../../../core/src/scripts/${part}.lua`, import.meta.url), "utf8");
+      const source = readFileSync(new URL(`../../../core/src/protocol/lua/${part}.lua`, import.meta.url), "utf8");
       return source.trimEnd().split("\n");
     })
     .filter((line) => !line.startsWith("--"))

@@ -11,7 +11,7 @@ use std::{
 use redis::{Cmd, aio::MultiplexedConnection};
 use redlock::{
     Client, Config, Lease, Lock, LockError, LockOptions, Owner, Request, Wire,
-    script::{Script, scripts},
+    protocol::script::{Script, scripts},
 };
 use tokio::task::block_in_place;
 

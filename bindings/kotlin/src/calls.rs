@@ -7,9 +7,9 @@ use std::{
 
 use redlock::{
     EventSink, LockError,
-    host::{Call, Calls, Events},
-    node::Lane,
-    runtime,
+    ffi::{Call, Calls, Events},
+    process::runtime,
+    server::Lane,
 };
 
 use crate::values::{Fallible, Outcome, Refusal};

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redlock::{
     LockError, NodeStatus,
-    host::{self, Idiom, Value},
+    ffi::{self, Idiom, Value},
 };
 
 use crate::{calls::calls, lease::Lease};
@@ -35,7 +35,7 @@ pub(crate) enum Setting {
 /// Options by name.
 pub(crate) type Settings = HashMap<String, Setting>;
 
-impl From<Setting> for host::Setting {
+impl From<Setting> for ffi::Setting {
     fn from(setting: Setting) -> Self {
         match setting {
             Setting::Text { value } => Self::Text(value),
@@ -46,13 +46,13 @@ impl From<Setting> for host::Setting {
 }
 
 /// Options as the core takes them.
-pub(crate) fn options(settings: Settings) -> impl Iterator<Item = (String, host::Setting)> {
+pub(crate) fn options(settings: Settings) -> impl Iterator<Item = (String, ffi::Setting)> {
     settings.into_iter().map(|(name, value)| (name, value.into()))
 }
 
 /// A time in milliseconds.
 pub(crate) fn duration(argument: &'static str, millis: f64) -> Result<Duration, LockError> {
-    IDIOM.duration(argument, &host::Setting::Number(millis))
+    IDIOM.duration(argument, &ffi::Setting::Number(millis))
 }
 
 /// How long to wait, in milliseconds; without end: for ever.
@@ -84,7 +84,7 @@ pub(crate) struct Failure {
 
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
-        let host::Failure { code, message, reason, causes } = IDIOM.failure(&error);
+        let ffi::Failure { code, message, reason, causes } = IDIOM.failure(&error);
         Self {
             code: code.to_owned(),
             detail: message,
@@ -214,8 +214,8 @@ pub(crate) enum Outcome {
     },
 }
 
-impl From<host::Outcome> for Outcome {
-    fn from(outcome: host::Outcome) -> Self {
+impl From<ffi::Outcome> for Outcome {
+    fn from(outcome: ffi::Outcome) -> Self {
         match outcome {
             Err(error) => Self::Failed { failure: error.into() },
             Ok(Value::Nothing) => Self::Nothing,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use napi::{Env, Result};
 use napi_derive::napi;
-use redlock::{Config, LockError, host};
+use redlock::{Config, LockError, ffi};
 
 use crate::{
     event_loop::Loop,
@@ -17,18 +17,18 @@ use crate::{
 #[napi]
 pub struct Client {
     pub(crate) core: Arc<redlock::Client>,
-    events: host::Events,
+    events: ffi::Events,
 }
 
 /// What happened in a client and was not fetched yet; does not keep the client alive.
 #[napi]
 pub struct Events {
-    pub(crate) core: host::Events,
+    pub(crate) core: ffi::Events,
 }
 
 impl Client {
     fn of(env: &Env, owner: &Loop, config: std::result::Result<Config, LockError>) -> Result<Self> {
-        let (sink, events) = host::Events::queue();
+        let (sink, events) = ffi::Events::queue();
         let core = config.and_then(|config| redlock::Client::with_events(config, sink)).or_throw(env)?;
         Ok(Self { core: owner.register(core), events })
     }
@@ -61,7 +61,7 @@ impl Client {
     /// A lock by name. Sends nothing.
     #[napi]
     pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
-        let name = host::text("name", setting(name));
+        let name = ffi::text("name", setting(name));
         let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
         Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
     }
@@ -69,7 +69,7 @@ impl Client {
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
     #[napi]
     pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Lock> {
-        let lock = self.core.lock(&name, host::shim_options(value, ttl.map(|millis| millis as u64)));
+        let lock = self.core.lock(&name, ffi::shim_options(value, ttl.map(|millis| millis as u64)));
         Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
     }
 

@@ -14,10 +14,9 @@ use napi::{
 use napi_derive::napi;
 use redlock::{
     LockError, Owner, Request,
-    bridge::Begun,
-    host::{Call, Calls, Outcome},
-    node::Lane,
-    runtime,
+    ffi::{Call, Calls, Outcome, completions::Begun},
+    process::runtime,
+    server::Lane,
 };
 
 use crate::{
@@ -222,7 +221,7 @@ impl Loop {
     /// Starts `client.forceRelease()`.
     #[napi]
     pub fn force_release(&self, env: &Env, client: &Client, name: Given) -> Result<f64> {
-        redlock::host::text("name", setting(name))
+        redlock::ffi::text("name", setting(name))
             .and_then(|name| self.calls.force_release(&client.core, &name))
             .map(number)
             .or_throw(env)
@@ -237,7 +236,7 @@ impl Loop {
     /// Starts `client.attach()`.
     #[napi]
     pub fn attach(&self, env: &Env, client: &Client, text: Given) -> Result<f64> {
-        redlock::host::text("text", setting(text))
+        redlock::ffi::text("text", setting(text))
             .and_then(|text| self.calls.attach(&client.core, &text, Owner::Fresh))
             .map(number)
             .or_throw(env)

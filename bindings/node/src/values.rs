@@ -7,7 +7,7 @@ use napi::{
 use napi_derive::napi;
 use redlock::{
     LockError,
-    host::{Idiom, Setting, Value},
+    ffi::{Idiom, Setting, Value},
 };
 
 use crate::lease::Lease;

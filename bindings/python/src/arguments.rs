@@ -9,7 +9,7 @@ use pyo3::{
 };
 use redlock::{
     Config, LockError, LockOptions,
-    host::{Idiom::SnakeSeconds, Setting},
+    ffi::{Idiom::SnakeSeconds, Setting},
 };
 
 use crate::errors::{Failure, Fallible};

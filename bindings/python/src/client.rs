@@ -3,8 +3,7 @@
 use pyo3::{prelude::*, types::PyDict};
 use redlock::{
     Config,
-    bridge::Begun::Pending,
-    host::{self, Calls, Value},
+    ffi::{self, Calls, Value, completions::Begun::Pending},
 };
 
 use crate::{
@@ -67,7 +66,7 @@ impl Client {
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
     #[pyo3(signature = (name, value, ttl))]
     fn shim_lock(&self, name: &str, value: String, ttl: Option<u64>) -> Fallible<Lock> {
-        Lock::of(&self.core, name, host::shim_options(value, ttl))
+        Lock::of(&self.core, name, ffi::shim_options(value, ttl))
     }
 
     /// For drop-in shims: a value that may stand in the key of a lock.

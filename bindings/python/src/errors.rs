@@ -6,7 +6,7 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyDict, PyType},
 };
-use redlock::{LockError, host::Idiom::SnakeSeconds};
+use redlock::{LockError, ffi::Idiom::SnakeSeconds};
 
 /// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).
 pub(crate) enum Failure {

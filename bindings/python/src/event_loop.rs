@@ -12,10 +12,7 @@ use std::{
 };
 
 use pyo3::{IntoPyObjectExt, prelude::*};
-use redlock::{
-    bridge::Begun,
-    host::{Call, Calls, Outcome, Value},
-};
+use redlock::ffi::{Call, Calls, Outcome, Value, completions::Begun};
 
 use crate::{
     arguments,

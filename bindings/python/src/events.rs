@@ -18,9 +18,8 @@ use std::{
 use pyo3::{prelude::*, sync::PyOnceLock};
 use redlock::{
     Event, EventSink,
-    bridge::Begun::Pending,
-    host::{Events, Value},
-    runtime,
+    ffi::{Events, Value, completions::Begun::Pending},
+    process::runtime,
 };
 
 use crate::{

@@ -10,8 +10,7 @@ use pyo3::{
 };
 use redlock::{
     Lease, Lock, LockError, LostReason, Request,
-    bridge::Begun,
-    host::{Call, Calls, Value},
+    ffi::{Call, Calls, Value, completions::Begun},
 };
 
 use crate::{

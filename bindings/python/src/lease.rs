@@ -2,9 +2,9 @@
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use redlock::{
-    bridge::{Begun::Pending, within},
-    host::{Calls, Value},
+use redlock::ffi::{
+    Calls, Value,
+    completions::{Begun::Pending, within},
 };
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The Python layer: `redlock._native`. It turns Python's arguments, owners, errors and waiting into the core's; what a
 //! lock does is decided in the core, how Python spells it in the package `python/redlock`.
 //!
-//! The library's own threads never run Python: results go through a [`redlock::bridge::Bridge`], events through a
+//! The library's own threads never run Python: results go through a [`redlock::ffi::completions::Bridge`], events through a
 //! queue, and blocking calls wait detached from the interpreter.
 
 mod arguments;
@@ -40,7 +40,7 @@ mod native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::interpreter::claim(module.py())?;
         // Forks are counted from here on.
-        redlock::runtime::generation();
+        redlock::process::runtime::generation();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

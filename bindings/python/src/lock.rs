@@ -9,8 +9,7 @@ use std::{
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{
     Config, LockError, LockOptions,
-    bridge::Begun::Pending,
-    host::{Calls, Value},
+    ffi::{Calls, Value, completions::Begun::Pending},
 };
 
 use crate::{

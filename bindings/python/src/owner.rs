@@ -9,7 +9,7 @@ use std::{
 };
 
 use pyo3::{intern, prelude::*, sync::PyOnceLock};
-use redlock::{Owner, runtime};
+use redlock::{Owner, process::runtime};
 
 use crate::greenlets;
 

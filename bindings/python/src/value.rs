@@ -3,8 +3,7 @@
 use pyo3::prelude::*;
 use redlock::{
     Retime,
-    bridge::Begun::Pending,
-    host::{Calls, Value::Flag},
+    ffi::{Calls, Value::Flag, completions::Begun::Pending},
 };
 
 use crate::{errors::Fallible, events, waiting::run};

@@ -6,9 +6,9 @@ use std::future::Future;
 use pyo3::prelude::*;
 use redlock::{
     LockError, LostReason,
-    host::{Call, Calls, Value},
-    node::Lane,
-    runtime::{self, Interrupted},
+    ffi::{Call, Calls, Value},
+    process::runtime::{self, Interrupted},
+    server::Lane,
 };
 
 use crate::{

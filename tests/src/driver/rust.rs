@@ -8,7 +8,7 @@ use std::{
 
 use redlock::{
     Client, Identity, Lease, Lock, LockError, LostReason, Owner, Request,
-    host::{Idiom::SnakeSeconds, Setting},
+    ffi::{Idiom::SnakeSeconds, Setting},
 };
 use serde_json::{Value, json};
 

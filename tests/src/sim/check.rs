@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redlock::{
     LostReason,
-    node::NodeError,
-    script::{Call, Reply},
+    protocol::script::{Call, Reply},
+    server::NodeError,
 };
 
 use super::{SECOND, Time, plan::Plan, store::Store};

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use redlock::{clock, runtime};
+use redlock::{clock, process::runtime};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::{Instant, sleep_until},

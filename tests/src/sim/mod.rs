@@ -36,7 +36,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use redlock::{Client, Event as ClientEvent, LostReason, Mutant, mutate, node::Node};
+use redlock::{Client, Event as ClientEvent, LostReason, Mutant, mutate, server::Node};
 
 use self::{
     check::{Checks, owner},

@@ -8,9 +8,9 @@ use std::{
 };
 
 use redlock::{
-    node::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
-    runtime,
-    script::{Call, Reply},
+    process::runtime,
+    protocol::script::{Call, Reply},
+    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
 };
 use tokio::{
     sync::{Notify, mpsc, watch},

@@ -8,8 +8,8 @@ use std::{
 
 use mlua::{Function, Lua, MultiValue, Table, Value as LuaValue};
 use redlock::{
-    node::{NodeError, NodeErrorKind},
-    script::{Call, Reply},
+    protocol::script::{Call, Reply},
+    server::{NodeError, NodeErrorKind},
 };
 
 /// The keys of a server, with the condition it is in.

@@ -15,8 +15,8 @@ use std::{
 
 use fastrand::Rng;
 use redlock::{
-    node::NodeError,
-    script::{Call, Reply},
+    protocol::script::{Call, Reply},
+    server::NodeError,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 

@@ -62,8 +62,8 @@ class Bare(urls: List<String>) : Library {
     }
 }
 
-/** A script as core/src/script.rs makes it. */
+/** A script as core/src/protocol/script.rs makes it. */
 private fun script(name: String): String = listOf("wire_redisson", "wire", name)
-    .flatMap { part -> checkNotNull(Bare::class.java.getResource("/scripts/$part.lua")).readText().lines().dropLast(1) }
+    .flatMap { part -> checkNotNull(Bare::class.java.getResource("/lua/$part.lua")).readText().lines().dropLast(1) }
     .filterNot { it.startsWith("--") }
     .joinToString("") { "$it\n" }

@@ -1,0 +1,217 @@
+//! A value that stands in a lock's key, whoever wrote it: what drop-in shims release and extend, for libraries that know
+//! a hold by its value alone. The servers are asked each time; nothing is kept here between two calls.
+
+use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
+
+use crate::{
+    config::{LockOptions, Wire, check_value},
+    error::{LockError, LostReason},
+    process::runtime::{self, Interrupted},
+    protocol::{
+        reply,
+        script::{Call, Reply},
+    },
+    quorum::{Keys, Quorum},
+    server::Lane,
+    session::{Home, Shared},
+};
+
+/// A value that may stand in a lock's key. A lease of this process that has it learns nothing of what happens here.
+#[derive(Clone)]
+pub struct HeldValue {
+    shared: Arc<Shared>,
+    keys: Arc<Keys>,
+    value: String,
+}
+
+/// How [`HeldValue::retime`] changes what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retime {
+    /// Adds to it; only where there is a ttl. Not on a quorum, whose `max_ttl` the sum could exceed.
+    Add,
+    /// Replaces it; only where there is a ttl.
+    Replace,
+    /// Replaces it, or gives a ttl to what has none.
+    Set,
+}
+
+impl Retime {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Set => "set",
+        }
+    }
+}
+
+impl FromStr for Retime {
+    type Err = LockError;
+
+    fn from_str(word: &str) -> Result<Self, LockError> {
+        [Self::Add, Self::Replace, Self::Set]
+            .into_iter()
+            .find(|known| known.as_str() == word)
+            .ok_or_else(|| LockError::invalid("how", format!("must be \"add\", \"replace\" or \"set\", not {word:?}")))
+    }
+}
+
+/// The longest time a value is given, ms: what doubles count exactly.
+const LONGEST: i64 = 1 << 53;
+
+impl HeldValue {
+    pub(crate) fn new(shared: Arc<Shared>, name: &str, value: &str) -> Result<Self, LockError> {
+        let settings = &shared.settings;
+        let key = settings.check_lock(name, &LockOptions::default())?;
+        if settings.config.wire != Wire::Token {
+            return Err(LockError::invalid("value", "needs wire=\"token\""));
+        }
+        check_value(value)?;
+        let keys = Arc::new(Keys::new(name, key, settings));
+        Ok(Self { shared, keys, value: value.to_owned() })
+    }
+
+    /// The lock's name, without the client's prefix.
+    pub fn name(&self) -> &str {
+        &self.keys.name
+    }
+
+    /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
+    /// `unavailable` when too few nodes answer; they are then asked again in the background.
+    pub fn release(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
+        self.ask(Ok(Question::Release))
+    }
+
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    pub fn release_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
+        let released = self.ask_blocking(Question::Release, check);
+        if let Err(Interrupted::Check(_)) = released {
+            // Once more changes nothing, and what the caller began may have been cut short.
+            drop(self.release());
+        }
+        self.answered(released)
+    }
+
+    /// Changes when the value ends that stands in the key, also to an earlier time; a time of zero or less ends it now.
+    /// Says whether a quorum of the nodes had it, of those that `how` asks for. Fails with `unavailable`, perhaps after
+    /// it was done, when too few nodes answer.
+    pub fn retime(&self, how: Retime, millis: i64) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
+        self.ask(self.check(how, millis))
+    }
+
+    /// `retime`, blocking.
+    pub fn retime_blocking<E: From<LockError>>(
+        &self,
+        how: Retime,
+        millis: i64,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<bool, E> {
+        self.answered(self.ask_blocking(self.check(how, millis)?, check))
+    }
+
+    /// Whether the value stands in the key, on a quorum of the nodes.
+    pub fn is_there(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
+        self.ask(Ok(Question::Look))
+    }
+
+    /// `is_there`, blocking.
+    pub fn is_there_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
+        self.answered(self.ask_blocking(Question::Look, check))
+    }
+
+    fn check(&self, how: Retime, millis: i64) -> Result<Question, LockError> {
+        if !(-LONGEST..=LONGEST).contains(&millis) {
+            return Err(LockError::invalid("ttl", format!("must be at most 2^53 ms, not {millis} ms")));
+        }
+        let settings = &self.shared.settings;
+        if how == Retime::Add && settings.endpoints.len() > 1 {
+            return Err(LockError::invalid("how", "nothing can be added on a quorum, where max_ttl bounds every ttl"));
+        }
+        settings.check_quorum_ttl("ttl", Duration::from_millis(millis.max(0).unsigned_abs()))?;
+        Ok(Question::Retime(how, millis))
+    }
+
+    fn ask(
+        &self,
+        question: Result<Question, LockError>,
+    ) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
+        let begun = question.and_then(|question| {
+            let home = self.shared.home()?;
+            // Seen through, whoever waits for it.
+            Ok(runtime::detached(question.ask(home, Lane::Background, self.keys.clone(), self.value.clone())))
+        });
+        async move { begun?.await.unwrap_or(Err(LockError::Closed)) }
+    }
+
+    fn ask_blocking<E>(
+        &self,
+        question: Question,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<Result<bool, LockError>, Interrupted<E>> {
+        let home = match self.shared.home() {
+            Ok(home) => home,
+            Err(error) => return Ok(Err(error)),
+        };
+        let lane = home.quorum.caller_lane();
+        if lane == Lane::Background {
+            return runtime::block(lane, self.ask(Ok(question)), check);
+        }
+        runtime::block(lane, question.ask(home, lane, self.keys.clone(), self.value.clone()), check)
+    }
+
+    fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
+        match answer {
+            Ok(answer) => Ok(answer?),
+            Err(Interrupted::Check(error)) => Err(error),
+            Err(Interrupted::Forked) => {
+                Err(LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Forked }.into())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Question {
+    Release,
+    Retime(Retime, i64),
+    Look,
+}
+
+impl Question {
+    async fn ask(self, home: Arc<Home>, lane: Lane, keys: Arc<Keys>, value: String) -> Result<bool, LockError> {
+        let quorum = &home.quorum;
+        let call = match self {
+            Self::Release => quorum.release_call(&keys, &value, true),
+            Self::Retime(how, millis) => quorum.retime_call(&keys, &value, how.as_str(), millis),
+            Self::Look => quorum.renew_call([(&*keys, &*value, Duration::ZERO)].into_iter()),
+        };
+        // What the process waits for, for a moment, when it ends.
+        let _chore = quorum.chore();
+        let decided = quorum.decide(lane, &call, |reply| self.read(reply)).await;
+        decided.map_err(|(undecided, causes)| {
+            if matches!(self, Self::Release) {
+                go_on(quorum, &call, undecided);
+            }
+            quorum.unavailable(causes)
+        })
+    }
+
+    fn read(self, reply: &Reply) -> Option<bool> {
+        match self {
+            Self::Release | Self::Retime(..) => reply::done(reply),
+            Self::Look => reply::renewals(reply, 1).map(|found| found[0] == reply::Renewed::Extended),
+        }
+    }
+}
+
+/// Releases in the background where that was not confirmed.
+fn go_on(quorum: &Arc<Quorum>, call: &Call, nodes: Vec<usize>) {
+    for node in nodes {
+        quorum.spawn_chore(crate::quorum::insist(
+            quorum.nodes[node].clone(),
+            call.clone(),
+            crate::quorum::CLEANUP_LIMIT,
+        ));
+    }
+}

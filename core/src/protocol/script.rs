@@ -1,0 +1,146 @@
+//! The server-side scripts, as data, and the calls made of them. Each script's contract is the comment at its top.
+
+use once_cell::race::OnceBox;
+
+use crate::config::Wire;
+
+/// A script, ready to be sent by its SHA-1.
+#[derive(Debug)]
+pub struct Script {
+    /// The name of its file.
+    pub name: &'static str,
+    /// The wire it was made for.
+    pub wire: Wire,
+    /// Its source.
+    pub source: String,
+    /// The SHA-1 of its source, in hex.
+    pub sha: String,
+}
+
+impl Script {
+    fn new(wire: Wire, name: &'static str, body: &str) -> Self {
+        let prelude = match wire {
+            Wire::Redisson => include_str!("lua/wire_redisson.lua"),
+            Wire::Token => include_str!("lua/wire_token.lua"),
+        };
+        let shared = include_str!("lua/wire.lua");
+        let source: String = prelude
+            .lines()
+            .chain(shared.lines())
+            .chain(body.lines())
+            .filter(|l| !l.starts_with("--"))
+            .flat_map(|l| [l, "\n"])
+            .collect();
+        #[cfg(feature = "simulation")]
+        let source = crate::mutant::alter(name, &source).unwrap_or(source);
+        let sha = sha1_smol::Sha1::from(&source).digest().to_string();
+        Self { name, wire, source, sha }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident),* $(,)?) => {
+        /// All scripts of one wire format.
+        #[derive(Debug)]
+        pub struct Scripts { $(#[doc = concat!("`lua/", stringify!($name), ".lua`")] pub $name: Script,)* }
+
+        impl Scripts {
+            fn of(wire: Wire) -> Self {
+                Self { $($name: Script::new(
+                    wire, stringify!($name), include_str!(concat!("lua/", stringify!($name), ".lua")),
+                ),)* }
+            }
+
+            /// Every script, for tests that go through all of them.
+            pub fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
+    };
+}
+
+scripts!(acquire, bump, renew, repair, release, end, inspect, attach, retime, learn, provision);
+
+/// The scripts for a wire format.
+pub fn scripts(wire: Wire) -> &'static Scripts {
+    // Never waits for another thread's initialisation: a fork may copy that half-way, and nobody would finish it.
+    static REDISSON: OnceBox<Scripts> = OnceBox::new();
+    static TOKEN: OnceBox<Scripts> = OnceBox::new();
+    #[cfg(feature = "simulation")]
+    if crate::mutant::alters_scripts() {
+        // Made anew for each client, and leaked: few are.
+        return Box::leak(Box::new(Scripts::of(wire)));
+    }
+    let known = match wire {
+        Wire::Redisson => &REDISSON,
+        Wire::Token => &TOKEN,
+    };
+    known.get_or_init(|| Box::new(Scripts::of(wire)))
+}
+
+/// What becomes of a call while some of its keys are on one server and some on another.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum WhileMoving {
+    /// It waits until all are on one.
+    #[default]
+    Wait,
+    /// It fails, and its caller makes smaller ones of it.
+    Fail,
+    /// Another with fewer keys takes its place.
+    Instead(Box<Call>),
+}
+
+/// One execution of a script.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What to run.
+    pub script: &'static Script,
+    /// Its KEYS.
+    pub keys: Vec<String>,
+    /// Its ARGV.
+    pub args: Vec<String>,
+    /// Whether the node adds three ARGV about itself: its run id, the µs since when its keys may be incomplete
+    /// (0: unknown) and "1" if every write is on disk before its reply.
+    pub identify: bool,
+    /// What to do while a cluster moves the keys, and has moved some of them.
+    pub while_moving: WhileMoving,
+    /// How many replicas must have acknowledged what it wrote.
+    pub replicas: u32,
+}
+
+impl Call {
+    /// A call without the node's own arguments.
+    pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
+        Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0 }
+    }
+}
+
+/// What a script returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A number.
+    Int(i64),
+    /// A string.
+    Text(String),
+    /// A list.
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    /// The number, if it is one.
+    pub fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The list, if it is one.
+    pub fn list(&self) -> Option<&[Reply]> {
+        match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        }
+    }
+}

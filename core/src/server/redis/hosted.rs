@@ -1,0 +1,57 @@
+//! Connections that an event loop owns: made in the background, which can wait for a socket, and then handed over.
+
+use std::{io, os::fd::OwnedFd};
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, RedisResult,
+    aio::MultiplexedConnection,
+    io::tcp::socket2::{SockRef, TcpKeepalive},
+};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::KEEPALIVE;
+use crate::{ffi::reactor, process::runtime};
+
+/// Connects and logs in. `ended` is called when the connection ends, with its event loop at the latest.
+pub(super) async fn open(
+    client: &Client,
+    config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
+) -> RedisResult<MultiplexedConnection> {
+    let info = client.get_connection_info();
+    let connected = runtime::detached(connect(info.addr().clone())).await;
+    let gone = || RedisError::from((ErrorKind::Io, "no event loop runs this"));
+    let socket = connected.ok_or_else(gone)??;
+    let turns = reactor::current().ok_or_else(gone)?;
+    let stream = turns.host(socket)?;
+    let (connection, driver) = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
+    let ended = Ended(Some(ended));
+    turns.spawn(async move {
+        let _ended = ended;
+        driver.await;
+    });
+    Ok(connection)
+}
+
+struct Ended<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for Ended<F> {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell();
+        }
+    }
+}
+
+async fn connect(address: ConnectionAddr) -> io::Result<OwnedFd> {
+    match address {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+            Ok(stream.into_std()?.into())
+        }
+        ConnectionAddr::Unix(path) => Ok(UnixStream::connect(path).await?.into_std()?.into()),
+        other => Err(io::Error::new(io::ErrorKind::Unsupported, other.to_string())),
+    }
+}

@@ -1,0 +1,314 @@
+//! Release messages: one pub/sub connection for all channels of a node, owned by one task, so that a subscription and
+//! the end of another cannot overtake each other.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream, FuturesUnordered},
+};
+use redis::{
+    AsyncConnectionConfig, Client, PushInfo, PushKind, Value,
+    aio::{MultiplexedConnection, PubSubSink, SendError},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    CLOSED_BY_SERVER, Task,
+    replies::{
+        closed, failure, into_text, lacks_hello, no_answer, no_connection, not_run, refusal, refusal_text,
+        refused_connection, server_text,
+    },
+    setup::{Clients, Target},
+};
+use crate::{
+    process::runtime,
+    server::{BoxFuture, NodeError, NodeErrorKind, Subscription},
+};
+
+/// The pub/sub connection of a node and the task that owns it.
+pub(super) struct Listener {
+    pub(super) requests: mpsc::UnboundedSender<Request>,
+    pub(super) _task: Task,
+}
+
+pub(super) enum Request {
+    Join { channel: String, answer: Answer },
+    Leave { channel: String },
+}
+
+type Answer = oneshot::Sender<Result<Subscription, NodeError>>;
+
+/// A change of a channel that the server is asked for, and how it ended.
+type Asked = BoxFuture<(String, bool, Result<(), NodeError>)>;
+
+/// A channel on the server: it has at most one request under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
+/// cannot overtake each other.
+pub(super) struct Channel {
+    messages: watch::Sender<u64>,
+    /// Guards that exist, or will once the server acknowledged.
+    users: usize,
+    waiting: Vec<Answer>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Joining,
+    Joined,
+    Leaving,
+}
+
+/// How a connection subscribes.
+#[derive(Clone)]
+enum Sink {
+    Plain(PubSubSink),
+    /// To the channel everywhere and to that of the slot. Needs RESP3, which the servers that have shards speak.
+    Sharded(MultiplexedConnection),
+}
+
+/// What a connection heard.
+enum Heard {
+    Message(String),
+    /// The server ended a subscription, since the slot went elsewhere.
+    Ended(String),
+}
+
+impl Sink {
+    async fn open(clients: &Clients, sharded: bool) -> Result<(Self, BoxStream<'static, Heard>), NodeError> {
+        if let (true, Some(client)) = (sharded, &clients.resp3) {
+            match Self::open_sharded(client).await {
+                Err(error) if lacks_hello(&error) => {}
+                opened => return opened.map_err(|error| refused_connection(&error)),
+            }
+        }
+        let connection = clients.resp2.get_async_pubsub().await.map_err(|error| refused_connection(&error))?;
+        let (sink, messages) = connection.split();
+        let heard = messages.map(|message| Heard::Message(message.get_channel_name().to_owned()));
+        Ok((Self::Plain(sink), heard.boxed()))
+    }
+
+    async fn open_sharded(client: &Client) -> redis::RedisResult<(Self, BoxStream<'static, Heard>)> {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let on_push = move |push: PushInfo| tell.send(push).map_err(|_| SendError);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(on_push);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let pushes = stream::poll_fn(move |context| told.poll_recv(context));
+        let heard = pushes
+            .take_while(|push| std::future::ready(push.kind != PushKind::Disconnection))
+            .filter_map(|push| std::future::ready(heard(push)));
+        Ok((Self::Sharded(connection), heard.boxed()))
+    }
+
+    async fn ask(self, channel: &str, join: bool) -> Result<(), NodeError> {
+        let mut connection = match self {
+            Self::Plain(mut sink) => {
+                let asked = if join { sink.subscribe(channel).await } else { sink.unsubscribe(channel).await };
+                return asked.map_err(|error| {
+                    let text = server_text(&error);
+                    text.map_or_else(|| failure(&error), |text| refusal_text(&text))
+                });
+            }
+            Self::Sharded(connection) => connection,
+        };
+        let commands = if join { ["SSUBSCRIBE", "SUBSCRIBE"] } else { ["SUNSUBSCRIBE", "UNSUBSCRIBE"] };
+        for name in commands {
+            let mut command = redis::cmd(name);
+            command.arg(channel);
+            match connection.send_packed_command(&command).await.map_err(|error| failure(&error))? {
+                // Before 7.0 there are no shards.
+                Value::ServerError(error) if refusal(&error).detail.starts_with("unknown command") => {}
+                Value::ServerError(error) => return Err(refusal(&error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn heard(push: PushInfo) -> Option<Heard> {
+    let name = match push.data.into_iter().next()? {
+        Value::BulkString(name) => into_text(name),
+        Value::SimpleString(name) => name,
+        _ => return None,
+    };
+    match push.kind {
+        PushKind::Message | PushKind::SMessage => Some(Heard::Message(name)),
+        PushKind::SUnsubscribe => Some(Heard::Ended(name)),
+        _ => None,
+    }
+}
+
+/// Subscriptions of one node. Ends with its connection; that closes every receiver.
+pub(super) struct Actor {
+    pub(super) target: Arc<Target>,
+    /// Whether it is one of a cluster, where a channel is also one of its slot.
+    pub(super) sharded: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) reply_timeout: Duration,
+    pub(super) generation: u64,
+    pub(super) requests: mpsc::WeakUnboundedSender<Request>,
+    pub(super) channels: HashMap<String, Channel>,
+}
+
+impl Actor {
+    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+        let error = self.listen(&mut inbox).await;
+        inbox.close();
+        let waiting = self.channels.drain().flat_map(|(_, channel)| channel.waiting);
+        for answer in waiting {
+            let _ = answer.send(Err(error.clone()));
+        }
+        while let Some(request) = inbox.recv().await {
+            if let Request::Join { answer, .. } = request {
+                let _ = answer.send(Err(error.clone()));
+            }
+        }
+    }
+
+    /// Serves until the connection ends; returns why it did.
+    async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Request>) -> NodeError {
+        let connecting = async { Sink::open(&*self.target.clients().await?, self.sharded).await };
+        let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return error,
+            Err(_) => return no_connection(self.connect_timeout),
+        };
+        let mut asked = FuturesUnordered::<Asked>::new();
+        loop {
+            tokio::select! {
+                request = inbox.recv() => {
+                    let ask = match request {
+                        Some(Request::Join { channel, answer }) => self.join(channel, answer),
+                        Some(Request::Leave { channel }) => self.leave(channel),
+                        None => return closed(),
+                    };
+                    asked.extend(ask.map(|(channel, join)| self.ask(&sink, channel, join)));
+                }
+                Some((channel, join, result)) = asked.next() => {
+                    match result {
+                        // Unanswered: everything behind it on this connection would be, too.
+                        Err(error) if error.kind == NodeErrorKind::Unknown => return error,
+                        result => {
+                            let ask = self.done(channel, join, result);
+                            asked.extend(ask.map(|(channel, join)| self.ask(&sink, channel, join)));
+                        }
+                    }
+                }
+                message = messages.next() => {
+                    match message {
+                        None => return not_run(CLOSED_BY_SERVER),
+                        Some(Heard::Message(name)) => {
+                            if let Some(channel) = self.channels.get(&name) {
+                                channel.messages.send_modify(|count| *count += 1);
+                            }
+                        }
+                        // Unasked for. Everybody subscribes anew, where the slots are by now.
+                        Some(Heard::Ended(name)) => {
+                            if self.channels.get(&name).is_some_and(|channel| channel.phase != Phase::Leaving) {
+                                return not_run("the slot of a channel went to another server");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, sink: &Sink, channel: String, join: bool) -> Asked {
+        let (sink, timeout) = (sink.clone(), self.reply_timeout);
+        Box::pin(async move {
+            let asked = tokio::time::timeout(timeout, sink.ask(&channel, join)).await;
+            let result = asked.unwrap_or_else(|_| Err(no_answer(timeout)));
+            (channel, join, result)
+        })
+    }
+
+    /// These three return what to ask the server for: a channel, and whether to join it.
+    fn join(&mut self, name: String, answer: Answer) -> Option<(String, bool)> {
+        if let Some(channel) = self.channels.get_mut(&name) {
+            channel.users += 1;
+            channel.waiting.push(answer);
+            if channel.phase == Phase::Joined {
+                self.admit(&name);
+            }
+            return None;
+        }
+        let messages = watch::Sender::new(0);
+        let channel = Channel { messages, users: 1, waiting: vec![answer], phase: Phase::Joining };
+        self.channels.insert(name.clone(), channel);
+        Some((name, true))
+    }
+
+    fn leave(&mut self, name: String) -> Option<(String, bool)> {
+        let channel = self.channels.get_mut(&name)?;
+        channel.users -= 1;
+        if channel.users > 0 || channel.phase != Phase::Joined {
+            return None;
+        }
+        channel.phase = Phase::Leaving;
+        Some((name, false))
+    }
+
+    fn done(&mut self, name: String, joined: bool, result: Result<(), NodeError>) -> Option<(String, bool)> {
+        let channel = self.channels.get_mut(&name)?;
+        match result {
+            Ok(()) if joined => {
+                channel.phase = Phase::Joined;
+                self.admit(&name);
+                None
+            }
+            Err(error) if joined => {
+                let channel = self.channels.remove(&name)?;
+                for answer in channel.waiting {
+                    let _ = answer.send(Err(error.clone()));
+                }
+                None
+            }
+            // Left; somebody may have come in the meantime.
+            _ if channel.users > 0 => {
+                channel.phase = Phase::Joining;
+                Some((name, true))
+            }
+            _ => {
+                self.channels.remove(&name);
+                None
+            }
+        }
+    }
+
+    /// Answers those who waited for the server's acknowledgement. Who does not listen any more drops the guard, and
+    /// with it leaves.
+    fn admit(&mut self, name: &str) {
+        let (Some(channel), Some(requests)) = (self.channels.get_mut(name), self.requests.upgrade()) else {
+            return;
+        };
+        for answer in channel.waiting.drain(..) {
+            let guard = Guard { generation: self.generation, leave: Some((requests.clone(), name.to_owned())) };
+            let messages = channel.messages.subscribe();
+            let _ = answer.send(Ok(Subscription { messages, guard: Box::new(guard) }));
+        }
+    }
+}
+
+/// One user of a channel.
+pub(super) struct Guard {
+    generation: u64,
+    leave: Option<(mpsc::UnboundedSender<Request>, String)>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some((requests, channel)) = self.leave.take() else { return };
+        if self.generation == runtime::generation() {
+            // Fails when the connection is gone, and the subscription with it.
+            let _ = requests.send(Request::Leave { channel });
+        } else {
+            // The other end is the parent's.
+            std::mem::forget(requests);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Which server is the master of a service: Sentinels tell, each for itself, and the latest election counts. Asked anew
+//! at each connect, so that whatever broke a connection leads to the master of now.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::{AsyncConnectionConfig, Client, ProtocolVersion, Value};
+use tokio::sync::mpsc;
+
+use super::{
+    replies::{into_text, not_run, permanent, refusal, refused_connection},
+    setup::{Clients, client},
+};
+use crate::{
+    config::{Address, Config, Endpoint, Tls, Transport},
+    error::LockError,
+    process::runtime,
+    server::NodeError,
+    sync::Mutex,
+};
+
+/// The pauses between attempts to listen to a Sentinel.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The Sentinels of a service.
+pub(super) struct Sentinels {
+    asked: Vec<Arc<Asked>>,
+    service: Arc<str>,
+    /// How the master is spoken to; its address is filled in.
+    master: Endpoint,
+    tls: bool,
+    material: Tls,
+    /// A master that does not answer needs some of the time for a connection.
+    limit: Duration,
+    known: Mutex<Option<(Address, Arc<Clients>)>>,
+}
+
+struct Asked {
+    address: Address,
+    client: Client,
+}
+
+/// A master, as one Sentinel knows it.
+struct Told {
+    /// Of the election that made it one.
+    epoch: u64,
+    address: Address,
+}
+
+impl Sentinels {
+    /// If the endpoint is a service of Sentinels.
+    pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Option<Self>, LockError> {
+        let Transport::Sentinel { sentinels, service, tls, username, password } = &endpoint.transport else {
+            return Ok(None);
+        };
+        let asked = sentinels.iter().map(|address| {
+            let login = Endpoint {
+                transport: address.clone().transport(*tls),
+                db: 0,
+                username: username.clone(),
+                password: password.clone(),
+                resp2: true,
+            };
+            let client = client(&login, &config.tls, ProtocolVersion::RESP2)?;
+            Ok(Arc::new(Asked { address: address.clone(), client }))
+        });
+        Ok(Some(Self {
+            asked: asked.collect::<Result<_, LockError>>()?,
+            service: service.as_str().into(),
+            master: endpoint.clone(),
+            tls: *tls,
+            material: config.tls.clone(),
+            limit: config.connect_timeout / 2,
+            known: Mutex::new(None),
+        }))
+    }
+
+    pub(super) fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Hears of each newly elected master, for as long as the receiver lives.
+    pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for one in &self.asked {
+            runtime::background().spawn(listen(Arc::clone(one), Arc::clone(&self.service), sender.clone()));
+        }
+        receiver
+    }
+
+    /// Whether this is the master that was last asked for.
+    pub(super) fn knows(&self, master: &Address) -> bool {
+        self.known.lock().as_ref().is_some_and(|(known, _)| known == master)
+    }
+
+    /// How to reach the master.
+    pub(super) async fn master(&self) -> Result<Arc<Clients>, NodeError> {
+        // In the background, which alone can wait for a socket whoever asks.
+        let asking = ask(self.asked.clone(), Arc::clone(&self.service), self.limit);
+        let told = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
+        if let Some((address, clients)) = &*self.known.lock()
+            && *address == told.address
+        {
+            return Ok(Arc::clone(clients));
+        }
+        let endpoint = Endpoint { transport: told.address.clone().transport(self.tls), ..self.master.clone() };
+        let clients = Clients::new(&endpoint, &self.material).map_err(|error| permanent(error.to_string()))?;
+        let clients = Arc::new(clients);
+        *self.known.lock() = Some((told.address, Arc::clone(&clients)));
+        Ok(clients)
+    }
+}
+
+/// Tells of each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
+/// would not notice.
+async fn listen(sentinel: Arc<Asked>, service: Arc<str>, elected: mpsc::UnboundedSender<Address>) {
+    let mut pause = FIRST_PAUSE;
+    while !elected.is_closed() {
+        if let Ok(mut connection) = sentinel.client.get_async_pubsub().await
+            && connection.subscribe("+switch-master").await.is_ok()
+        {
+            pause = FIRST_PAUSE;
+            let mut messages = connection.on_message();
+            loop {
+                tokio::select! {
+                    () = elected.closed() => return,
+                    message = messages.next() => {
+                        let Some(message) = message else { break };
+                        let text = message.get_payload::<String>().unwrap_or_default();
+                        // Its name, the old address, the new one.
+                        if let [name, _, _, host, port] = text.split(' ').collect::<Vec<_>>()[..]
+                            && name == &*service
+                            && let Ok(port) = port.parse()
+                        {
+                            let _ = elected.send(Address { host: host.to_owned(), port });
+                        }
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Asks all of them, and waits for most: a dead one must not cost its time-out at every failover.
+async fn ask(sentinels: Vec<Arc<Asked>>, service: Arc<str>, limit: Duration) -> Result<Told, NodeError> {
+    let majority = sentinels.len() / 2 + 1;
+    let mut answers: FuturesUnordered<_> = sentinels
+        .iter()
+        .map(|one| {
+            let asking = tokio::time::timeout(limit, ask_one(one, &service));
+            async move {
+                let answer = asking.await.unwrap_or_else(|_| Err(not_run(format!("no answer within {limit:.1?}"))));
+                answer.map_err(|error| (one.address.to_string(), error))
+            }
+        })
+        .collect();
+    let (mut told, mut failed) = (Vec::<Told>::new(), Vec::new());
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(one) => told.push(one),
+            Err(one) => failed.push(one),
+        }
+        if told.len() >= majority {
+            break;
+        }
+    }
+    if let Some(latest) = told.into_iter().max_by_key(|one| one.epoch) {
+        return Ok(latest);
+    }
+    let lasting = failed.iter().all(|(_, error)| error.is_permanent());
+    let each: Vec<_> = failed.iter().map(|(address, error)| format!("{address}: {error}")).collect();
+    let detail = format!("no Sentinel names a master: {}", each.join(", "));
+    Err(if lasting { permanent(detail) } else { not_run(detail) })
+}
+
+async fn ask_one(sentinel: &Asked, service: &str) -> Result<Told, NodeError> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;
+    let mut connection = connection.map_err(|error| refused_connection(&error))?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("MASTER").arg(service);
+    let value = connection.send_packed_command(&command).await.map_err(|error| refused_connection(&error))?;
+    match value {
+        Value::ServerError(error) => {
+            let error = refusal(&error);
+            let unknown = error.detail.contains("No such master");
+            Err(if unknown { permanent(format!("knows no master {service:?}")) } else { error })
+        }
+        Value::Array(parts) => {
+            let mut texts = parts.into_iter().map(|part| match part {
+                Value::BulkString(bytes) => into_text(bytes),
+                Value::SimpleString(text) => text,
+                _ => String::new(),
+            });
+            let (mut host, mut port, mut epoch) = (None, None, 0);
+            while let (Some(name), Some(value)) = (texts.next(), texts.next()) {
+                match name.as_str() {
+                    "ip" => host = Some(value).filter(|host| !host.is_empty()),
+                    "port" => port = value.parse().ok(),
+                    "config-epoch" => epoch = value.parse().unwrap_or(0),
+                    _ => {}
+                }
+            }
+            let (Some(host), Some(port)) = (host, port) else { return Err(permanent("is no Sentinel")) };
+            Ok(Told { epoch, address: Address { host, port } })
+        }
+        _ => Err(permanent("is no Sentinel")),
+    }
+}

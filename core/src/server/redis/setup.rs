@@ -1,0 +1,150 @@
+//! From a configuration to the `redis` crate's client: address, credentials, TLS material.
+
+use std::sync::Arc;
+
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
+    TlsCertificates,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+
+use super::{KEEPALIVE, sentinel::Sentinels};
+use crate::{
+    config::{Config, Endpoint, Tls, Transport},
+    error::LockError,
+    server::NodeError,
+};
+
+/// Where a node's server is.
+pub(super) enum Target {
+    Fixed(Arc<Clients>),
+    /// Wherever the Sentinels say.
+    Followed(Box<Sentinels>),
+}
+
+/// The two ways to speak to a server.
+pub(super) struct Clients {
+    /// With RESP3 the server's goodbye is seen at once. None when the URL rules it out.
+    pub(super) resp3: Option<Client>,
+    /// For servers without HELLO, and for pub/sub.
+    pub(super) resp2: Client,
+}
+
+impl Clients {
+    pub(super) fn new(endpoint: &Endpoint, tls: &Tls) -> Result<Self, LockError> {
+        let resp3 = (!endpoint.resp2).then(|| client(endpoint, tls, ProtocolVersion::RESP3)).transpose()?;
+        Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)? })
+    }
+}
+
+impl Target {
+    pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, LockError> {
+        Ok(match Sentinels::new(endpoint, config)? {
+            Some(sentinels) => Self::Followed(Box::new(sentinels)),
+            None => Self::Fixed(Arc::new(Clients::new(endpoint, &config.tls)?)),
+        })
+    }
+
+    pub(super) async fn clients(&self) -> Result<Arc<Clients>, NodeError> {
+        match self {
+            Self::Fixed(clients) => Ok(Arc::clone(clients)),
+            Self::Followed(sentinels) => sentinels.master().await,
+        }
+    }
+
+    /// Whether it may lead to another server later.
+    pub(super) fn follows(&self) -> bool {
+        matches!(self, Self::Followed(_))
+    }
+
+    /// Whether an event loop may own a connection to it.
+    pub(super) fn is_hostable(&self) -> bool {
+        match self {
+            Self::Fixed(clients) => {
+                !matches!(clients.resp2.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+            }
+            Self::Followed(sentinels) => !sentinels.tls(),
+        }
+    }
+}
+
+pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<Client, LockError> {
+    let invalid = |error: RedisError| LockError::invalid("nodes", error.to_string());
+    let address = match &endpoint.transport {
+        Transport::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Transport::Unix { path } => ConnectionAddr::Unix(path.into()),
+        Transport::Tls { host, port } => {
+            ServerName::try_from(host.as_str())
+                .map_err(|_| LockError::invalid("nodes", format!("{host:?} is no host name for TLS")))?;
+            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+        }
+        // Made of several servers, or of none.
+        Transport::Cluster { .. } | Transport::Sentinel { .. } | Transport::Memory { .. } => {
+            return Err(LockError::invalid("nodes", format!("{} is not the URL of a server", endpoint.transport)));
+        }
+    };
+    let mut login = RedisConnectionInfo::default()
+        .set_db(endpoint.db)
+        .set_protocol(protocol)
+        .set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
+    if let Some(username) = &endpoint.username {
+        // Without a password the crate would not log in at all, and act as the default user.
+        login = login.set_username(username).set_password("");
+    }
+    if let Some(password) = &endpoint.password {
+        login = login.set_password(password);
+    }
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    let info = address.into_connection_info().map_err(invalid)?.set_tcp_settings(tcp).set_redis_settings(login);
+    if matches!(endpoint.transport, Transport::Tls { .. }) {
+        Client::build_with_tls(info, certificates(tls)?).map_err(invalid)
+    } else {
+        Client::open(info).map_err(invalid)
+    }
+}
+
+/// Reads and checks the TLS settings, so that a mistake shows here and not as a node that is down.
+pub(super) fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
+    // Fails if there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let ca = tls.ca.as_deref().map(|ca| pem("ca", ca)).transpose()?;
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(ca) = &ca {
+        for certificate in chain("ca", ca)? {
+            roots.add(certificate).map_err(|error| LockError::invalid("ca", error.to_string()))?;
+        }
+    }
+    let client = match (&tls.cert, &tls.key) {
+        (Some(cert), Some(key)) => {
+            let (cert, key) = (pem("cert", cert)?, pem("key", key)?);
+            let parsed =
+                PrivateKeyDer::from_pem_slice(&key).map_err(|error| LockError::invalid("key", error.to_string()))?;
+            rustls::ClientConfig::builder()
+                .with_root_certificates(roots)
+                .with_client_auth_cert(chain("cert", &cert)?, parsed)
+                .map_err(|error| LockError::invalid("cert", error.to_string()))?;
+            Some(ClientTlsConfig { client_cert: cert, client_key: key })
+        }
+        _ => None,
+    };
+    Ok(TlsCertificates { client_tls: client, root_cert: ca })
+}
+
+/// PEM text, given as such or as the path of a file.
+pub(super) fn pem(argument: &'static str, text: &str) -> Result<Vec<u8>, LockError> {
+    if text.trim_start().starts_with("-----BEGIN") {
+        return Ok(text.as_bytes().to_vec());
+    }
+    std::fs::read(text).map_err(|error| LockError::invalid(argument, format!("{text}: {error}")))
+}
+
+pub(super) fn chain(argument: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LockError> {
+    let chain = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| LockError::invalid(argument, error.to_string()))?;
+    if chain.is_empty() {
+        return Err(LockError::invalid(argument, "holds no certificate"));
+    }
+    Ok(chain)
+}

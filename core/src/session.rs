@@ -1,0 +1,339 @@
+//! What all locks of a client share within one process: its nodes, its tenures and waiters, its watchdog.
+
+use std::{
+    collections::HashMap,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::sync::Mutex;
+use futures_util::{StreamExt, stream};
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::{
+    config::{NEVER, Settings, Transport, Ttl},
+    error::{LockError, LostReason},
+    event::{EventSink, contained},
+    owner::{OwnerKey, Tenures},
+    process::runtime::{self, Tied},
+    protocol::reply,
+    quorum::{Keys, Quorum},
+    server::{
+        Lane, Node,
+        memory::MemoryNode,
+        redis::{ClusterNode, RedisNode},
+    },
+    tenure::{Fate, Hold, watchdog::Watchdog},
+    wait::registry::Table,
+};
+
+/// How long exit and `close()` may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Releases under way at once when a client closes; below what a connection takes.
+const FAREWELL_WINDOW: usize = 512;
+/// The shortest adaptive lease.
+const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
+
+/// A client's configuration, and what this process made of it.
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<Settings>,
+    events: EventSink,
+    /// What this process made of it. A child of a fork replaces, and leaks, its parent's.
+    home: AtomicPtr<Tied<Arc<Home>>>,
+    closed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, events: EventSink) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            events: contained(events),
+            home: AtomicPtr::new(ptr::null_mut()),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Uses these nodes instead of making them from the configuration. Only before the first use.
+    pub(crate) fn install(&self, nodes: Vec<Arc<dyn Node>>) {
+        let home = Home::with_nodes(&self.settings, &self.events, nodes);
+        self.home.store(Box::into_raw(Box::new(Tied::new(home))), Ordering::Release);
+    }
+
+    /// Fails later calls; returns what there is to be closed.
+    pub(crate) fn close(&self) -> Result<Arc<Home>, LockError> {
+        let home = self.home();
+        self.closed.store(true, Ordering::Release);
+        home
+    }
+
+    pub(crate) fn home(&self) -> Result<Arc<Home>, LockError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(LockError::Closed);
+        }
+        let mut current = self.home.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is
+            // freed only in `drop`, when nobody refers to `self` any more.
+            #[allow(unsafe_code)]
+            if let Some(home) = unsafe { current.as_ref() }.and_then(Tied::get) {
+                return Ok(home.clone());
+            }
+            let fresh = Home::new(&self.settings, &self.events)?;
+            let fresh = Box::into_raw(Box::new(Tied::new(fresh)));
+            match self.home.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => current = fresh,
+                Err(other) => {
+                    // SAFETY: `fresh` was not published.
+                    #[allow(unsafe_code)]
+                    drop(unsafe { Box::from_raw(fresh) });
+                    current = other;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let home = *self.home.get_mut();
+        if !home.is_null() {
+            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's home alone.
+            #[allow(unsafe_code)]
+            drop(unsafe { Box::from_raw(home) });
+        }
+    }
+}
+
+pub(crate) struct Home {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) table: Arc<Table>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) tenures: Tenures,
+    pub(crate) events: EventSink,
+    /// How long locks with adaptive leases are held on average, as last told by the nodes.
+    averages: Mutex<Averages>,
+    /// Detached tenures, by their fields, that get their names back after an attach that came to nothing. Each channel
+    /// closes when that is done or given up.
+    given_back: Mutex<HashMap<String, mpsc::Receiver<()>>>,
+    closed: AtomicBool,
+}
+
+impl Home {
+    pub(crate) fn new(settings: &Arc<Settings>, events: &EventSink) -> Result<Arc<Self>, LockError> {
+        let nodes = settings
+            .endpoints
+            .iter()
+            .map(|endpoint| -> Result<Arc<dyn Node>, LockError> {
+                Ok(match &endpoint.transport {
+                    Transport::Memory { name } => MemoryNode::open(name, Some(events.clone())),
+                    Transport::Cluster { .. } => Arc::new(ClusterNode::new(endpoint, settings, events.clone())?),
+                    _ => Arc::new(RedisNode::new(endpoint, settings, events.clone())?),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let home = Self::with_nodes(settings, events, nodes);
+        let weak: std::sync::Weak<dyn std::any::Any + Send + Sync> = Arc::<Self>::downgrade(&home);
+        runtime::register(weak);
+        Ok(home)
+    }
+
+    pub(crate) fn with_nodes(settings: &Arc<Settings>, events: &EventSink, nodes: Vec<Arc<dyn Node>>) -> Arc<Self> {
+        let quorum = Arc::new(Quorum::new(nodes, settings.clone()));
+        Arc::new(Self {
+            settings: settings.clone(),
+            watchdog: Watchdog::start(&quorum),
+            quorum,
+            table: Arc::default(),
+            tenures: Tenures::new(),
+            events: events.clone(),
+            averages: Mutex::default(),
+            given_back: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// The lease to ask for, when that needs no round trip.
+    pub(crate) fn ttl_at_hand(&self, keys: &Keys, ttl: Ttl) -> Option<Duration> {
+        match ttl {
+            Ttl::Watchdog => Some(self.settings.config.watchdog),
+            Ttl::Fixed(ttl) => Some(ttl),
+            Ttl::Never => Some(NEVER),
+            Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(average)),
+        }
+    }
+
+    /// The lease to ask for.
+    pub(crate) async fn ttl(&self, keys: &Keys, ttl: Ttl) -> Duration {
+        match self.ttl_at_hand(keys, ttl) {
+            Some(ttl) => ttl,
+            None => self.adaptive(self.learn(keys, None).await.unwrap_or_default()),
+        }
+    }
+
+    fn adaptive(&self, average: Duration) -> Duration {
+        let longest = self.settings.config.watchdog;
+        if average.is_zero() { longest } else { (average * 4).clamp(ADAPTIVE_MIN.min(longest), longest) }
+    }
+
+    /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
+    pub(crate) async fn learn(&self, keys: &Keys, sample: Option<Duration>) -> Option<Duration> {
+        let call = self.quorum.learn_call(keys, sample);
+        let replies = self.quorum.gather(Lane::Background, &call, reply::average).await.ok()?;
+        let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
+        averages.sort_unstable();
+        let average = *averages.get(averages.len() / 2)?;
+        self.averages.lock().insert(&keys.lock, average);
+        Some(average)
+    }
+
+    /// Takes in a new tenure.
+    pub(crate) fn settle(self: &Arc<Self>, hold: &Arc<Hold>) {
+        hold.keep(self.clone());
+        self.table.insert(hold.clone());
+        self.watchdog.add(hold);
+    }
+
+    /// The same, unless the owner holds the lock here already; says whether it did.
+    pub(crate) fn settle_first(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+        hold.keep(self.clone());
+        let first = self.table.insert_first(hold);
+        if first {
+            self.watchdog.add(hold);
+        } else {
+            hold.unkeep();
+        }
+        first
+    }
+
+    /// Notes that a detached tenure gets its name back.
+    pub(crate) fn giving_back(&self, field: &str, done: mpsc::Receiver<()>) {
+        let mut given_back = self.given_back.lock();
+        given_back.retain(|_, done| !done.is_closed());
+        given_back.insert(field.to_owned(), done);
+    }
+
+    /// Waits until a detached tenure has its name back. Fails if that takes longer than a reply may.
+    pub(crate) async fn given_back(&self, field: &str) -> Result<(), LockError> {
+        let Some(mut done) = self.given_back.lock().remove(field) else { return Ok(()) };
+        if timeout(self.settings.config.reply_timeout, done.recv()).await.is_ok() {
+            return Ok(());
+        }
+        self.giving_back(field, done);
+        Err(self.quorum.unavailable(self.quorum.unheard()))
+    }
+
+    /// Forgets a tenure whose last lease was released.
+    pub(crate) fn forget(self: &Arc<Self>, hold: &Arc<Hold>) {
+        self.table.remove(hold);
+        self.watchdog.remove(hold);
+        hold.unkeep();
+        if hold.terms.adaptive {
+            let (home, keys, sample) = (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
+            self.quorum.spawn_chore(async move {
+                // A sample less does not matter.
+                home.learn(&keys, Some(sample)).await;
+            });
+        }
+    }
+
+    /// Marks every lease lost, then releases what may be released, within one second. Detached leases and fixed
+    /// leases of explicit owners go on without their process.
+    pub(crate) async fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let survives = |hold: &Hold| hold.terms.fixed && matches!(hold.terms.owner, OwnerKey::Explicit(_));
+        let (left, ending): (Vec<_>, Vec<_>) = self.table.held().into_iter().partition(|hold| survives(hold));
+        for hold in left.iter().chain(&ending) {
+            hold.lose(LostReason::Closed);
+        }
+        self.table.wake_all();
+        let ended = |hold: &Hold| *hold.fate.borrow() == Fate::Lost(LostReason::Closed);
+        let releases = ending.into_iter().filter(|hold| ended(hold)).map(|hold| hold.release(Lane::Background));
+        let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
+        // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
+        let all = async { tokio::join!(releases, self.quorum.idle()) };
+        let _ = timeout(FAREWELL, all).await;
+        self.quorum.close();
+    }
+}
+
+/// The averages that were used last, and as many from before: names may be without number.
+#[derive(Default)]
+struct Averages {
+    recent: HashMap<String, Duration>,
+    older: HashMap<String, Duration>,
+}
+
+impl Averages {
+    /// So many are remembered at least, and twice as many at most; the nodes know the others.
+    const RECENT: usize = 4096;
+
+    fn get(&mut self, key: &str) -> Option<Duration> {
+        if let Some(average) = self.recent.get(key) {
+            return Some(*average);
+        }
+        let average = self.older.remove(key)?;
+        self.insert(key, average);
+        Some(average)
+    }
+
+    fn insert(&mut self, key: &str, average: Duration) {
+        self.recent.insert(key.to_owned(), average);
+        if self.recent.len() >= Self::RECENT {
+            self.older = std::mem::take(&mut self.recent);
+        }
+    }
+}
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
+/// without a word; waking it with an error would only make it complain.
+pub(crate) async fn stay_silent_at_the_end() {
+    if ENDING.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
+pub async fn close_all() {
+    ENDING.store(true, Ordering::SeqCst);
+    #[cfg(target_os = "linux")]
+    for turns in runtime::registered().into_iter().filter_map(|one| one.downcast::<crate::ffi::reactor::Turns>().ok()) {
+        if !turns.is_attended() {
+            // Its event loop runs no more.
+            turns.close();
+        }
+    }
+    let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
+    futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_names_without_number_are_not_all_remembered() {
+        let mut averages = Averages::default();
+        for order in 0..1_000_000_u64 {
+            averages.insert(&format!("order-{order}"), Duration::from_millis(order));
+            // One that is used all the time.
+            averages.insert("report", Duration::from_secs(1));
+        }
+        assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);
+        assert_eq!(averages.get("report"), Some(Duration::from_secs(1)));
+        assert_eq!(averages.get("order-999999"), Some(Duration::from_millis(999_999)));
+        assert_eq!(averages.get("order-1"), None);
+    }
+}

@@ -1,0 +1,420 @@
+//! Interleavings of threads, chosen by a scheduler: many random ones and, since most errors need few changes of threads,
+//! many with few changes (PCT: Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
+//! bugs", 2010). A wake-up that is lost shows as a deadlock. Run with
+//!
+//! ```text
+//! cargo test --package redlock-core --features shuttle --lib interleavings
+//! ```
+//! `REDLOCK_SCHEDULES` says how many schedules of each kind a test tries.
+//!
+//! The scheduler sees the crate's mutex and the atomics beside it (`sync.rs`), and the requests to a server. Tokio's
+//! channels are not seen: each of their operations is one step. That hides nothing of ours, since none of them runs
+//! code of this crate while it holds a lock of its own; if one did, a thread would wait for itself and the test hang.
+//! Timers never fire: no runtime drives them, so that nothing but a wake-up ends a wait.
+
+use std::{
+    cell::Cell,
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{self, Either};
+use shuttle::{
+    Config as Schedules, Runner,
+    future::{block_on, yield_now},
+    scheduler::{PctScheduler, RandomScheduler},
+    thread,
+};
+
+use crate::{
+    client::Client,
+    clock,
+    config::{Config, LockOptions, Ttl},
+    error::{LockError, LostReason},
+    event::Event,
+    ffi::completions::{Bridge, Deliver},
+    lock::Lock,
+    owner::{Identity, Owner, OwnerKey},
+    protocol::{reply::Renewed, script::Reply},
+    session::Shared,
+    tenure::{Fate, ReleaseOutcome},
+    testing::scripted::Scripted,
+    wait::registry::Table,
+};
+
+thread_local! {
+    static BROKEN: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Whether the code is to have this error: shows that the tests would find it.
+pub(crate) fn broken(error: &str) -> bool {
+    BROKEN.get() == error
+}
+
+fn schedules() -> usize {
+    std::env::var("REDLOCK_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1_500)
+}
+
+/// Tries a test in many schedules.
+fn explore(test: impl Fn() + Send + Sync + 'static) {
+    // Makes timers, and never drives them. All threads of a schedule run on this one.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _entered = runtime.enter();
+    let test = Arc::new(test);
+    let again = test.clone();
+    Runner::new(RandomScheduler::new(schedules()), Schedules::new()).run(move || test());
+    Runner::new(PctScheduler::new(3, schedules()), Schedules::new()).run(move || again());
+}
+
+/// Has the test fail with an error in the code.
+fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
+    BROKEN.set(error);
+    let found = catch_unwind(AssertUnwindSafe(|| explore(test)));
+    BROKEN.set("");
+    assert!(found.is_err(), "{error:?} was not found");
+}
+
+// ---- the wait queue --------------------------------------------------------------------------------------------------
+
+/// Four waiters of one lock; two wait for their turn, two leave at any time.
+fn everybody_comes_first_or_leaves() {
+    let table = Arc::new(Table::default());
+    let turns = Arc::new(AtomicUsize::new(0));
+    let waiters: Vec<_> = (0..4)
+        .map(|number| {
+            let (table, turns) = (table.clone(), turns.clone());
+            thread::spawn(move || {
+                let place = table.enqueue("x", OwnerKey::Ambient(number));
+                if number % 2 == 0 {
+                    block_on(async {
+                        while !place.first.load(SeqCst) {
+                            place.wake.notified().await;
+                        }
+                    });
+                    assert_eq!(turns.fetch_add(1, SeqCst), 0, "two are first");
+                    thread::yield_now();
+                    turns.fetch_sub(1, SeqCst);
+                }
+                table.leave("x", &place);
+            })
+        })
+        .collect();
+    for waiter in waiters {
+        waiter.join().expect("a waiter");
+    }
+    assert!(matches!(table.look("x", &OwnerKey::Ambient(9)), crate::wait::registry::Local::Free));
+}
+
+#[test]
+fn no_wake_up_is_lost_in_the_queue() {
+    explore(everybody_comes_first_or_leaves);
+}
+
+#[test]
+fn a_queue_that_wakes_nobody_is_found() {
+    find("nobody is woken", everybody_comes_first_or_leaves);
+}
+
+// ---- tenures on a server ---------------------------------------------------------------------------------------------
+
+/// A server with one lock, which any number of an explicit owner's tenures may hold.
+#[derive(Default)]
+struct Server {
+    fields: Mutex<HashSet<String>>,
+    token: AtomicI64,
+    releases: AtomicUsize,
+    lost: AtomicUsize,
+    /// Who hears of releases.
+    listeners: OnceLock<Weak<Shared>>,
+}
+
+impl Server {
+    fn client(self: &Arc<Self>) -> Client {
+        let (server, watching) = (self.clone(), self.clone());
+        let node = Scripted::new("server", move |call| {
+            let reply = server.run(call.script.name, &call.args);
+            if call.script.name == "release"
+                && let Some(listeners) = server.listeners.get()
+            {
+                Lock::announce(listeners);
+            }
+            Ok(reply)
+        });
+        let count = move |event: &Event| {
+            if let Event::Lost { .. } = event {
+                watching.lost.fetch_add(1, SeqCst);
+            }
+        };
+        let client = Client::with_nodes(Config::new(["memory://"]), Arc::new(count), vec![node]);
+        let client = client.expect("a valid configuration");
+        self.listeners.set(lock(&client).listeners()).expect("one client");
+        client
+    }
+
+    fn run(&self, script: &str, args: &[String]) -> Reply {
+        let mut fields = self.fields.lock().expect("no panic");
+        match script {
+            "acquire" => {
+                let token = self.token.fetch_add(1, SeqCst) + 1;
+                if fields.is_empty() {
+                    fields.insert(args[0].clone());
+                    Reply::List(vec![Reply::Int(1), Reply::Int(token), Reply::Int(0)])
+                } else {
+                    Reply::List(vec![Reply::Int(0), Reply::Int(30_000), Reply::Int(0)])
+                }
+            }
+            "release" => {
+                self.releases.fetch_add(1, SeqCst);
+                Reply::Int(i64::from(fields.remove(&args[0])))
+            }
+            "renew" => Reply::List(vec![Reply::Int(i64::from(fields.contains(&args[0])))]),
+            other => unreachable!("{other} is not called here"),
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.fields.lock().expect("no panic").is_empty()
+    }
+}
+
+fn lock(client: &Client) -> Lock {
+    // Long enough for no deadline to pass.
+    let options = LockOptions { ttl: Ttl::Fixed(Duration::from_secs(86_400)), ..LockOptions::default() };
+    client.lock("x", options).expect("a valid lock")
+}
+
+/// Three owners take the lock one after the other; a fourth gives up, early or late.
+fn owners_take_turns() {
+    let server = Arc::new(Server::default());
+    let client = server.client();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let owners: Vec<_> = (0..4)
+        .map(|number| {
+            let (lock, inside) = (lock(&client), inside.clone());
+            thread::spawn(move || {
+                block_on(async {
+                    let acquire = Box::pin(lock.acquire_here(Owner::Fresh));
+                    let lease = if number < 3 {
+                        acquire.await.expect("its turn")
+                    } else {
+                        let patience = Box::pin(async {
+                            for _ in 0..3 {
+                                yield_now().await;
+                            }
+                        });
+                        match future::select(acquire, patience).await {
+                            Either::Left((lease, _)) => lease.expect("its turn"),
+                            Either::Right(_) => return,
+                        }
+                    };
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two hold the lock");
+                    assert!(lease.held());
+                    yield_now().await;
+                    inside.fetch_sub(1, SeqCst);
+                    assert_eq!(lease.release_here().await.expect("a lease"), ReleaseOutcome::Released);
+                });
+            })
+        })
+        .collect();
+    for owner in owners {
+        owner.join().expect("an owner");
+    }
+}
+
+#[test]
+fn owners_of_one_client_exclude_each_other_and_all_get_their_turn() {
+    explore(owners_take_turns);
+}
+
+#[test]
+fn owners_that_are_not_woken_are_found() {
+    find("nobody is woken", owners_take_turns);
+}
+
+/// Two threads release one lease, beside a nested one that a third releases.
+fn one_tenure_is_released_once(nested: bool) {
+    let server = Arc::new(Server::default());
+    let client = server.client();
+    let lock = lock(&client);
+    let owner = Owner::Ambient(Identity::new());
+    let lease = Arc::new(block_on(lock.acquire_here(owner.clone())).expect("a free lock"));
+    let inner = nested.then(|| Arc::new(block_on(lock.acquire_here(owner)).expect("a nested lease")));
+    let releasing: Vec<_> = [Some(lease.clone()), Some(lease.clone()), inner]
+        .into_iter()
+        .flatten()
+        .map(|lease| thread::spawn(move || block_on(lease.release_here()).expect("a lease")))
+        .collect();
+    for outcome in releasing {
+        assert_eq!(outcome.join().expect("a release"), ReleaseOutcome::Released);
+    }
+    assert_eq!(server.releases.load(SeqCst), 1, "released more than once");
+    assert!(server.is_free() && !lease.held());
+    assert_eq!(block_on(lease.release_here()).expect("a lease"), ReleaseOutcome::Released);
+    assert_eq!(server.lost.load(SeqCst), 0);
+}
+
+#[test]
+fn leases_that_are_released_twice_are_found() {
+    find("a claim that ends twice", || one_tenure_is_released_once(false));
+}
+
+#[test]
+fn a_lease_released_by_two_threads_is_released_once() {
+    explore(|| one_tenure_is_released_once(false));
+}
+
+#[test]
+fn nested_leases_released_at_once_release_the_tenure_once() {
+    explore(|| one_tenure_is_released_once(true));
+}
+
+/// A release, a detach, a loss and a renewal that finds the key gone, all at once; and somebody who looks.
+fn one_end() {
+    let server = Arc::new(Server::default());
+    let client = server.client();
+    let lease = Arc::new(block_on(lock(&client).acquire_here(Owner::Fresh)).expect("a free lock"));
+    let hold = lease.hold();
+    let looking = {
+        let lease = lease.clone();
+        thread::spawn(move || {
+            let seen: Vec<bool> = (0..4).map(|_| lease.held()).collect();
+            assert!(seen.is_sorted_by(|before, after| before >= after), "held again: {seen:?}");
+        })
+    };
+    let releasing = {
+        let lease = lease.clone();
+        thread::spawn(move || block_on(lease.release_here()))
+    };
+    let detaching = {
+        let lease = lease.clone();
+        thread::spawn(move || lease.detach())
+    };
+    let losing = {
+        let hold = hold.clone();
+        thread::spawn(move || hold.lose(LostReason::Closed))
+    };
+    let renewing = {
+        let hold = hold.clone();
+        thread::spawn(move || hold.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now()))
+    };
+    let released = releasing.join().expect("a release");
+    let detached = detaching.join().expect("a detach");
+    for thread in [looking, losing, renewing] {
+        thread.join().expect("a thread");
+    }
+    let fate = *hold.fate.borrow();
+    assert_eq!(hold.current_fate(), fate, "what is told is not what happened");
+    let lost = server.lost.load(SeqCst);
+    match fate {
+        Fate::Held => panic!("it never ended"),
+        Fate::Lost(_) => {
+            assert_eq!(lost, 1, "told {lost} times");
+            assert!(matches!(released, Ok(ReleaseOutcome::Lost)), "{released:?}");
+            assert!(matches!(detached, Err(LockError::Lost { .. })), "{detached:?}");
+        }
+        Fate::Released => {
+            assert_eq!((lost, server.releases.load(SeqCst)), (0, 1));
+            assert!(matches!(released, Ok(ReleaseOutcome::Released)), "{released:?}");
+            assert!(matches!(detached, Err(LockError::NotHeld { .. })), "{detached:?}");
+        }
+        Fate::Detached => {
+            assert_eq!((lost, server.releases.load(SeqCst)), (0, 0));
+            assert!(matches!(released, Err(LockError::NotHeld { .. })), "{released:?}");
+            assert!(detached.is_ok() && !server.is_free());
+        }
+    }
+    assert!(!lease.held() && lease.remaining().is_zero());
+}
+
+#[test]
+fn a_tenure_ends_once_and_stays_ended() {
+    explore(one_end);
+}
+
+// ---- results for a host ----------------------------------------------------------------------------------------------
+
+/// Counts where results end.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Three calls end while one of them is given up; the host drains only when it is woken.
+fn results_arrive_once() {
+    // How often the host is to look.
+    let bell = Arc::new((shuttle::sync::Mutex::new(0), shuttle::sync::Condvar::new()));
+    let ring = |bell: &(shuttle::sync::Mutex<usize>, shuttle::sync::Condvar)| {
+        *bell.0.lock().expect("no panic") += 1;
+        bell.1.notify_one();
+    };
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let waking = bell.clone();
+    let bridge = Bridge::<Counted>::new(move || ring(&waking));
+    let calls: Vec<(u64, Deliver<Counted>)> = (0..3)
+        .map(|_| {
+            let mut place = None;
+            let id = bridge.start(|deliver| {
+                place = Some(deliver);
+                None
+            });
+            (id, place.expect("a place"))
+        })
+        .collect();
+    let ids: Vec<u64> = calls.iter().map(|(id, _)| *id).collect();
+    let given_up = Arc::new(AtomicUsize::new(0));
+    let mut threads: Vec<_> = calls
+        .into_iter()
+        .map(|(_, deliver)| {
+            let dropped = dropped.clone();
+            thread::spawn(move || deliver.send(Counted(dropped)))
+        })
+        .collect();
+    threads.push({
+        let (bridge, given_up, bell, id) = (bridge.clone(), given_up.clone(), bell.clone(), ids[1]);
+        thread::spawn(move || {
+            if bridge.abandon(id) {
+                given_up.fetch_add(1, SeqCst);
+            }
+            ring(&bell);
+        })
+    });
+    let mut drained = Vec::new();
+    while drained.len() + given_up.load(SeqCst) < ids.len() {
+        let mut rung = bell.0.lock().expect("no panic");
+        while *rung == 0 {
+            rung = bell.1.wait(rung).expect("no panic");
+        }
+        *rung -= 1;
+        drop(rung);
+        drained.extend(bridge.drain());
+    }
+    for thread in threads {
+        thread.join().expect("a thread");
+    }
+    assert!(bridge.drain().is_empty(), "delivered after it was given up");
+    let given_up = given_up.load(SeqCst);
+    let delivered: HashSet<u64> = drained.iter().map(|(id, _)| *id).collect();
+    assert_eq!(delivered.len(), drained.len(), "delivered twice");
+    assert_eq!(delivered.contains(&ids[1]), given_up == 0, "given up, and delivered all the same");
+    assert_eq!(dropped.load(SeqCst), given_up, "a result leaked, or was dropped while the host has it");
+    drop(drained);
+    assert_eq!(dropped.load(SeqCst), ids.len());
+}
+
+#[test]
+fn each_result_is_delivered_or_dropped_once() {
+    explore(results_arrive_once);
+}
+
+#[test]
+fn a_bridge_that_forgets_to_wake_is_found() {
+    find("two steps to queue a result", results_arrive_once);
+}

@@ -1,0 +1,7 @@
+//! Tests of the crate's inside that are longer than a few lines, and what they need. Those of one module alone are named
+//! by it.
+
+pub(crate) mod fuzz;
+#[cfg(feature = "shuttle")]
+pub(crate) mod interleavings;
+pub(crate) mod scripted;

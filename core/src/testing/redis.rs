@@ -1,0 +1,867 @@
+//! A redis node against real servers that are frozen, killed, full or unwilling.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use sha1_smol::Sha1;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{
+    replies::{permanent, refusal_text},
+    *,
+};
+use crate::{
+    config::{Config, Wire},
+    protocol::script::Script,
+};
+
+/// Far more than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The reply time-out where one is waited for.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// A real server in a directory of its own; killed and removed on drop.
+struct Server {
+    port: u16,
+    dir: PathBuf,
+    options: Vec<String>,
+    child: Child,
+}
+
+/// A port below those that the system gives to outgoing connections: a client that connects to one of those on
+/// its own machine while nobody listens may end up connected to itself.
+fn free_port() -> u16 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let next = u64::from(std::process::id()) * 64 + NEXT.fetch_add(1, SeqCst);
+        let port = 20_000 + (next % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let port = free_port();
+        let number = COUNT.fetch_add(1, SeqCst);
+        let dir = std::env::temp_dir().join(format!("redlock-node-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let options: Vec<_> = options
+            .iter()
+            .map(|o| o.replace("{dir}", dir.to_str().unwrap()).replace("{port}", &port.to_string()))
+            .collect();
+        let child = Self::spawn(port, &dir, &options);
+        Self { port, dir, options, child }
+    }
+
+    /// Returns once it answers.
+    fn spawn(port: u16, dir: &PathBuf, options: &[String]) -> Child {
+        let mut server = Command::new("redis-server");
+        if !options.iter().any(|option| option == "--port") {
+            server.args(["--port", &port.to_string()]);
+        }
+        let child = server
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir)
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let socket = dir.join("redis.sock");
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() && !socket.exists() {
+            assert!(std::time::Instant::now() < deadline, "redis-server did not start");
+            thread::yield_now();
+        }
+        child
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = Self::spawn(self.port, &self.dir, &self.options);
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Runs a command over a connection of the test's own.
+    fn run(&self, words: &str) -> Value {
+        let mut connection = Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut command = Cmd::new();
+        for word in words.split(' ') {
+            command.arg(word);
+        }
+        command.query(&mut connection).unwrap()
+    }
+
+    fn exists(&self, key: &str) -> bool {
+        self.run(&format!("EXISTS {key}")) == Value::Int(1)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A node, and what it reported.
+struct Tested {
+    node: RedisNode,
+    events: mpsc::UnboundedReceiver<Event>,
+    changes: watch::Receiver<u64>,
+}
+
+impl Tested {
+    fn new(url: &str) -> Self {
+        Self::with(url, |_| {})
+    }
+
+    fn hasty(url: &str) -> Self {
+        Self::with(url, |config| config.reply_timeout = SHORT)
+    }
+
+    fn with(url: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new([url]);
+        config.connect_timeout = PATIENCE;
+        config.reply_timeout = PATIENCE;
+        change(&mut config);
+        let settings = config.validate().unwrap();
+        let (sink, events) = mpsc::unbounded_channel();
+        let sink: EventSink = Arc::new(move |event| {
+            let _ = sink.send(event.clone());
+        });
+        let node = RedisNode::new(&settings.endpoints[0], &settings, sink).unwrap();
+        let changes = node.changes();
+        Self { node, events, changes }
+    }
+
+    async fn eval(&self, call: Call) -> Result<Reply, NodeError> {
+        self.node.eval(Lane::Background, call, PATIENCE, Sent::default()).await
+    }
+
+    async fn changed(&mut self) {
+        tokio::time::timeout(PATIENCE, self.changes.changed()).await.unwrap().unwrap();
+    }
+
+    async fn event(&mut self) -> Event {
+        tokio::time::timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap()
+    }
+}
+
+fn call(source: &str, keys: &[&str], args: &[&str]) -> Call {
+    let script = Script {
+        name: "test",
+        wire: Wire::Redisson,
+        source: source.to_owned(),
+        sha: Sha1::from(source).digest().to_string(),
+    };
+    let own = |parts: &[&str]| parts.iter().map(ToString::to_string).collect();
+    Call::new(Box::leak(Box::new(script)), own(keys), own(args))
+}
+
+fn set(key: &str) -> Call {
+    call("redis.call('SET', KEYS[1], '1') return 1", &[key], &[])
+}
+
+fn del(key: &str) -> Call {
+    call("return redis.call('DEL', KEYS[1])", &[key], &[])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_is_loaded_when_the_server_forgot_it() {
+    let server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    let echo = call("return {1, ARGV[1], {KEYS[1]}, false}", &["k"], &["v"]);
+    let text = |text: &str| Reply::Text(text.to_owned());
+    let expected = Reply::List(vec![Reply::Int(1), text("v"), Reply::List(vec![text("k")]), Reply::List(vec![])]);
+    assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
+    server.run("SCRIPT FLUSH");
+    assert_eq!(tested.eval(echo.clone()).await, Ok(expected.clone()));
+    assert_eq!(tested.eval(echo).await, Ok(expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_is_identified() {
+    let server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let tested = Tested::new(&server.url());
+    let mut call = call("return ARGV", &[], &["own"]);
+    call.identify = true;
+    let Reply::List(args) = tested.eval(call).await.unwrap() else { panic!("no list") };
+    let info = tested.node.ping(PATIENCE).await.unwrap();
+    assert!(info.version.is_some());
+    assert_eq!(args[1], Reply::Text(info.run.unwrap()));
+    let Reply::Text(lost_at) = &args[2] else { panic!("no text") };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_micros() as i64 - lost_at.parse::<i64>().unwrap();
+    assert!((0..60_000_000).contains(&age), "{age}");
+    assert_eq!(args[3], Reply::Text("1".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
+    let server = Server::start(&[]);
+    let mut tested = Tested::hasty(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    tested.eval(del("x")).await.unwrap();
+    server.signal("-STOP");
+    let sent = Sent::default();
+    let error = tested.node.eval(Lane::Background, set("lock"), SHORT, sent.clone()).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+
+    let before = Instant::now();
+    let unsent = Sent::default();
+    let error = tested.node.eval(Lane::Background, set("y"), SHORT, unsent.clone()).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::NotRun);
+    assert!(error.detail.starts_with("no answer for "), "{error}");
+    assert!(before.elapsed() < SHORT / 2);
+    assert!(unsent.get().is_none());
+
+    let link = sent.get().unwrap();
+    let after = tested.node.eval_after(link, del("lock"), SHORT).await;
+    assert_eq!(after.unwrap_err().kind, NodeErrorKind::Unknown);
+    server.signal("-CONT");
+    tested.changed().await;
+    assert!(matches!(tested.event().await, Event::NodeUp { .. }));
+    assert_eq!(tested.eval(call("return 5", &[], &[])).await, Ok(Reply::Int(5)));
+    assert!(!server.exists("lock"));
+    assert!(!server.exists("y"));
+}
+
+/// Forwards to a server; holds requests back on as many of its first connections as it is told to.
+struct Proxy {
+    port: u16,
+    frozen: watch::Sender<u64>,
+    /// Raised when a request held back went on, or its connection ended.
+    settled: watch::Receiver<u64>,
+    _task: Task,
+}
+
+impl Proxy {
+    async fn start(server: u16) -> Self {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let frozen = watch::Sender::new(0);
+        let (settle, settled) = watch::channel(0);
+        let freezer = frozen.clone();
+        let task = async move {
+            let mut connections = JoinSet::new();
+            for number in 1.. {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let (mut frozen, settle) = (freezer.subscribe(), settle.clone());
+                connections.spawn(async move {
+                    let far = tokio::net::TcpStream::connect(("127.0.0.1", server)).await;
+                    let mut far = far.unwrap();
+                    let (mut from_near, mut to_near) = near.split();
+                    let (mut from_far, mut to_far) = far.split();
+                    let requests = async {
+                        let mut buffer = vec![0; 65536];
+                        while let Ok(length @ 1..) = from_near.read(&mut buffer).await {
+                            let held = *frozen.borrow() >= number;
+                            frozen.wait_for(|frozen| *frozen < number).await.map(drop).unwrap();
+                            to_far.write_all(&buffer[..length]).await.unwrap();
+                            if held {
+                                settle.send_modify(|count| *count += 1);
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = requests => {}
+                        _ = tokio::io::copy(&mut from_far, &mut to_near) => {}
+                    }
+                    settle.send_modify(|count| *count += 1);
+                });
+            }
+        };
+        Self { port, frozen, settled, _task: Task(tokio::spawn(task)) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_barrier_holds_against_a_request_under_way() {
+    let server = Arc::new(Server::start(&[]));
+    let mut proxy = Proxy::start(server.port).await;
+    let tested = Arc::new(Tested::new(&format!("redis://127.0.0.1:{}", proxy.port)));
+    let (caller, freeze) = (Arc::clone(&tested), proxy.frozen.clone());
+    let give_up = move || {
+        runtime::caller().block_on(async {
+            let eval = |call, sent| caller.node.eval(Lane::Caller, call, PATIENCE, sent);
+            eval(set("x"), Sent::default()).await.unwrap();
+            freeze.send_replace(1);
+            let sent = Sent::default();
+            let mut eval = eval(set("lock"), sent.clone());
+            // Several turns, so that its bytes leave.
+            for _ in 0..10 {
+                assert!(poll!(&mut eval).is_pending());
+                tokio::task::yield_now().await;
+            }
+            sent.get().unwrap()
+        })
+    };
+    let link = tokio::task::spawn_blocking(give_up).await.unwrap();
+    tested.node.eval_after(link, del("lock"), PATIENCE).await.unwrap();
+    proxy.frozen.send_replace(0);
+    let settled = proxy.settled.wait_for(|count| *count > 0);
+    tokio::time::timeout(PATIENCE, settled).await.unwrap().map(drop).unwrap();
+    assert!(!server.exists("lock"));
+}
+
+/// A server that answers every connection with these bytes and closes it.
+async fn answering(bytes: &'static [u8]) -> (u16, Task) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let task = async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            // Unread bytes would turn the end into a reset.
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(bytes).await;
+        }
+    };
+    (port, Task(tokio::spawn(task)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_is_cut_short_is_not_another_protocol() {
+    for (bytes, kind) in [
+        (&b"%7\r\n$6\r\nserver\r\n$5\r\nre"[..], NodeErrorKind::NotRun),
+        (b"%", NodeErrorKind::NotRun),
+        (b"+O", NodeErrorKind::NotRun),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NodeErrorKind::Permanent),
+    ] {
+        let (port, _server) = answering(bytes).await;
+        let tested = Tested::new(&format!("redis://127.0.0.1:{port}"));
+        let error = tested.eval(set("x")).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{error} after {bytes:?}");
+        let error = tested.node.subscribe("a".to_owned()).await.map(drop).unwrap_err();
+        assert_eq!(error.kind, kind, "{error} after {bytes:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_connection_is_replaced() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port).await;
+    let mut tested = Tested::hasty(&format!("redis://127.0.0.1:{}", proxy.port));
+    tested.eval(set("x")).await.unwrap();
+    proxy.frozen.send_replace(1);
+    let sent = Sent::default();
+    let error = tested.node.eval(Lane::Background, set("lock"), PATIENCE, sent.clone()).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    let link = sent.get().unwrap();
+    let behind = tested.node.eval_after(link.clone(), del("lock"), PATIENCE);
+    let mut behind = tokio::spawn(behind);
+    tested.changed().await;
+    assert!(matches!(tested.event().await, Event::NodeUp { .. }));
+    tested.eval(set("x")).await.unwrap();
+    // What was queued on the old one is lost with it, if it came before the change.
+    if let Err(error) = (&mut behind).await.unwrap() {
+        assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
+    }
+    let clients = server.run("CLIENT LIST");
+    tested.node.eval_after(link, del("lock"), PATIENCE).await.unwrap();
+    assert_ne!(server.run("CLIENT LIST"), clients);
+    assert!(!server.exists("lock"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_timeout_alone_does_not_condemn_a_node() {
+    let server = Server::start(&[]);
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    server.signal("-STOP");
+    let short = Duration::from_millis(20);
+    let error = tested.node.eval(Lane::Background, set("x"), short, Sent::default()).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    // Not refused: still waits for its own reply.
+    let error = tested.node.eval(Lane::Background, set("x"), short, Sent::default()).await;
+    assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    server.signal("-CONT");
+    tested.eval(set("x")).await.unwrap();
+    assert!(tested.events.try_recv().is_err());
+    assert_eq!(*tested.changes.borrow_and_update(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unanswered_requests_are_bounded() {
+    let server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    server.signal("-STOP");
+    for _ in 0..MOST_UNANSWERED {
+        let give_up = Duration::ZERO;
+        let error = tested.node.eval(Lane::Background, set("x"), give_up, Sent::default()).await;
+        assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
+    }
+    let soon = Duration::from_millis(50);
+    let error = tested.node.eval(Lane::Background, set("x"), soon, Sent::default()).await.unwrap_err();
+    assert_eq!(error, not_run("1024 requests unanswered"));
+    server.signal("-CONT");
+    // A clean-up queues behind them all, and so does the probe that counts them.
+    let link = tested.node.inner.state.lock().background.clone().unwrap().link.clone();
+    tested.node.eval_after(link, del("x"), PATIENCE).await.unwrap();
+    let connection = tested.node.inner.state.lock().background.clone().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while connection.unanswered.load(SeqCst) > 0 {
+        assert!(Instant::now() < deadline);
+        tested.node.ping(PATIENCE).await.unwrap();
+    }
+    tested.eval(set("x")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_node_fails_fast_and_comes_back() {
+    let mut server = Server::start(&[]);
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    server.kill();
+    // Seen without a request.
+    tested.changed().await;
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    assert_eq!(tested.eval(set("x")).await.unwrap_err().kind, NodeErrorKind::NotRun);
+    let before = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(tested.eval(set("x")).await.unwrap_err().kind, NodeErrorKind::NotRun);
+    }
+    assert!(before.elapsed() < Duration::from_secs(2));
+    server.restart();
+    tested.changed().await;
+    assert!(matches!(tested.event().await, Event::NodeUp { .. }));
+    tested.eval(set("x")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_never_there_is_found_later() {
+    let mut server = Server::start(&[]);
+    server.kill();
+    let mut tested = Tested::new(&server.url());
+    let error = tested.eval(set("x")).await.unwrap_err();
+    assert_eq!(error, not_run("connection refused"));
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    server.restart();
+    tested.changed().await;
+    tested.eval(set("x")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_lost_with_its_connection_is_unknown() {
+    let mut server = Server::start(&[]);
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    server.signal("-STOP");
+    let mut eval = tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default());
+    assert!(poll!(&mut eval).is_pending());
+    server.kill();
+    let error = eval.await.unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
+    tested.changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
+    let server = Arc::new(Server::start(&[]));
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    for round in 0..6 {
+        let node = Arc::new(Tested::new(&server.url()));
+        let (frozen, caller) = (Arc::clone(&server), Arc::clone(&node));
+        let give_up = move || {
+            runtime::caller().block_on(async {
+                let eval = |sent| caller.node.eval(Lane::Caller, set("lock"), PATIENCE, sent);
+                eval(Sent::default()).await.unwrap();
+                frozen.run("DEL lock");
+                frozen.signal("-STOP");
+                let sent = Sent::default();
+                let mut eval = eval(sent.clone());
+                while sent.get().is_none() {
+                    assert!(poll!(&mut eval).is_pending());
+                    tokio::task::yield_now().await;
+                }
+                // In every second round its bytes leave, in the others they never do.
+                if round % 2 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                drop(eval);
+                sent.get().unwrap()
+            })
+        };
+        let link = tokio::task::spawn_blocking(give_up).await.unwrap();
+        assert_eq!(link.lane, Lane::Caller);
+        assert!(node.node.inner.state.lock().own.values().all(|own| own.connection.is_none()));
+        let clean_up = node.node.eval_after(link, del("lock"), PATIENCE);
+        let clean_up = tokio::spawn(clean_up);
+        server.signal("-CONT");
+        clean_up.await.unwrap().unwrap();
+        // Whatever was on its way on other connections has been read by now.
+        tested.eval(set("x")).await.unwrap();
+        assert!(!server.exists("lock"), "round {round}");
+    }
+    assert!(tested.events.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
+    let server = Arc::new(Server::start(&[]));
+    let mut tested = Tested::hasty(&server.url());
+    let node = Arc::new(RedisNode { inner: Arc::clone(&tested.node.inner) });
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let node = Arc::clone(&node);
+            tokio::task::spawn_blocking(move || {
+                let sent = Sent::default();
+                let eval = node.eval(Lane::Caller, set("x"), SHORT, sent.clone());
+                runtime::caller().block_on(eval).unwrap();
+                sent.get().unwrap().number
+            })
+        })
+        .collect();
+    let mut numbers = Vec::new();
+    for caller in callers {
+        numbers.push(caller.await.unwrap());
+    }
+    numbers.dedup();
+    assert_eq!(numbers.len(), 1, "{numbers:?}");
+
+    server.signal("-STOP");
+    let caller = Arc::clone(&node);
+    let errors = tokio::task::spawn_blocking(move || {
+        [0, 1].map(|_| {
+            let eval = caller.eval(Lane::Caller, set("x"), SHORT, Sent::default());
+            runtime::caller().block_on(eval).unwrap_err().kind
+        })
+    });
+    assert_eq!(errors.await.unwrap(), [NodeErrorKind::Unknown, NodeErrorKind::NotRun]);
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    server.signal("-CONT");
+    tested.changed().await;
+    assert!(matches!(tested.event().await, Event::NodeUp { .. }));
+    let caller = Arc::clone(&node);
+    let again = tokio::task::spawn_blocking(move || {
+        runtime::caller().block_on(caller.eval(Lane::Caller, set("x"), SHORT, Sent::default()))
+    });
+    again.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_caller_notices_that_its_connection_ended_meanwhile() {
+    let server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    let eval = || {
+        let eval = tested.node.eval(Lane::Caller, set("x"), PATIENCE, Sent::default());
+        runtime::caller().block_on(eval)
+    };
+    eval().unwrap();
+    for _ in 0..10 {
+        let number = tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number();
+        server.run("CLIENT KILL TYPE normal");
+        let killed = Instant::now();
+        while killed.elapsed() < RESTED {
+            thread::yield_now();
+        }
+        eval().unwrap();
+        assert_ne!(tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number(), number);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_get_messages_and_end_with_their_connection() {
+    let mut server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    let subscribe = |channel: &str| tested.node.subscribe(channel.to_owned());
+    let mut first = subscribe("a").await.unwrap();
+    let mut second = subscribe("a").await.unwrap();
+    let other = subscribe("b").await.unwrap();
+    server.run("PUBLISH a 0");
+    for subscription in [&mut first, &mut second] {
+        let changed = subscription.messages.changed();
+        tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
+        assert_eq!(*subscription.messages.borrow(), 1);
+    }
+    drop(first);
+    assert_eq!(server.run("PUBLISH a 0"), Value::Int(1));
+    // The last one leaves; whoever comes right after is subscribed all the same.
+    for _ in 0..100 {
+        drop(second);
+        second = subscribe("a").await.unwrap();
+        assert_eq!(server.run("PUBLISH a 0"), Value::Int(1));
+        let changed = second.messages.changed();
+        tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
+    }
+    thread::spawn(move || drop(second)).join().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while server.run("PUBLISH a 0") != Value::Int(0) {
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(*other.messages.borrow(), 0);
+    server.kill();
+    let mut other = other;
+    let ended = tokio::time::timeout(PATIENCE, other.messages.changed()).await.unwrap();
+    assert!(ended.is_err());
+    server.restart();
+    let mut again = subscribe("a").await.unwrap();
+    server.run("PUBLISH a 0");
+    tokio::time::timeout(PATIENCE, again.messages.changed()).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_are_checked() {
+    let server = Server::start(&[]);
+    server.run("ACL SETUSER bob on >hunter2 ~own* &own* +@all -set -client|kill");
+    let url = |login: &str| format!("redis://{login}@127.0.0.1:{}", server.port);
+
+    for login in ["bob:hunter3", "nobody:hunter2"] {
+        let tested = Tested::new(&url(login));
+        for result in [
+            tested.eval(set("own")).await.map(drop),
+            tested.node.subscribe("own".to_owned()).await.map(drop),
+            tested.node.ping(PATIENCE).await.map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+            assert!(error.detail.starts_with("WRONGPASS"), "{error}");
+            assert!(!error.detail.contains("hunter"), "{error}");
+        }
+    }
+
+    let mut bob = Tested::new(&url("bob:hunter2"));
+    for call in [
+        // The command, a key by name, and a key that the script makes up.
+        set("own"),
+        del("other"),
+        call("return redis.call('DEL', 'other')", &["own"], &[]),
+    ] {
+        let error = bob.eval(call).await.unwrap_err();
+        assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+        assert!(!error.detail.contains("script: "), "{error}");
+    }
+    assert_eq!(bob.eval(del("own")).await, Ok(Reply::Int(0)));
+    let error = bob.node.subscribe("other".to_owned()).await.map(drop).unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+    bob.node.subscribe("own".to_owned()).await.map(drop).unwrap();
+
+    // Without the right to KILL the clean-up runs all the same, and says so.
+    let current = bob.node.inner.state.lock().background.clone().unwrap().link.clone();
+    let link = Link { number: 0, ..current };
+    assert_eq!(bob.node.eval_after(link, del("own"), PATIENCE).await, Ok(Reply::Int(0)));
+    assert!(matches!(bob.event().await, Event::NodeWarning { .. }));
+
+    let plain = server.url();
+    server.run("CONFIG SET requirepass secret");
+    let error = Tested::new(&plain).eval(set("x")).await.unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_refuses_is_told_apart() {
+    let server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    server.run("RPUSH list 1");
+    let kind = async |call| tested.eval(call).await.unwrap_err();
+    let hget = call("return redis.call('HGET', KEYS[1], 'f')", &["list"], &[]);
+    assert_eq!(kind(hget).await.kind, NodeErrorKind::WrongType);
+    server.run("CONFIG SET maxmemory 1");
+    let error = kind(set("x")).await;
+    assert_eq!(error.kind, NodeErrorKind::Refused);
+    assert!(error.detail.starts_with("OOM ") && !error.detail.contains("script"), "{error}");
+    server.run("CONFIG SET maxmemory 0");
+    server.run("REPLICAOF 127.0.0.1 1");
+    assert_eq!(kind(set("x")).await.kind, NodeErrorKind::Refused);
+    server.run("CONFIG SET replica-serve-stale-data no");
+    assert_eq!(kind(set("x")).await.kind, NodeErrorKind::NotRun);
+
+    let wrapped = "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
+    assert_eq!(refusal_text(wrapped).kind, NodeErrorKind::WrongType);
+    let noperm = "NOPERM User bob has no permissions to run the 'set' command";
+    assert_eq!(refusal_text(noperm), permanent(noperm));
+    assert_eq!(refusal_text("BUSY Redis is busy").kind, NodeErrorKind::NotRun);
+    assert_eq!(refusal_text("LOADING Redis is loading").kind, NodeErrorKind::NotRun);
+    assert_eq!(refusal_text("ERR boom").detail, "boom");
+
+    let error = Tested::new(&format!("{}/99", server.url())).eval(set("x")).await.unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_is_warned_of_once() {
+    let server = Server::start(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]);
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    let Event::NodeWarning { detail, .. } = tested.event().await else { panic!("no warning") };
+    assert!(detail.contains("volatile-lru"), "{detail}");
+    server.run("CLIENT KILL TYPE normal");
+    tested.changed().await;
+    tested.changed().await;
+    tested.eval(set("x")).await.unwrap();
+    assert!(matches!(tested.event().await, Event::NodeDown { .. }));
+    assert!(matches!(tested.event().await, Event::NodeUp { .. }));
+    assert!(tested.events.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_needs_to_know_the_run() {
+    let server = Server::start(&[]);
+    server.run("ACL SETUSER eve on nopass ~* +@all -info");
+    let url = format!("redis://eve@127.0.0.1:{}", server.port);
+    let tested = Tested::with(&url, |config| {
+        config.nodes.extend((1..3).map(|port| format!("redis://127.0.0.1:{port}")));
+    });
+    let mut call = set("x");
+    tested.eval(call.clone()).await.unwrap();
+    call.identify = true;
+    assert_eq!(tested.eval(call).await, Err(permanent("needs the right to run INFO")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_hello_is_spoken_to_in_resp2() {
+    let mut server = Server::start(&["--rename-command", "HELLO", "NOHELLO"]);
+    let mut tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    assert!(tested.node.ping(PATIENCE).await.unwrap().run.is_some());
+    server.kill();
+    // Seen at the next use.
+    tested.eval(set("x")).await.unwrap_err();
+    server.restart();
+    tested.changed().await;
+    tested.changed().await;
+    tested.eval(set("x")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_node_refuses() {
+    let server = Server::start(&[]);
+    let tested = Tested::new(&server.url());
+    tested.eval(set("x")).await.unwrap();
+    tested.node.close();
+    assert_eq!(tested.eval(set("x")).await, Err(not_run("closed")));
+    let subscription = tested.node.subscribe("a".to_owned()).await;
+    assert_eq!(subscription.map(drop), Err(not_run("closed")));
+    let deadline = Instant::now() + PATIENCE;
+    while !matches!(server.run("CLIENT LIST"), Value::BulkString(list)
+        if String::from_utf8_lossy(&list).lines().count() == 1)
+    {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_file_works() {
+    let server = Server::start(&["--port", "0", "--unixsocket", "{dir}/redis.sock"]);
+    let url = format!("unix://{}/redis.sock", server.dir.display());
+    let tested = Tested::new(&url);
+    tested.eval(set("x")).await.unwrap();
+    let missing = Tested::new("unix:///nonexistent/redis.sock");
+    let error = missing.eval(set("x")).await.unwrap_err();
+    assert_eq!(error, not_run("no such socket"));
+}
+
+fn openssl(dir: &std::path::Path, arguments: &str) {
+    let output = Command::new("openssl").current_dir(dir).args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_checked() {
+    let dir = std::env::temp_dir().join(format!("redlock-tls-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    for name in ["ca", "other"] {
+        openssl(
+            &dir,
+            &format!(
+                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name} -keyout \
+             {name}.key -out {name}.crt"
+            ),
+        );
+    }
+    openssl(
+        &dir,
+        "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout \
+                   server.key -out server.csr",
+    );
+    fs::write(dir.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n").unwrap();
+    openssl(
+        &dir,
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out \
+                   server.crt",
+    );
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let server = Server::start(&[
+        "--port",
+        "0",
+        "--tls-port",
+        "{port}",
+        "--tls-cert-file",
+        &path("server.crt"),
+        "--tls-key-file",
+        &path("server.key"),
+        "--tls-ca-cert-file",
+        &path("ca.crt"),
+    ]);
+    let url = format!("rediss://127.0.0.1:{}", server.port);
+    let tested = Tested::with(&url, |config| {
+        config.tls.ca = Some(path("ca.crt"));
+        config.tls.cert = Some(path("server.crt"));
+        config.tls.key = Some(path("server.key"));
+    });
+    let eval = |tested: &Tested| tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default());
+    eval(&tested).await.unwrap();
+    tested.node.subscribe("a".to_owned()).await.map(drop).unwrap();
+
+    // Given as text, but without the certificate that this server asks for.
+    let text = fs::read_to_string(path("ca.crt")).unwrap();
+    let anonymous = Tested::with(&url, |config| {
+        config.tls.ca = Some(text);
+    });
+    let error = eval(&anonymous).await.unwrap_err();
+    assert!(error.detail.contains("ertificate"), "{error}");
+    let stranger = Tested::with(&url, |config| {
+        config.tls.ca = Some(path("other.crt"));
+    });
+    let error = eval(&stranger).await.unwrap_err();
+    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+    assert!(error.detail.starts_with("TLS: invalid peer certificate"), "{error}");
+
+    for (change, argument) in [
+        (("ca", "/nonexistent"), "ca"),
+        (("ca", "-----BEGIN CERTIFICATE-----\nx"), "ca"),
+        (("key", "ca.key"), "cert"),
+        (("key", "ca.crt"), "key"),
+    ] {
+        let mut config = Config::new([&url]);
+        match change {
+            ("ca", ca) => config.tls.ca = Some(ca.to_owned()),
+            (_, key) => {
+                config.tls.cert = Some(path("server.crt"));
+                config.tls.key = Some(path(key));
+            }
+        }
+        let settings = config.validate().unwrap();
+        let node = RedisNode::new(&settings.endpoints[0], &settings, Arc::new(|_| {}));
+        let error = node.err().unwrap();
+        let LockError::Invalid { argument: found, .. } = error else { panic!("{error}") };
+        assert_eq!(found, argument);
+    }
+    fs::remove_dir_all(&dir).unwrap();
+}

@@ -1,0 +1,68 @@
+//! A node for unit tests: a closure says what each script replies.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use crate::{
+    protocol::script::{Call, Reply},
+    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+};
+
+/// What a script replies.
+pub(crate) type Answering = dyn Fn(&Call) -> Result<Reply, NodeError> + Send + Sync;
+
+pub(crate) struct Scripted {
+    name: String,
+    answer: Arc<Answering>,
+    changes: watch::Sender<u64>,
+}
+
+impl Scripted {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        answer: impl Fn(&Call) -> Result<Reply, NodeError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), answer: Arc::new(answer), changes: watch::Sender::new(0) })
+    }
+}
+
+impl Node for Scripted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn eval(&self, lane: Lane, call: Call, _: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
+        sent.set(Link { lane, number: 1, peer: None, run: None, server: None });
+        let answer = self.answer.clone();
+        async move {
+            // A request takes a while, and so does its reply.
+            #[cfg(feature = "shuttle")]
+            shuttle::future::yield_now().await;
+            let answer = answer(&call);
+            #[cfg(feature = "shuttle")]
+            shuttle::future::yield_now().await;
+            answer
+        }
+        .boxed()
+    }
+
+    fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        self.eval(Lane::Background, call, timeout, Sent::default())
+    }
+
+    fn subscribe(&self, _: String) -> BoxFuture<Result<Subscription, NodeError>> {
+        async { Err(NodeError::new(NodeErrorKind::Permanent, "no messages here")) }.boxed()
+    }
+
+    fn ping(&self, _: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
+        async { Ok(NodeInfo::new(None, None)) }.boxed()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn close(&self) {}
+}

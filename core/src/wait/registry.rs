@@ -1,0 +1,292 @@
+//! Who holds and who waits in this client: for each lock its tenures, by owner, and the queue of its waiters. Nested
+//! acquires, local exclusion and the order of waiters are decided here, without a round trip.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    error::NodeCause,
+    owner::OwnerKey,
+    process::runtime,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    tenure::{Fate, Hold},
+    wait::listener::Listener,
+};
+
+/// How long a lock is listened to after its last waiter left: under contention the next one comes soon.
+const LINGER: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct Table {
+    locks: Mutex<Locks>,
+}
+
+#[derive(Default)]
+struct Locks {
+    // In an order, so that a simulation repeats itself.
+    entries: BTreeMap<String, Entry>,
+    listeners: BTreeMap<String, Listening>,
+    /// Tenures taken in since ended ones were last swept out.
+    fresh: usize,
+}
+
+impl Locks {
+    /// Forgets tenures that are over and that nobody can ask about any more. Done when as many came in as there are
+    /// entries, so that it costs each of them little.
+    fn sweep(&mut self) {
+        self.fresh += 1;
+        if self.fresh <= self.entries.len() + SWEEP_LEAST {
+            return;
+        }
+        self.fresh = 0;
+        self.entries.retain(|_, entry| {
+            entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
+            !entry.holds.is_empty() || !entry.queue.is_empty()
+        });
+    }
+}
+
+const SWEEP_LEAST: usize = 64;
+
+#[derive(Default)]
+struct Entry {
+    holds: Vec<Arc<Hold>>,
+    queue: VecDeque<Arc<Place>>,
+    outage: Option<Outage>,
+    /// Whether a quorum answered anybody since this entry was made.
+    answered: bool,
+}
+
+impl Entry {
+    fn take_in(&mut self, hold: Arc<Hold>) {
+        for place in self.queue.iter().filter(|place| place.owner == hold.terms.owner) {
+            place.wake.notify_one();
+        }
+        self.holds.push(hold);
+    }
+}
+
+/// The listener of a lock, shared by its waiters one after another.
+struct Listening {
+    listener: Arc<Listener>,
+    /// When a waiter last left.
+    used: Instant,
+    /// Whether a task will end it.
+    ending: bool,
+}
+
+/// Fewer than a quorum answer, as the waiters of a lock saw it.
+#[derive(Clone)]
+pub(crate) struct Outage {
+    pub(crate) since: Instant,
+    pub(crate) causes: Vec<NodeCause>,
+}
+
+/// A waiter's place in the queue of one lock.
+pub(crate) struct Place {
+    owner: OwnerKey,
+    /// Something changed that this waiter should look at.
+    pub(crate) wake: Notify,
+    pub(crate) first: AtomicBool,
+}
+
+/// What this client itself knows about a lock, seen by one owner.
+pub(crate) enum Local {
+    /// The owner holds it, or held it and has not noticed the loss.
+    Own(Arc<Hold>),
+    /// Another owner of this client holds it.
+    Other(Arc<Hold>),
+    /// Nobody here holds it, but others of this client wait for it.
+    Waited,
+    Free,
+}
+
+impl Table {
+    /// What this client knows of a lock.
+    pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local {
+        let locks = &mut self.locks.lock().entries;
+        let Some(entry) = locks.get_mut(key) else { return Local::Free };
+        // A tenure that is over and that nobody can ask about any more is forgotten.
+        entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
+        // Of several the newest: one that was lost may still be referred to when its owner has the lock again.
+        if let Some(own) = entry.holds.iter().rev().find(|hold| hold.terms.owner == *owner) {
+            return Local::Own(own.clone());
+        }
+        if let Some(other) = entry.holds.iter().find(|hold| hold.is_live()) {
+            return Local::Other(other.clone());
+        }
+        if !entry.queue.is_empty() {
+            return Local::Waited;
+        }
+        if entry.holds.is_empty() {
+            locks.remove(key);
+        }
+        Local::Free
+    }
+
+    /// Adds a tenure, and lets waiters of the same owner join it.
+    pub(crate) fn insert(&self, hold: Arc<Hold>) {
+        let mut locks = self.locks.lock();
+        locks.sweep();
+        locks.entries.entry(hold.terms.keys.lock.clone()).or_default().take_in(hold);
+    }
+
+    /// The same, unless its owner holds the lock here already; says whether it did.
+    pub(crate) fn insert_first(&self, hold: &Arc<Hold>) -> bool {
+        let mut locks = self.locks.lock();
+        locks.sweep();
+        let entry = locks.entries.entry(hold.terms.keys.lock.clone()).or_default();
+        let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_live());
+        if first {
+            entry.take_in(hold.clone());
+        }
+        first
+    }
+
+    /// Removes a tenure whose last lease was released.
+    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+        let locks = &mut self.locks.lock().entries;
+        let Some(entry) = locks.get_mut(&hold.terms.keys.lock) else { return };
+        entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
+        if entry.holds.is_empty() && entry.queue.is_empty() {
+            locks.remove(&hold.terms.keys.lock);
+        }
+    }
+
+    /// The newest tenure of a lock that `wanted` accepts.
+    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Hold) -> bool) -> Option<Arc<Hold>> {
+        self.locks.lock().entries.get(key)?.holds.iter().rev().find(|hold| wanted(hold)).cloned()
+    }
+
+    /// Every tenure that is held.
+    pub(crate) fn held(&self) -> Vec<Arc<Hold>> {
+        let mut all: Vec<_> = self.locks.lock().entries.values().flat_map(|entry| &entry.holds).cloned().collect();
+        all.retain(|hold| hold.current_fate() == Fate::Held);
+        all
+    }
+
+    /// Takes the last place in the queue of a lock.
+    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Place> {
+        let locks = &mut self.locks.lock().entries;
+        let queue = &mut locks.entry(key.to_owned()).or_default().queue;
+        let first = AtomicBool::new(queue.is_empty());
+        let place = Arc::new(Place { owner, wake: Notify::new(), first });
+        queue.push_back(place.clone());
+        place
+    }
+
+    /// Leaves the queue, and lets the next one try.
+    pub(crate) fn leave(self: &Arc<Self>, key: &str, place: &Arc<Place>) {
+        let mut locks = self.locks.lock();
+        let Some(entry) = locks.entries.get_mut(key) else { return };
+        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, place)) {
+            entry.queue.pop_front();
+        } else {
+            entry.queue.retain(|other| !Arc::ptr_eq(other, place));
+        }
+        #[cfg(all(test, feature = "shuttle"))]
+        if crate::testing::interleavings::broken("nobody is woken") {
+            return;
+        }
+        if let Some(next) = entry.queue.front() {
+            if !next.first.swap(true, SeqCst) {
+                next.wake.notify_one();
+            }
+            return;
+        }
+        entry.outage = None;
+        if entry.holds.is_empty() {
+            locks.entries.remove(key);
+        }
+        if let Some(listening) = locks.listeners.get_mut(key) {
+            listening.used = Instant::now();
+            if !listening.ending && !cfg!(all(test, feature = "shuttle")) {
+                listening.ending = true;
+                let (table, key) = (Arc::downgrade(self), key.to_owned());
+                runtime::background().spawn(async move {
+                    loop {
+                        sleep(LINGER).await;
+                        if table.upgrade().is_none_or(|table| table.stop_listening(&key)) {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// Ends a listener that nobody needed for a while; says whether it did.
+    fn stop_listening(&self, key: &str) -> bool {
+        let mut locks = self.locks.lock();
+        let waited_for = locks.entries.get(key).is_some_and(|entry| !entry.queue.is_empty());
+        let idle = !waited_for && locks.listeners.get(key).is_none_or(|known| known.used.elapsed() >= LINGER);
+        if idle {
+            locks.listeners.remove(key);
+        }
+        idle
+    }
+
+    /// Has every waiter look again.
+    pub(crate) fn wake_all(&self) {
+        let locks = &self.locks.lock().entries;
+        locks.values().flat_map(|entry| &entry.queue).for_each(|place| place.wake.notify_one());
+    }
+
+    /// How many messages the listener of a lock has heard, if there is one that hears them all.
+    pub(crate) fn heard(&self, key: &str) -> Option<u64> {
+        self.locks.lock().listeners.get(key)?.listener.heard()
+    }
+
+    /// Notes that a waiter has the lock, after losing so many races for it.
+    pub(crate) fn won(&self, key: &str, missed: u32) {
+        if let Some(known) = self.locks.lock().listeners.get(key) {
+            known.listener.won(missed);
+        }
+    }
+
+    /// The listener of a lock's waiters, made by the first that needs it.
+    pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
+        let mut locks = self.locks.lock();
+        let fresh = || Listening { listener: make(), used: Instant::now(), ending: false };
+        locks.listeners.entry(key.to_owned()).or_insert_with(fresh).listener.clone()
+    }
+
+    /// Notes that fewer than a quorum answered; returns since when they do not.
+    pub(crate) fn note_outage(&self, key: &str, causes: Vec<NodeCause>) -> Instant {
+        let since = Instant::now();
+        let locks = &mut self.locks.lock().entries;
+        let Some(entry) = locks.get_mut(key) else { return since };
+        let since = entry.outage.as_ref().map_or(since, |outage| outage.since);
+        entry.outage = Some(Outage { since, causes });
+        since
+    }
+
+    /// Notes that a quorum answered.
+    pub(crate) fn end_outage(&self, key: &str) {
+        if let Some(entry) = self.locks.lock().entries.get_mut(key) {
+            (entry.outage, entry.answered) = (None, true);
+        }
+    }
+
+    /// Whether its waiters know nothing of a lock: it is held by nobody here, and no quorum has answered yet.
+    pub(crate) fn is_unknown(&self, key: &str) -> bool {
+        let locks = &self.locks.lock().entries;
+        locks.get(key).is_some_and(|entry| !entry.answered && !entry.holds.iter().any(|hold| hold.is_live()))
+    }
+
+    /// The outage that waiters of a lock see.
+    pub(crate) fn outage(&self, key: &str) -> Option<Outage> {
+        self.locks.lock().entries.get(key)?.outage.clone()
+    }
+}
