@@ -20,7 +20,8 @@ use crate::{
     lease::{Lease, extend},
     owner::{Owner, OwnerKey},
     process::runtime::{self, Interrupted},
-    quorum::{Attempt, Chore, Keys, Verdict},
+    protocol::names::Names,
+    quorum::{Ballot, Chore, Verdict},
     server::Lane,
     session::{Home, stay_silent_at_the_end},
     tenure::{Claim, Fate, Hold, Terms},
@@ -100,7 +101,7 @@ impl Drop for AbortOnDrop {
 pub(crate) struct Acquisition {
     home: Arc<Home>,
     pub(crate) lane: Lane,
-    keys: Arc<Keys>,
+    names: Arc<Names>,
     options: Arc<LockOptions>,
     /// Alive as long as the lock object is, and this acquire of it.
     handle: Arc<()>,
@@ -148,7 +149,7 @@ pub(crate) enum Next {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
-            self.home.table.leave(&self.keys.lock, place);
+            self.home.table.leave(&self.names.lock, place);
         }
     }
 }
@@ -156,7 +157,7 @@ impl Drop for Acquisition {
 impl Acquisition {
     pub(crate) fn new(
         home: Arc<Home>,
-        keys: Arc<Keys>,
+        names: Arc<Names>,
         options: Arc<LockOptions>,
         handle: Arc<()>,
         owner: Owner,
@@ -166,7 +167,7 @@ impl Acquisition {
             _chore: home.quorum.chore(),
             home,
             lane: Lane::Background,
-            keys,
+            names,
             options,
             handle,
             key: owner.key(),
@@ -186,7 +187,7 @@ impl Acquisition {
     }
 
     fn name(&self) -> String {
-        self.keys.name.clone()
+        self.names.name.clone()
     }
 
     fn left(&self) -> Option<Duration> {
@@ -207,7 +208,7 @@ impl Acquisition {
             return Err(LockError::Closed);
         }
         let options = &self.options;
-        let local = self.home.table.look(&self.keys.lock, &self.key);
+        let local = self.home.table.look(&self.names.lock, &self.key);
         let next = match local {
             Local::Own(hold) => match hold.current_fate() {
                 Fate::Held if !options.reentrant => {
@@ -219,6 +220,7 @@ impl Acquisition {
                 Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
                 Fate::Released | Fate::Detached => Next::Try,
             },
+            Local::Other(_) if self.home.quorum.protocol.primitive.is_shared() => Next::Try,
             Local::Other(hold) => {
                 let same_thread = self.request.thread.is_some() && hold.terms.thread == self.request.thread;
                 if self.request.blocking && same_thread && !self.is_try() {
@@ -237,7 +239,7 @@ impl Acquisition {
             return Ok(next);
         }
         if self.place.is_none() {
-            self.place = Some(self.home.table.enqueue(&self.keys.lock, self.key.clone()));
+            self.place = Some(self.home.table.enqueue(&self.names.lock, self.key.clone()));
         }
         Ok(if self.is_first() { next } else { Next::Queued })
     }
@@ -292,7 +294,7 @@ impl Acquisition {
             Ok(Next::Behind(_) | Next::Queued) => return Ok(Step::Wait(self)),
             Ok(Next::Try) => {}
         }
-        let Some(ttl) = self.home.ttl_at_hand(&self.keys, self.options.ttl) else {
+        let Some(ttl) = self.home.ttl_at_hand(&self.names, self.options.ttl) else {
             return Ok(Step::Wait(self));
         };
         if lane == Lane::Background {
@@ -341,12 +343,12 @@ impl Acquisition {
         }
     }
 
-    fn attempt(&mut self, ttl: Duration) -> Attempt {
-        self.heard = self.home.table.heard(&self.keys.lock);
-        let (quorum, keys) = (&self.home.quorum, &self.keys);
+    fn attempt(&mut self, ttl: Duration) -> Ballot {
+        self.heard = self.home.table.heard(&self.names.lock);
+        let (quorum, names) = (&self.home.quorum, &self.names);
         match &self.options.value {
-            Some(value) => Attempt::of_value(quorum, keys, value.clone(), ttl),
-            None => Attempt::new(quorum, keys, self.home.tenures.draw(&self.key), ttl),
+            Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
+            None => Ballot::new(quorum, names, self.home.tenures.draw(&self.key), ttl),
         }
     }
 
@@ -382,7 +384,7 @@ impl Acquisition {
                 Next::Try => {
                     Box::pin(self.undone()).await?;
                     // Boxed, like what follows: thousands may wait, few try.
-                    let ttl = Box::pin(self.home.ttl(&self.keys, self.options.ttl)).await;
+                    let ttl = Box::pin(self.home.ttl(&self.names, self.options.ttl)).await;
                     let mut attempt = Box::new(self.attempt(ttl));
                     let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
@@ -403,7 +405,7 @@ impl Acquisition {
         if timeout(limit, undone.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.home.table.outage(&self.keys.lock);
+        let outage = self.home.table.outage(&self.names.lock);
         Err(self.home.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
     }
 
@@ -430,11 +432,11 @@ impl Acquisition {
     }
 
     /// What an attempt means for this acquire.
-    fn conclude(&mut self, verdict: Verdict, mut attempt: Attempt) -> Conclusion {
+    fn conclude(&mut self, verdict: Verdict, mut attempt: Ballot) -> Conclusion {
         if self.options.value.is_some() && !matches!(verdict, Verdict::Held(_)) {
             self.undone = attempt.undo(self.is_try());
         }
-        let key = &self.keys.lock;
+        let key = &self.names.lock;
         match verdict {
             Verdict::Held(grant) => {
                 self.home.table.end_outage(key);
@@ -445,7 +447,7 @@ impl Acquisition {
                 let claim = self.claim_for(ttl);
                 let options = &self.options;
                 let terms = Terms {
-                    keys: self.keys.clone(),
+                    names: self.names.clone(),
                     owner: self.key.clone(),
                     field: attempt.field().to_owned(),
                     ttl,
@@ -518,9 +520,9 @@ impl Acquisition {
             Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
             Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Busy(free_in) => {
-                let (quorum, keys) = (&self.home.quorum, &self.keys);
-                let listener = self.home.table.listener(&keys.lock, || Listener::start(quorum, &keys.channel));
-                let patience = backoff::before_poll(self.home.settings.config.wire, free_in);
+                let (quorum, names) = (&self.home.quorum, &self.names);
+                let listener = self.home.table.listener(&names.lock, || Listener::start(quorum, &names.channel));
+                let patience = backoff::before_poll(quorum.protocol.primitive, free_in);
                 let news = async {
                     let Some(heard) = self.heard else {
                         // A release may have come before the subscription: look again once subscribed.
@@ -543,7 +545,7 @@ impl Acquisition {
 
     fn timed_out(&self) -> LockError {
         // An outage is never reported as contention.
-        let key = &self.keys.lock;
+        let key = &self.names.lock;
         match self.home.table.outage(key) {
             Some(outage) if !self.answered => self.home.quorum.unavailable(outage.causes),
             // Those before it in the queue wait for the first answer of all.
@@ -554,12 +556,12 @@ impl Acquisition {
         }
     }
 
-    fn unanswered(&self, attempt: &Attempt) -> LockError {
+    fn unanswered(&self, attempt: &Ballot) -> LockError {
         if self.answered {
             return LockError::Timeout { name: self.name(), waited: self.started.elapsed() };
         }
         // What a node said last tells more than that it has not answered yet.
-        let known = self.home.table.outage(&self.keys.lock).map(|outage| outage.causes).unwrap_or_default();
+        let known = self.home.table.outage(&self.names.lock).map(|outage| outage.causes).unwrap_or_default();
         let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
         self.home.quorum.unavailable(attempt.silent().into_iter().map(last).collect())
     }

@@ -13,7 +13,7 @@ use crate::{
     lock::{Lock, end},
     owner::Owner,
     process::runtime,
-    quorum::Keys,
+    protocol::names::Names,
     server::{Node, NodeInfo},
     session::Shared,
 };
@@ -86,10 +86,10 @@ impl Client {
     /// Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
     /// while two may believe that they hold it: only fencing tokens protect from that.
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let begun = self.keys(name).and_then(|keys| Ok((self.shared.home()?, keys)));
+        let begun = self.names(name).and_then(|names| Ok((self.shared.home()?, names)));
         async move {
-            let (home, keys) = begun?;
-            runtime::detached(async move { end(&home, &keys, None).await }).await.unwrap_or(Err(LockError::Closed))
+            let (home, names) = begun?;
+            runtime::detached(async move { end(&home, &names, None).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 
@@ -103,9 +103,9 @@ impl Client {
         }
     }
 
-    fn keys(&self, name: &str) -> Result<Arc<Keys>, LockError> {
+    fn names(&self, name: &str) -> Result<Arc<Names>, LockError> {
         let settings = &self.shared.settings;
-        Ok(Arc::new(Keys::new(name, settings.check_lock(name, &LockOptions::default())?, settings)))
+        Ok(Arc::new(Names::new(name, settings.check_lock(name, &LockOptions::default())?, settings)))
     }
 
     /// A value that may stand in the key of a lock, whoever wrote it: for drop-in shims. Needs [`crate::Wire::Token`].
@@ -128,10 +128,10 @@ impl Client {
         owner: Owner,
     ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let begun = Detached::parse(text, &self.shared.settings)
-            .and_then(|detached| Ok((self.keys(&detached.name)?, detached, self.shared.home()?)));
+            .and_then(|detached| Ok((self.names(&detached.name)?, detached, self.shared.home()?)));
         async move {
-            let (keys, detached, home) = begun?;
-            let attached = async move { detached::attach(home, keys, detached, owner).await };
+            let (names, detached, home) = begun?;
+            let attached = async move { detached::attach(home, names, detached, owner).await };
             runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
         }
     }

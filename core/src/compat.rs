@@ -7,11 +7,12 @@ use crate::{
     config::{LockOptions, Wire, check_value},
     error::{LockError, LostReason},
     process::runtime::{self, Interrupted},
+    protocol::names::Names,
     protocol::{
         reply,
         script::{Call, Reply},
     },
-    quorum::{Keys, Quorum},
+    quorum::Quorum,
     server::Lane,
     session::{Home, Shared},
 };
@@ -20,7 +21,7 @@ use crate::{
 #[derive(Clone)]
 pub struct HeldValue {
     shared: Arc<Shared>,
-    keys: Arc<Keys>,
+    names: Arc<Names>,
     value: String,
 }
 
@@ -68,13 +69,13 @@ impl HeldValue {
             return Err(LockError::invalid("value", "needs wire=\"token\""));
         }
         check_value(value)?;
-        let keys = Arc::new(Keys::new(name, key, settings));
-        Ok(Self { shared, keys, value: value.to_owned() })
+        let names = Arc::new(Names::new(name, key, settings));
+        Ok(Self { shared, names, value: value.to_owned() })
     }
 
     /// The lock's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.keys.name
+        &self.names.name
     }
 
     /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
@@ -139,7 +140,7 @@ impl HeldValue {
         let begun = question.and_then(|question| {
             let home = self.shared.home()?;
             // Seen through, whoever waits for it.
-            Ok(runtime::detached(question.ask(home, Lane::Background, self.keys.clone(), self.value.clone())))
+            Ok(runtime::detached(question.ask(home, Lane::Background, self.names.clone(), self.value.clone())))
         });
         async move { begun?.await.unwrap_or(Err(LockError::Closed)) }
     }
@@ -157,7 +158,7 @@ impl HeldValue {
         if lane == Lane::Background {
             return runtime::block(lane, self.ask(Ok(question)), check);
         }
-        runtime::block(lane, question.ask(home, lane, self.keys.clone(), self.value.clone()), check)
+        runtime::block(lane, question.ask(home, lane, self.names.clone(), self.value.clone()), check)
     }
 
     fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
@@ -165,7 +166,7 @@ impl HeldValue {
             Ok(answer) => Ok(answer?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => {
-                Err(LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Forked }.into())
+                Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked }.into())
             }
         }
     }
@@ -179,12 +180,12 @@ enum Question {
 }
 
 impl Question {
-    async fn ask(self, home: Arc<Home>, lane: Lane, keys: Arc<Keys>, value: String) -> Result<bool, LockError> {
+    async fn ask(self, home: Arc<Home>, lane: Lane, names: Arc<Names>, value: String) -> Result<bool, LockError> {
         let quorum = &home.quorum;
         let call = match self {
-            Self::Release => quorum.release_call(&keys, &value, true),
-            Self::Retime(how, millis) => quorum.retime_call(&keys, &value, how.as_str(), millis),
-            Self::Look => quorum.renew_call([(&*keys, &*value, Duration::ZERO)].into_iter()),
+            Self::Release => quorum.protocol.release(&names, &value, true),
+            Self::Retime(how, millis) => quorum.protocol.retime(&names, &value, how.as_str(), millis),
+            Self::Look => quorum.protocol.renew_one(&names, &value, Duration::ZERO),
         };
         // What the process waits for, for a moment, when it ends.
         let _chore = quorum.chore();

@@ -14,9 +14,10 @@ use crate::{
     error::{LockError, LostReason},
     lease::{Lease, begin_release},
     owner::{Owner, OwnerKey},
+    protocol::names::Names,
     protocol::reply::{self, Attached, TOKENS},
-    quorum::{Grant, Keys, Place, clean_up, insist},
-    server::{Lane, Link, NodeErrorKind, Sent},
+    quorum::{Grant, Place, clean_up, insist},
+    server::{Lane, Link, NodeError, NodeErrorKind, Sent},
     session::Home,
     tenure::{Claim, Fate, Hold, Terms},
 };
@@ -130,7 +131,7 @@ impl Lease {
 /// Takes over what a text tells of. The lease is unseen: dropped before [`Lease::seen`], it is as if nobody had attached.
 pub(crate) async fn attach(
     home: Arc<Home>,
-    keys: Arc<Keys>,
+    names: Arc<Names>,
     detached: Detached,
     owner: Owner,
 ) -> Result<Lease, LockError> {
@@ -146,7 +147,7 @@ pub(crate) async fn attach(
         sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
         new: home.tenures.draw(&key),
         old: detached.field,
-        keys: keys.clone(),
+        names: names.clone(),
         home: home.clone(),
         settled: false,
     };
@@ -154,7 +155,7 @@ pub(crate) async fn attach(
     let places = taking.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
     let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
-        keys,
+        names,
         owner: key,
         field: taking.new.clone(),
         ttl,
@@ -185,7 +186,7 @@ pub(crate) async fn attach(
 /// old name back wherever it may have the new one, behind what was sent: the text works again.
 struct Taking {
     home: Arc<Home>,
-    keys: Arc<Keys>,
+    names: Arc<Names>,
     old: String,
     new: String,
     sent: Vec<Sent>,
@@ -207,12 +208,12 @@ impl Taking {
     /// `life`: how long it lived at most when it was detached.
     async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
         let quorum = &self.home.quorum;
-        let call = quorum.attach_call(&self.keys, &self.old, &self.new, ttl);
+        let call = quorum.protocol.attach(&self.names, &self.old, &self.new, ttl);
         let mut answers = quorum.ask(Lane::Background, &call, self.home.settings.config.reply_timeout, &self.sent);
         let mut known: Vec<Option<Place>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
         while let Some((node, answer)) = answers.next().await {
-            match answer.and_then(|reply| reply::attached(&reply).ok_or_else(reply::no_answer)) {
+            match answer.and_then(|reply| reply::attached(&reply).ok_or_else(NodeError::no_answer)) {
                 Ok(Attached::There(left)) => {
                     there += 1;
                     known[node] = Some(Place::Yes(Deadline::new(since, self.home.settings.validity(left))));
@@ -238,7 +239,7 @@ impl Taking {
             .collect();
         if there >= quorum.needed() {
             // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
-            let call = quorum.release_call(&self.keys, &self.old, false);
+            let call = quorum.protocol.release(&self.names, &self.old, false);
             for (node, _) in places.iter().enumerate().filter(|(_, place)| matches!(place, Place::Maybe(_))) {
                 let target = quorum.nodes[node].clone();
                 match self.sent[node].get() {
@@ -251,12 +252,12 @@ impl Taking {
         if no > quorum.spare() {
             // Ended, or somebody else's. What this attach has of it would only hinder others.
             self.settled = true;
-            let call = quorum.release_call(&self.keys, &self.new, true);
+            let call = quorum.protocol.release(&self.names, &self.new, true);
             drop(quorum.clean_up(self.asked(|node| !matches!(places[node], Place::No)), &call));
-            return Err(LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Taken });
+            return Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
-            return Err(LockError::Conflict { key: self.keys.lock.clone() });
+            return Err(LockError::Conflict { key: self.names.lock.clone() });
         }
         Err(quorum.unavailable(causes))
     }
@@ -268,7 +269,7 @@ impl Drop for Taking {
             return;
         }
         let quorum = &self.home.quorum;
-        let call = quorum.attach_call(&self.keys, &self.new, &self.old, Duration::ZERO);
+        let call = quorum.protocol.attach(&self.names, &self.new, &self.old, Duration::ZERO);
         let done = quorum.clean_up(self.asked(|_| true), &call);
         self.home.giving_back(&self.old, done);
     }

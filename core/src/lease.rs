@@ -42,7 +42,7 @@ struct Facts {
 impl Lease {
     pub(crate) fn new(home: &Arc<Home>, hold: Arc<Hold>, claim: Arc<Claim>) -> Self {
         hold.handles.fetch_add(1, Relaxed);
-        let facts = Facts { name: hold.terms.keys.name.clone(), owner: shown(&hold.terms.field), token: hold.token };
+        let facts = Facts { name: hold.terms.names.name.clone(), owner: shown(&hold.terms.field), token: hold.token };
         Self {
             hold: Tied::new(hold),
             home: Tied::new(home.clone()),
@@ -439,7 +439,7 @@ pub(crate) async fn extend(
         Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
         Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
         Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
-            LockError::Conflict { key: hold.terms.keys.lock.clone() }
+            LockError::Conflict { key: hold.terms.names.lock.clone() }
         }
         Fallen::Unanswered(errors) => {
             home.quorum.unavailable(errors.into_iter().map(|(node, error)| home.quorum.cause(node, error)).collect())

@@ -11,8 +11,8 @@ use crate::{
     lease::{Begun, Lease, begin_release},
     owner::{self, Owner},
     process::runtime::{self, Interrupted},
+    protocol::names::Names,
     protocol::reply::{self, End},
-    quorum::Keys,
     server::Lane,
     session::{Home, Shared},
     tenure::{Fate, Hold, ReleaseOutcome},
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Lock {
     shared: Arc<Shared>,
-    keys: Arc<Keys>,
+    names: Arc<Names>,
     options: Arc<LockOptions>,
     /// Alive as long as this lock object is: a tenure it took is renewed for that long.
     handle: Arc<()>,
@@ -43,13 +43,13 @@ pub struct LockInfo {
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Result<Self, LockError> {
         let key = shared.settings.check_lock(name, &options)?;
-        let keys = Arc::new(Keys::new(name, key, &shared.settings));
-        Ok(Self { shared, keys, options: Arc::new(options), handle: Arc::new(()) })
+        let names = Arc::new(Names::new(name, key, &shared.settings));
+        Ok(Self { shared, names, options: Arc::new(options), handle: Arc::new(()) })
     }
 
     /// The name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.keys.name
+        &self.names.name
     }
 
     /// How this lock is taken.
@@ -131,7 +131,7 @@ impl Lock {
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
         let acquisition = self.begin(request)?;
-        let forked = || LockError::Lost { name: self.keys.name.clone(), reason: LostReason::Forked };
+        let forked = || LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked };
         let acquisition = match acquisition.first_try_blocking(check) {
             Ok(Step::Done(lease)) => return Ok(lease?),
             Ok(Step::Wait(acquisition)) => acquisition,
@@ -179,8 +179,8 @@ impl Lock {
         }
         let owner = self.owner(&request.owner);
         let home = self.shared.home()?;
-        let (keys, options, handle) = (self.keys.clone(), self.options.clone(), self.handle.clone());
-        Ok(Acquisition::new(home, keys, options, handle, owner, request))
+        let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
+        Ok(Acquisition::new(home, names, options, handle, owner, request))
     }
 
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
@@ -248,7 +248,7 @@ impl Lock {
             // If nobody notices a loss before the release does, the key was gone.
             _ => LostReason::Deleted,
         };
-        LockError::Lost { name: self.keys.name.clone(), reason }
+        LockError::Lost { name: self.names.name.clone(), reason }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
@@ -263,7 +263,7 @@ impl Lock {
         owner: &Owner,
     ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<>>, LockError> {
         let home = self.shared.home()?;
-        let unheld = |detail: &str| LockError::NotHeld { name: self.keys.name.clone(), detail: detail.to_owned() };
+        let unheld = |detail: &str| LockError::NotHeld { name: self.names.name.clone(), detail: detail.to_owned() };
         let owner = self.owner(owner);
         if let Some(hold) = self.newest(&home, &owner)
             && let Some(claim) = hold.newest_claim()
@@ -275,9 +275,9 @@ impl Lock {
         let Owner::Explicit(name) = owner else {
             return Err(unheld("released by an owner that does not hold it"));
         };
-        let (keys, nobody) = (self.keys.clone(), unheld("its owner holds it nowhere"));
+        let (names, nobody) = (self.names.clone(), unheld("its owner holds it nowhere"));
         Ok(Ending::Everywhere(async move {
-            let ended = end(&home, &keys, Some(&name)).await?;
+            let ended = end(&home, &names, Some(&name)).await?;
             if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
         }))
     }
@@ -285,10 +285,10 @@ impl Lock {
     fn newest(&self, home: &Home, owner: &Owner) -> Option<Arc<Hold>> {
         let handle = Arc::downgrade(&self.handle);
         match owner {
-            Owner::Fresh => home.table.newest(&self.keys.lock, |hold| hold.taken_by(&handle)),
+            Owner::Fresh => home.table.newest(&self.names.lock, |hold| hold.taken_by(&handle)),
             known => {
                 let key = known.key();
-                home.table.newest(&self.keys.lock, |hold| hold.terms.owner == key)
+                home.table.newest(&self.names.lock, |hold| hold.terms.owner == key)
             }
         }
     }
@@ -314,10 +314,10 @@ impl Lock {
 
     /// Who holds the lock, decided by a quorum: `None` when nobody does.
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
-        let (home, keys) = (self.shared.home(), self.keys.clone());
+        let (home, names) = (self.shared.home(), self.names.clone());
         async move {
             let home = home?;
-            runtime::detached(async move { inspect(&home, &keys).await }).await.unwrap_or(Err(LockError::Closed))
+            runtime::detached(async move { inspect(&home, &names).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 }
@@ -330,17 +330,17 @@ enum Ending<F> {
 }
 
 /// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
-pub(crate) async fn end(home: &Home, keys: &Keys, owner: Option<&str>) -> Result<bool, LockError> {
-    let replies = home.quorum.gather(Lane::Background, &home.quorum.end_call(keys, owner), reply::end).await?;
+pub(crate) async fn end(home: &Home, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
+    let replies = home.quorum.gather(Lane::Background, &home.quorum.protocol.end(names, owner), reply::end).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > home.quorum.spare() {
-        return Err(LockError::Conflict { key: keys.lock.clone() });
+        return Err(LockError::Conflict { key: names.lock.clone() });
     }
     Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
 }
 
-async fn inspect(home: &Home, keys: &Keys) -> Result<Option<LockInfo>, LockError> {
+async fn inspect(home: &Home, names: &Names) -> Result<Option<LockInfo>, LockError> {
     let quorum = &home.quorum;
-    let replies = quorum.gather(Lane::Background, &quorum.inspect_call(keys), reply::holders).await?;
+    let replies = quorum.gather(Lane::Background, &quorum.protocol.inspect(names), reply::holders).await?;
     // The nodes that did not answer may hold what is just short of a quorum.
     let unasked = quorum.nodes.len() - replies.len();
     let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();

@@ -20,8 +20,9 @@ use crate::{
     event::{EventSink, contained},
     owner::{OwnerKey, Tenures},
     process::runtime::{self, Tied},
+    protocol::names::Names,
     protocol::reply,
-    quorum::{Keys, Quorum},
+    quorum::Quorum,
     server::{
         Lane, Node,
         memory::MemoryNode,
@@ -162,20 +163,20 @@ impl Home {
     }
 
     /// The lease to ask for, when that needs no round trip.
-    pub(crate) fn ttl_at_hand(&self, keys: &Keys, ttl: Ttl) -> Option<Duration> {
+    pub(crate) fn ttl_at_hand(&self, names: &Names, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
             Ttl::Fixed(ttl) => Some(ttl),
             Ttl::Never => Some(NEVER),
-            Ttl::Adaptive => self.averages.lock().get(&keys.lock).map(|average| self.adaptive(average)),
+            Ttl::Adaptive => self.averages.lock().get(&names.lock).map(|average| self.adaptive(average)),
         }
     }
 
     /// The lease to ask for.
-    pub(crate) async fn ttl(&self, keys: &Keys, ttl: Ttl) -> Duration {
-        match self.ttl_at_hand(keys, ttl) {
+    pub(crate) async fn ttl(&self, names: &Names, ttl: Ttl) -> Duration {
+        match self.ttl_at_hand(names, ttl) {
             Some(ttl) => ttl,
-            None => self.adaptive(self.learn(keys, None).await.unwrap_or_default()),
+            None => self.adaptive(self.learn(names, None).await.unwrap_or_default()),
         }
     }
 
@@ -185,13 +186,13 @@ impl Home {
     }
 
     /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
-    pub(crate) async fn learn(&self, keys: &Keys, sample: Option<Duration>) -> Option<Duration> {
-        let call = self.quorum.learn_call(keys, sample);
+    pub(crate) async fn learn(&self, names: &Names, sample: Option<Duration>) -> Option<Duration> {
+        let call = self.quorum.protocol.learn(names, sample);
         let replies = self.quorum.gather(Lane::Background, &call, reply::average).await.ok()?;
         let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
         let average = *averages.get(averages.len() / 2)?;
-        self.averages.lock().insert(&keys.lock, average);
+        self.averages.lock().insert(&names.lock, average);
         Some(average)
     }
 
@@ -237,10 +238,10 @@ impl Home {
         self.watchdog.remove(hold);
         hold.unkeep();
         if hold.terms.adaptive {
-            let (home, keys, sample) = (self.clone(), hold.terms.keys.clone(), hold.since.elapsed());
+            let (home, names, sample) = (self.clone(), hold.terms.names.clone(), hold.since.elapsed());
             self.quorum.spawn_chore(async move {
                 // A sample less does not matter.
-                home.learn(&keys, Some(sample)).await;
+                home.learn(&names, Some(sample)).await;
             });
         }
     }

@@ -1,5 +1,9 @@
-//! What is asked of the servers: scripts, and what their replies mean. Pure: no clock, no task, no I/O.
+//! What is asked of the servers: names, scripts, their arguments, and what their replies mean. Pure: no clock, no task, no
+//! I/O.
 
+pub(crate) mod calls;
+pub(crate) mod names;
+pub(crate) mod primitive;
 pub(crate) mod reply;
 #[doc(hidden)]
 pub mod script;

@@ -4,11 +4,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::{
-    config::MAX_TTL,
-    protocol::script::Reply,
-    server::{NodeError, NodeErrorKind},
-};
+use crate::{config::MAX_TTL, protocol::script::Reply};
 
 /// Fencing tokens. Lua counts in doubles, which above cannot tell a token from the next one.
 pub(crate) const TOKENS: RangeInclusive<i64> = 1..=1 << 53;
@@ -149,9 +145,4 @@ pub(crate) fn average(reply: &Reply) -> Option<Duration> {
 
 fn millis(left: i64) -> Option<Duration> {
     Some(Duration::from_millis(u64::try_from(left).ok()?))
-}
-
-/// What a node did that replied something else.
-pub(crate) fn no_answer() -> NodeError {
-    NodeError::new(NodeErrorKind::Refused, "answered something that is no answer to this request")
 }

@@ -14,8 +14,7 @@ use crate::{
 pub mod memory;
 pub(crate) mod redis;
 
-/// The key of a node's marker, the same for all locks of a deployment. On a cluster it stands for that of the slot.
-pub(crate) const MARKER: &str = "redlock_node";
+pub(crate) use crate::protocol::calls::MARKER;
 
 /// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -188,6 +187,11 @@ impl NodeError {
     /// An error of a kind.
     pub fn new(kind: NodeErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), hint: None }
+    }
+
+    /// What a node did that replied something that no script replies.
+    pub(crate) fn no_answer() -> Self {
+        Self::new(NodeErrorKind::Refused, "answered something that is no answer to this request")
     }
 
     pub(crate) fn with_hint(self, hint: Option<Hint>) -> Self {

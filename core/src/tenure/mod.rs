@@ -32,11 +32,12 @@ use crate::{
     event::{Event, EventSink},
     owner::OwnerKey,
     process::runtime,
+    protocol::names::Names,
     protocol::{
         reply::{self, Renewed, Vote},
         script::{Call, Reply},
     },
-    quorum::{self, Answers, GRACE, Grant, Keys, Place, Quorum, clean_up, pause},
+    quorum::{self, Answers, GRACE, Grant, Place, Quorum, clean_up, pause},
     server::{BoxFuture, Lane, Node, NodeError, NodeErrorKind, Sent},
 };
 
@@ -99,7 +100,7 @@ impl Claim {
 
 /// What a tenure is made of, apart from its grant.
 pub(crate) struct Terms {
-    pub(crate) keys: Arc<Keys>,
+    pub(crate) names: Arc<Names>,
     pub(crate) owner: OwnerKey,
     pub(crate) field: String,
     pub(crate) ttl: Duration,
@@ -230,7 +231,7 @@ impl Hold {
 
     /// Whether both are of one lock.
     pub(crate) fn same_lock(&self, other: &Self) -> bool {
-        self.terms.keys.lock == other.terms.keys.lock
+        self.terms.names.lock == other.terms.names.lock
     }
 
     pub(crate) fn forked(&self) -> bool {
@@ -318,7 +319,7 @@ impl Hold {
         let leftovers = Self::leftovers(&state);
         drop(state);
         // Whoever waits for the loss finds it in the log.
-        (self.events)(&Event::Lost { name: self.terms.keys.name.clone(), token: self.token, reason });
+        (self.events)(&Event::Lost { name: self.terms.names.name.clone(), token: self.token, reason });
         tell(&self.fate, |fate| *fate = Fate::Lost(reason));
         // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
         if reason != LostReason::Closed {
@@ -345,7 +346,7 @@ impl Hold {
     }
 
     fn release_call(&self) -> Call {
-        self.quorum.release_call(&self.terms.keys, &self.terms.field, true)
+        self.quorum.protocol.release(&self.terms.names, &self.terms.field, true)
     }
 
     /// Releases on these nodes in the background, for as long as the key can live there.
@@ -380,7 +381,7 @@ impl Hold {
                 // What it did is unknown.
                 Ok(reply) if reply::vote(&reply).is_none() => Place::Maybe(sent[node].get()),
                 Ok(reply) => {
-                    self.quorum.late_unmarked(&self.terms.keys, node, &reply).await;
+                    self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
                     Place::No
                 }
                 Err(_) => Place::No,
@@ -468,13 +469,13 @@ impl Hold {
         let due = !ttl.is_zero() && next.is_zero();
         if !ttl.is_zero() && !state.renewal.orphaned && due && !self.referenced(&state) {
             state.renewal.orphaned = true;
-            news.push(Event::Orphaned { name: self.terms.keys.name.clone(), token: self.token });
+            news.push(Event::Orphaned { name: self.terms.names.name.clone(), token: self.token });
         }
         let renewable = !ttl.is_zero() && !state.renewal.orphaned;
         let safe = self.safe_for(&state, left);
         if safe.is_zero() {
             state.renewal.warned = true;
-            news.push(Event::AtRisk { name: self.terms.keys.name.clone(), token: self.token, left });
+            news.push(Event::AtRisk { name: self.terms.names.name.clone(), token: self.token, left });
         }
         wake = wake.min(safe);
         let round = renewable && due;
@@ -590,7 +591,7 @@ impl Hold {
         let old = match known {
             Place::Maybe(Some(link)) => {
                 // First of all the acquire that was never answered has run, or never will.
-                let call = self.quorum.renew_call([(&*terms.keys, &*terms.field, ttl)].into_iter());
+                let call = self.quorum.protocol.renew_one(&terms.names, &terms.field, ttl);
                 Some(target.eval_after(link, call, limit).await)
             }
             _ => None,
@@ -603,7 +604,7 @@ impl Hold {
         let place = match found {
             Some(Renewed::Gone) if self.is_held() => {
                 let sent = Sent::default();
-                let call = self.quorum.repair_call(&terms.keys, &terms.owner, &terms.field, self.token, ttl);
+                let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
                 match target.eval(Lane::Background, call, limit, sent.clone()).await {
                     Ok(reply) => match reply::renewals(&reply, 1).map(|found| found[0]) {
                         Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
@@ -690,7 +691,7 @@ impl Hold {
         let sent = clock::now();
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
-        let call = self.quorum.renew_call([(&*self.terms.keys, &*self.terms.field, ttl)].into_iter());
+        let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
         let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
         let places = {
             let mut state = self.state.lock();
@@ -704,7 +705,7 @@ impl Hold {
                 let hold = self.clone();
                 async move {
                     let answer = answer.await.and_then(|reply| {
-                        reply::renewals(&reply, 1).map(|found| found[0]).ok_or_else(reply::no_answer)
+                        reply::renewals(&reply, 1).map(|found| found[0]).ok_or_else(NodeError::no_answer)
                     });
                     if let Ok(found) = answer {
                         hold.extended(node, found, ttl, sent);
@@ -878,7 +879,7 @@ impl Hold {
         };
         drop(ending);
         tell(&self.outcome, |known| *known = Some(outcome));
-        let (name, held) = (self.terms.keys.name.clone(), self.since.elapsed());
+        let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token, held });
         outcome
     }

@@ -228,8 +228,8 @@ struct Renewal {
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
 async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
     let target = &quorum.nodes[node];
-    batch.sort_by_cached_key(|renewal| target.part(&renewal.hold.terms.keys.lock));
-    let part = |renewal: &Renewal| target.part(&renewal.hold.terms.keys.lock);
+    batch.sort_by_cached_key(|renewal| target.part(&renewal.hold.terms.names.lock));
+    let part = |renewal: &Renewal| target.part(&renewal.hold.terms.names.lock);
     let parts = batch.chunk_by(|one, next| part(one) == part(next));
     let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
     let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
@@ -242,9 +242,10 @@ async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
 
 /// Says whether the node renewed what there is to be renewed.
 async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
-    let tenures = batch.iter().map(|r| (&*r.hold.terms.keys, &*r.hold.terms.field, r.ttl));
+    let tenures = batch.iter().map(|r| (&*r.hold.terms.names, &*r.hold.terms.field, r.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
-    let answer = quorum.nodes[node].eval(Lane::Background, quorum.renew_call(tenures), limit, Sent::default()).await;
+    let answer =
+        quorum.nodes[node].eval(Lane::Background, quorum.protocol.renew(tenures), limit, Sent::default()).await;
     if let Err(error) = &answer
         && batch.len() > 1
     {

@@ -13,7 +13,7 @@ use crate::{
     detached::Detached,
     error::LockError,
     ffi::{Idiom, Setting},
-    quorum::Keys,
+    protocol::names::Names,
 };
 
 /// So many cases of a property, or as many as `PROPTEST_CASES` says.
@@ -289,7 +289,7 @@ proptest! {
         let settings = config.validate().expect("a valid configuration");
         if let Ok(key) = settings.check_lock(&name, &LockOptions::default()) {
             assert_eq!(key, format!("{prefix}{name}"));
-            let keys = Keys::new(&name, key.clone(), &settings);
+            let keys = Names::new(&name, key.clone(), &settings);
             let channel = if key.contains('{') {
                 format!("redisson_lock__channel:{key}")
             } else {

@@ -32,7 +32,7 @@ fn hold(quorum: &Arc<Quorum>, place: impl Fn(usize, Deadline) -> Place) -> Arc<H
     let since = clock::now().back(TTL * 2 / 5);
     let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let terms = Terms {
-        keys: Arc::new(Keys::new("x", "x".to_owned(), &quorum.settings)),
+        names: Arc::new(Names::new("x", "x".to_owned(), &quorum.settings)),
         owner: OwnerKey::Explicit("me".to_owned()),
         field: "=me:1".to_owned(),
         ttl: TTL,

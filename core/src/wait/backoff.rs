@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use crate::config::Wire;
+use crate::protocol::primitive::Primitive;
 
 /// How long to wait for news before trying all the same.
-pub(crate) fn before_poll(wire: Wire, free_in: Option<Duration>) -> Duration {
+pub(crate) fn before_poll(primitive: Primitive, free_in: Option<Duration>) -> Duration {
     if mutant!(NoPoll) {
         return Duration::from_secs(86_400);
     }
-    let poll = match wire {
-        Wire::Redisson => Duration::from_millis(2000 + fastrand::u64(0..500)),
-        // Peers that write strings announce no release.
-        Wire::Token => Duration::from_millis(100 + fastrand::u64(0..100)),
-    };
+    let poll = if primitive.announces() { 2000 + fastrand::u64(0..500) } else { 100 + fastrand::u64(0..100) };
+    let poll = Duration::from_millis(poll);
     // The key ends when its ttl ran out on the node; a little later nobody has to be asked twice.
     free_in.map_or(poll, |free_in| poll.min(free_in + Duration::from_millis(1 + fastrand::u64(0..5))))
 }

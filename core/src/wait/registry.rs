@@ -139,14 +139,14 @@ impl Table {
     pub(crate) fn insert(&self, hold: Arc<Hold>) {
         let mut locks = self.locks.lock();
         locks.sweep();
-        locks.entries.entry(hold.terms.keys.lock.clone()).or_default().take_in(hold);
+        locks.entries.entry(hold.terms.names.lock.clone()).or_default().take_in(hold);
     }
 
     /// The same, unless its owner holds the lock here already; says whether it did.
     pub(crate) fn insert_first(&self, hold: &Arc<Hold>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
-        let entry = locks.entries.entry(hold.terms.keys.lock.clone()).or_default();
+        let entry = locks.entries.entry(hold.terms.names.lock.clone()).or_default();
         let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_live());
         if first {
             entry.take_in(hold.clone());
@@ -157,10 +157,10 @@ impl Table {
     /// Removes a tenure whose last lease was released.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
         let locks = &mut self.locks.lock().entries;
-        let Some(entry) = locks.get_mut(&hold.terms.keys.lock) else { return };
+        let Some(entry) = locks.get_mut(&hold.terms.names.lock) else { return };
         entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
         if entry.holds.is_empty() && entry.queue.is_empty() {
-            locks.remove(&hold.terms.keys.lock);
+            locks.remove(&hold.terms.names.lock);
         }
     }
 

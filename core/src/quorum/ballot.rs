@@ -1,0 +1,374 @@
+//! One ballot: the nodes are asked to grant a tenure, and to agree on its token.
+//!
+//! It is the model-checked "grant, take the maximum, raise by compare-and-set": each node grants with a token above all
+//! it ever granted, the quorum's token is the largest, and nodes that granted a smaller one are raised to it, provided
+//! nothing was granted there in between. Any two quorums share a node, on which the two tenures follow each other, so the
+//! later token is the larger one. Sources: M. Kleppmann, "How to do distributed locking" (2016), for why tokens; Attiya,
+//! Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems" (1995), for why majorities keep a maximum
+//! without consensus.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use super::{Answers, GRACE, Place, Quorum};
+use crate::{
+    clock::{self, Deadline, Stamp},
+    error::NodeCause,
+    owner::OwnerKey,
+    protocol::{
+        calls::Taker,
+        names::Names,
+        reply::{self, Vote},
+        script::{Call, Reply},
+    },
+    server::{Lane, Link, NodeError, NodeErrorKind, Sent},
+};
+
+/// What became of an acquisition.
+pub(crate) enum Verdict {
+    Held(Grant),
+    /// Somebody holds it. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody may hold it.
+    Busy {
+        free_in: Option<Duration>,
+        split: bool,
+    },
+    Conflict,
+    /// Nobody could vote yet: the nodes of a new deployment have their markers now. `causes`: if they still lack them.
+    Ready {
+        causes: Vec<NodeCause>,
+    },
+    Unavailable {
+        causes: Vec<NodeCause>,
+        permanent: bool,
+    },
+}
+
+/// A quorum's grant.
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    /// Before the requests were sent.
+    pub(crate) since: Stamp,
+    /// For each node, what is known of the tenure there.
+    pub(crate) places: Vec<Place>,
+    /// Answers still to come, and the connections that carry them.
+    pub(crate) late: Answers,
+    pub(crate) sent: Vec<Sent>,
+}
+
+/// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
+pub(crate) struct Ballot {
+    quorum: Arc<Quorum>,
+    names: Arc<Names>,
+    field: String,
+    /// Whether the field was chosen by the caller.
+    is_value: bool,
+    ttl: Duration,
+    sent: Vec<Sent>,
+    /// What each node is known to have done: `None` while unknown.
+    granted: Vec<Option<bool>>,
+    settled: bool,
+}
+
+/// The answers so far.
+#[derive(Default)]
+struct Tally {
+    grants: Vec<(usize, i64)>,
+    denied: Vec<Option<Duration>>,
+    conflicts: usize,
+    permanent: usize,
+    causes: Vec<NodeCause>,
+    /// Nodes without a marker, and their time when seen so.
+    missing: Vec<(usize, i64)>,
+    /// Nodes that answered and have a marker.
+    marked: usize,
+}
+
+impl Ballot {
+    pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
+        Self {
+            quorum: quorum.clone(),
+            names: names.clone(),
+            field,
+            is_value: false,
+            ttl,
+            sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
+            granted: vec![None; quorum.nodes.len()],
+            settled: false,
+        }
+    }
+
+    /// An attempt to write what the caller chose. It was never on a node before, or is not there any more.
+    pub(crate) fn of_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
+        let mut attempt = Self::new(quorum, names, value, ttl);
+        attempt.is_value = true;
+        attempt
+    }
+
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// The nodes that have not answered.
+    pub(crate) fn silent(&self) -> Vec<NodeCause> {
+        let silent = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
+        silent.map(|(node, _)| self.quorum.cause(node, "has not answered")).collect()
+    }
+
+    fn call(&self, owner: &OwnerKey) -> Call {
+        let taker = if self.is_value { Taker::Chosen } else { Taker::Owner(owner) };
+        self.quorum.protocol.acquire(&self.names, &self.field, taker, self.ttl, self.quorum.proposal())
+    }
+
+    /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
+    pub(crate) async fn run(&mut self, lane: Lane, owner: &OwnerKey) -> Verdict {
+        let quorum = self.quorum.clone();
+        let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
+        quorum.tell_apart();
+        if let Some((one, other)) = quorum.twins.get() {
+            let cause =
+                format!("is the same server as {}; each vote needs a server of its own", quorum.nodes[*one].name());
+            return Verdict::Unavailable { causes: vec![quorum.cause(*other, cause)], permanent: true };
+        }
+        let call = self.call(owner);
+        let limit = quorum.settings.reply_timeout(self.ttl);
+        let (since, began) = (clock::now(), Instant::now());
+        let mut answers: Answers = (0..nodes)
+            .map(|node| {
+                let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
+                #[cfg(feature = "simulation")]
+                let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
+                answer
+            })
+            .collect();
+        let mut tally = Tally::default();
+        loop {
+            // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a
+            // little time to decide it: a hung minority is not waited for while others are kept out.
+            let answered = tally.grants.len() + tally.denied.len() + tally.conflicts;
+            let next = if answered >= needed && tally.missing.is_empty() {
+                let grace = GRACE.max(began.elapsed() * 3);
+                timeout(grace, answers.next()).await.unwrap_or_default()
+            } else {
+                answers.next().await
+            };
+            let Some((node, answer)) = next else { break };
+            self.count(&mut tally, node, answer);
+            if tally.grants.len() >= needed {
+                break;
+            }
+            // Over once the answers to come cannot change the verdict: an outage stays one, and busy is only what
+            // enough nodes denied to leave no room for an outage. A missing marker means different things when all
+            // nodes lack one: then every answer is needed.
+            let useless = tally.conflicts + tally.causes.len();
+            let busy = tally.denied.len() > spare && useless + answers.len() <= spare;
+            if (useless > spare || busy) && tally.missing.is_empty() {
+                break;
+            }
+        }
+        if tally.grants.len() < needed {
+            return self.refused(tally, spare).await;
+        }
+        let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
+        if !tally.missing.is_empty() {
+            let (quorum, names, missing) = (quorum.clone(), self.names.clone(), tally.missing.clone());
+            // A failure shows again in the next attempt.
+            self.quorum.spawn_chore(async move {
+                quorum.provision(&names, &missing, false).await;
+            });
+        }
+        let token = match self.agree(lane, &tally.grants).await {
+            Ok(token) => token,
+            Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
+            Err(causes) => return Verdict::Unavailable { causes, permanent: false },
+        };
+        // The very last step: a grant whose time went by while it was fetched is none.
+        let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
+        if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
+            let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
+            let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
+            return Verdict::Unavailable { causes, permanent: false };
+        }
+        self.settled = true;
+        let places = (0..nodes)
+            .map(|node| match self.granted[node] {
+                Some(true) => Place::Yes(deadline),
+                Some(false) => Place::No,
+                None => Place::Maybe(self.sent[node].get()),
+            })
+            .collect();
+        Verdict::Held(Grant { token: token as u64, since, places, late: answers, sent: self.sent.clone() })
+    }
+
+    fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<Reply, NodeError>) {
+        let quorum = &self.quorum;
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) if error.kind == NodeErrorKind::WrongType => {
+                self.granted[node] = Some(false);
+                tally.conflicts += 1;
+                return;
+            }
+            Err(error) => {
+                if !error.may_have_run() {
+                    self.granted[node] = Some(false);
+                }
+                tally.permanent += usize::from(error.is_permanent());
+                tally.causes.push(quorum.cause(node, error));
+                return;
+            }
+        };
+        let Some((vote, time)) = reply::vote(&reply) else {
+            // What it did is unknown.
+            tally.causes.push(quorum.cause(node, NodeError::no_answer()));
+            return;
+        };
+        quorum.learn_time(node, time);
+        self.granted[node] = Some(matches!(vote, Vote::Granted { .. }));
+        tally.marked += usize::from(vote != Vote::Unmarked);
+        match vote {
+            Vote::Granted { token } => tally.grants.push((node, token)),
+            Vote::Denied(left) => tally.denied.push(left),
+            Vote::Conflict => tally.conflicts += 1,
+            Vote::Quarantine(left) => {
+                let ago = quorum.settings.quarantine().saturating_sub(left);
+                let cause = format!(
+                    "restarted or lost its keys {}, votes again in {}",
+                    if ago.is_zero() { "just now".to_owned() } else { format!("{} s ago", ago.as_secs()) },
+                    format_args!("{} s", left.as_secs() + 1),
+                );
+                tally.causes.push(quorum.cause(node, cause));
+            }
+            Vote::Unmarked => {
+                tally.missing.push((node, time));
+                tally.causes.push(quorum.cause(node, "has no marker of this deployment yet"));
+            }
+        }
+    }
+
+    async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
+        let quorum = self.quorum.clone();
+        if !tally.missing.is_empty() {
+            let everywhere = tally.missing.len() == quorum.nodes.len();
+            if everywhere && quorum.settings.config.strict {
+                let detail = "no node has a marker; call init_nodes() once for a new deployment";
+                let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
+                return Verdict::Unavailable { causes, permanent: true };
+            }
+            // While some nodes are silent nobody knows whether the others are new or have lost their keys; after a
+            // while the safe reading is taken.
+            let waited_enough = {
+                let mut unmarked = quorum.unmarked.lock();
+                unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
+            };
+            if everywhere || tally.marked > 0 || waited_enough {
+                let failed = quorum.provision(&self.names, &tally.missing, everywhere).await;
+                *quorum.unmarked.lock() = None;
+                if failed.len() > spare {
+                    let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
+                    let causes = failed.into_iter().map(|(node, error)| quorum.cause(node, error)).collect();
+                    return Verdict::Unavailable { causes, permanent };
+                }
+            }
+            if everywhere {
+                quorum.provision_parts(&tally.missing);
+                return Verdict::Ready { causes: tally.causes };
+            }
+            if tally.marked > 0 || waited_enough {
+                let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
+                for (node, _) in &tally.missing {
+                    let cause = quorum.cause(*node, &detail);
+                    tally.causes.iter_mut().filter(|known| known.node == cause.node).for_each(|known| {
+                        known.cause.clone_from(&cause.cause);
+                    });
+                }
+            }
+        }
+        if tally.conflicts > spare {
+            return Verdict::Conflict;
+        }
+        if tally.conflicts + tally.causes.len() > spare {
+            return Verdict::Unavailable { permanent: tally.permanent > spare, causes: tally.causes };
+        }
+        let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
+        free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
+        free_in.sort_unstable();
+        let free_in = free_in.get(quorum.needed() - 1).or(free_in.last()).copied();
+        Verdict::Busy { free_in, split: !tally.grants.is_empty() }
+    }
+
+    /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
+    /// that would have been enough did not answer: nothing if they did, and have moved on.
+    async fn agree(&self, lane: Lane, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
+        let quorum = &self.quorum;
+        let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
+        let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
+        if agreed >= quorum.needed() || mutant!(NaiveMax) {
+            return Ok(token);
+        }
+        let mut causes = Vec::new();
+        let mut bumps: Answers = grants
+            .iter()
+            .filter(|(_, granted)| *granted < token)
+            .map(|(node, granted)| {
+                let call = quorum.protocol.bump(&self.names, &self.field, *granted, token);
+                quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
+            })
+            .collect();
+        while let Some((node, answer)) = bumps.next().await {
+            match answer.and_then(|reply| reply::done(&reply).ok_or_else(NodeError::no_answer)) {
+                Ok(done) => agreed += usize::from(done),
+                Err(error) => causes.push(quorum.cause(node, error)),
+            }
+            if agreed >= quorum.needed() {
+                return Ok(token);
+            }
+        }
+        if agreed + causes.len() < quorum.needed() {
+            causes.clear();
+        }
+        Err(causes)
+    }
+
+    /// The nodes that may hold something of this attempt, the connection that carried the request, and whether they
+    /// said so.
+    fn leftovers(&mut self) -> Vec<(usize, Link, bool)> {
+        self.settled = true;
+        let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
+            Some(granted) => *granted,
+            None => !mutant!(ReleaseKnownOnly),
+        });
+        let known = unsettled.map(|(node, granted)| (node, granted.is_some()));
+        known.filter_map(|(node, known)| Some((node, self.sent[node].get()?, known))).collect()
+    }
+
+    /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
+    /// What it returns, if there was anything, closes once it is done or given up.
+    pub(crate) fn undo(&mut self, announce: bool) -> Option<mpsc::Receiver<()>> {
+        if mutant!(KeepPartialVotes) {
+            self.settled = true;
+            return None;
+        }
+        let call = self.quorum.protocol.release(&self.names, &self.field, announce);
+        let leftovers = self.leftovers();
+        let any = !leftovers.is_empty();
+        let undone = self.quorum.clean_up(leftovers, &call);
+        any.then_some(undone)
+    }
+}
+
+impl Drop for Ballot {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.undo(true);
+        }
+    }
+}
