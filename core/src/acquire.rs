@@ -21,14 +21,14 @@ use crate::{
     owner::{Owner, OwnerKey},
     process::runtime::{self, Interrupted},
     protocol::names::Names,
-    quorum::{Ballot, Chore, Verdict},
+    quorum::{Ballot, PendingWork, Verdict},
     server::Lane,
-    session::{Home, stay_silent_at_the_end},
-    tenure::{Claim, Fate, Hold, Terms},
+    session::{Session, stay_silent_at_the_end},
+    tenure::{Claim, Fate, Tenure, Terms},
     wait::{
         backoff,
         listener::Listener,
-        registry::{Local, Place},
+        registry::{Local, Ticket},
     },
 };
 
@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// How often an acquire tries at once again because new nodes have just got their markers. Another client may have
 /// been at it, but nodes that lose their markers at once must not be asked for ever.
-const MOST_READIED: u32 = 3;
+const MOST_PROVISIONED: u32 = 3;
 
 /// One acquire, as a host asks for it.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Drop for AbortOnDrop {
 /// ```
 /// Dropped at any point it leaves the queue, and an attempt under way takes back what it took.
 pub(crate) struct Acquisition {
-    home: Arc<Home>,
+    session: Arc<Session>,
     pub(crate) lane: Lane,
     names: Arc<Names>,
     options: Arc<LockOptions>,
@@ -110,18 +110,18 @@ pub(crate) struct Acquisition {
     request: Request,
     /// By the clock that timers have: a wall clock that is set ends no wait.
     started: Instant,
-    place: Option<Arc<Place>>,
+    ticket: Option<Arc<Ticket>>,
     splits: u32,
     /// How often it tried after a release.
     races: u32,
     /// How often nodes of a new deployment got their markers in this acquire.
-    readied: u32,
+    provisioned: u32,
     /// Whether a quorum answered the last time.
     answered: bool,
     /// How many release messages had come before the last attempt; `None` if some may have been missed.
     heard: Option<u64>,
     /// The process waits for it to end, for a moment.
-    _chore: Chore,
+    _pending: PendingWork,
     /// What the first look saw, when that was taken before the task ran.
     pub(crate) seen: Option<Result<Next, LockError>>,
     /// What to wait for before anything else, after a try that was made elsewhere.
@@ -138,25 +138,25 @@ pub(crate) enum Step {
 
 /// What to do after looking at this client's own tenures.
 pub(crate) enum Next {
-    Nested(Lease, Arc<Hold>, Option<Duration>),
+    Nested(Lease, Arc<Tenure>, Option<Duration>),
     Try,
     /// Another owner of this client holds it.
-    Behind(Arc<Hold>),
+    Behind(Arc<Tenure>),
     /// Others of this client are first.
     Queued,
 }
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            self.home.table.leave(&self.names.lock, place);
+        if let Some(ticket) = &self.ticket {
+            self.session.registry.leave(&self.names.lock, ticket);
         }
     }
 }
 
 impl Acquisition {
     pub(crate) fn new(
-        home: Arc<Home>,
+        session: Arc<Session>,
         names: Arc<Names>,
         options: Arc<LockOptions>,
         handle: Arc<()>,
@@ -164,8 +164,8 @@ impl Acquisition {
         request: Request,
     ) -> Self {
         Self {
-            _chore: home.quorum.chore(),
-            home,
+            _pending: session.quorum.pending_work(),
+            session,
             lane: Lane::Background,
             names,
             options,
@@ -174,10 +174,10 @@ impl Acquisition {
             owner,
             request,
             started: Instant::now(),
-            place: None,
+            ticket: None,
             splits: 0,
             races: 0,
-            readied: 0,
+            provisioned: 0,
             answered: false,
             heard: None,
             seen: None,
@@ -199,37 +199,37 @@ impl Acquisition {
     }
 
     fn is_first(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| place.first.load(SeqCst))
+        self.ticket.as_ref().is_none_or(|ticket| ticket.first.load(SeqCst))
     }
 
     /// Decides what this client can decide by itself.
     pub(crate) fn look(&mut self) -> Result<Next, LockError> {
-        if self.home.is_closed() {
+        if self.session.is_closed() {
             return Err(LockError::Closed);
         }
         let options = &self.options;
-        let local = self.home.table.look(&self.names.lock, &self.key);
+        let local = self.session.registry.look(&self.names.lock, &self.key);
         let next = match local {
-            Local::Own(hold) => match hold.current_fate() {
+            Local::Own(tenure) => match tenure.current_fate() {
                 Fate::Held if !options.reentrant => {
                     let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
                     return Err(LockError::Deadlock { name: self.name(), detail });
                 }
-                Fate::Held => return Ok(self.nest(&hold)),
-                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&hold)),
+                Fate::Held => return Ok(self.nest(&tenure)),
+                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&tenure)),
                 Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
                 Fate::Released | Fate::Detached => Next::Try,
             },
-            Local::Other(_) if self.home.quorum.protocol.primitive.is_shared() => Next::Try,
-            Local::Other(hold) => {
-                let same_thread = self.request.thread.is_some() && hold.terms.thread == self.request.thread;
+            Local::Other(_) if self.session.quorum.protocol.primitive.is_shared() => Next::Try,
+            Local::Other(tenure) => {
+                let same_thread = self.request.thread.is_some() && tenure.terms.thread == self.request.thread;
                 if self.request.blocking && same_thread && !self.is_try() {
                     let detail = "another task of the same thread holds it, and cannot release it while the thread is \
                                   blocked"
                         .to_owned();
                     return Err(LockError::Deadlock { name: self.name(), detail });
                 }
-                Next::Behind(hold)
+                Next::Behind(tenure)
             }
             // Waiting owners of this client come first; a try does not wait.
             Local::Waited if self.is_try() => Next::Queued,
@@ -238,8 +238,8 @@ impl Acquisition {
         if self.is_try() {
             return Ok(next);
         }
-        if self.place.is_none() {
-            self.place = Some(self.home.table.enqueue(&self.names.lock, self.key.clone()));
+        if self.ticket.is_none() {
+            self.ticket = Some(self.session.registry.enqueue(&self.names.lock, self.key.clone()));
         }
         Ok(if self.is_first() { next } else { Next::Queued })
     }
@@ -259,19 +259,19 @@ impl Acquisition {
         Claim::new((!self.options.ttl.is_fixed()).then_some(ttl))
     }
 
-    fn nest(&self, hold: &Arc<Hold>) -> Next {
+    fn nest(&self, tenure: &Arc<Tenure>) -> Next {
         let ttl = match self.options.ttl {
             Ttl::Fixed(ttl) => ttl,
             Ttl::Never => NEVER,
-            Ttl::Watchdog | Ttl::Adaptive if !hold.terms.fixed => hold.terms.ttl,
-            Ttl::Watchdog | Ttl::Adaptive => self.home.settings.config.watchdog,
+            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
         };
         let claim = self.claim_for(ttl);
-        let extend = hold.claim(&claim, Arc::downgrade(&self.handle), ttl);
+        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl);
         if claim.renews.is_some() {
-            self.home.watchdog.reconsider(hold);
+            self.session.watchdog.reconsider(tenure);
         }
-        Next::Nested(Lease::new(&self.home, hold.clone(), claim), hold.clone(), extend)
+        Next::Nested(Lease::new(&self.session, tenure.clone(), claim), tenure.clone(), extend)
     }
 
     /// The first try of a blocking caller, on its own connection: what an uncontended acquire costs.
@@ -279,12 +279,13 @@ impl Acquisition {
         mut self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Step, Interrupted<E>> {
-        let lane = self.home.quorum.caller_lane();
+        let lane = self.session.quorum.caller_lane();
         match self.look() {
             Err(error) => return Ok(Step::Done(Err(error))),
-            Ok(Next::Nested(lease, hold, Some(ttl))) => {
-                let (home, name) = (self.home.clone(), self.name());
-                let extended = runtime::block(lane, async { extend(&home, &hold, lane, ttl, &name).await }, check)?;
+            Ok(Next::Nested(lease, tenure, Some(ttl))) => {
+                let (session, name) = (self.session.clone(), self.name());
+                let extended =
+                    runtime::block(lane, async { extend(&session, &tenure, lane, ttl, &name).await }, check)?;
                 return Ok(Step::Done(extended.map(|()| lease)));
             }
             Ok(Next::Nested(lease, ..)) => return Ok(Step::Done(Ok(lease))),
@@ -294,7 +295,7 @@ impl Acquisition {
             Ok(Next::Behind(_) | Next::Queued) => return Ok(Step::Wait(self)),
             Ok(Next::Try) => {}
         }
-        let Some(ttl) = self.home.ttl_at_hand(&self.names, self.options.ttl) else {
+        let Some(ttl) = self.session.ttl_at_hand(&self.names, self.options.ttl) else {
             return Ok(Step::Wait(self));
         };
         if lane == Lane::Background {
@@ -344,11 +345,11 @@ impl Acquisition {
     }
 
     fn attempt(&mut self, ttl: Duration) -> Ballot {
-        self.heard = self.home.table.heard(&self.names.lock);
-        let (quorum, names) = (&self.home.quorum, &self.names);
+        self.heard = self.session.registry.heard(&self.names.lock);
+        let (quorum, names) = (&self.session.quorum, &self.names);
         match &self.options.value {
             Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
-            None => Ballot::new(quorum, names, self.home.tenures.draw(&self.key), ttl),
+            None => Ballot::new(quorum, names, self.session.fields.draw(&self.key), ttl),
         }
     }
 
@@ -364,14 +365,14 @@ impl Acquisition {
             }
             match next {
                 Next::Nested(lease, _, None) => return Ok(lease),
-                Next::Nested(lease, hold, Some(ttl)) => {
-                    Box::pin(extend(&self.home, &hold, self.lane, ttl, &self.name())).await?;
+                Next::Nested(lease, tenure, Some(ttl)) => {
+                    Box::pin(extend(&self.session, &tenure, self.lane, ttl, &self.name())).await?;
                     return Ok(lease);
                 }
-                Next::Behind(hold) => {
-                    let mut fate = hold.fate.subscribe();
+                Next::Behind(tenure) => {
+                    let mut fate = tenure.fate.subscribe();
                     // A released tenure is free only once its release went out, which the outcome tells.
-                    let mut outcome = hold.outcome.subscribe();
+                    let mut outcome = tenure.outcome.subscribe();
                     let ended = async {
                         let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
                         if matches!(ended, Ok(Fate::Released)) {
@@ -384,7 +385,7 @@ impl Acquisition {
                 Next::Try => {
                     Box::pin(self.undone()).await?;
                     // Boxed, like what follows: thousands may wait, few try.
-                    let ttl = Box::pin(self.home.ttl(&self.names, self.options.ttl)).await;
+                    let ttl = Box::pin(self.session.ttl(&self.names, self.options.ttl)).await;
                     let mut attempt = Box::new(self.attempt(ttl));
                     let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
@@ -401,22 +402,22 @@ impl Acquisition {
     /// Waits until nothing is left of an attempt with the value of the next one: what undoes it cannot tell them apart.
     async fn undone(&mut self) -> Result<(), LockError> {
         let Some(mut undone) = self.undone.take() else { return Ok(()) };
-        let limit = self.limit().min(self.home.settings.config.patience);
+        let limit = self.limit().min(self.session.settings.config.patience);
         if timeout(limit, undone.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.home.table.outage(&self.names.lock);
-        Err(self.home.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+        let outage = self.session.registry.outage(&self.names.lock);
+        Err(self.session.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
     }
 
     /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
     /// on are kept once for each hand, and thousands may wait.
     async fn wait(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), LockError> {
-        let Some(place) = &self.place else { return Err(self.timed_out()) };
+        let Some(ticket) = &self.ticket else { return Err(self.timed_out()) };
         let woken = async {
             tokio::select! {
                 biased;
-                () = place.wake.notified() => {}
+                () = ticket.wake.notified() => {}
                 () = event => {}
             }
         };
@@ -439,9 +440,9 @@ impl Acquisition {
         let key = &self.names.lock;
         match verdict {
             Verdict::Held(grant) => {
-                self.home.table.end_outage(key);
+                self.session.registry.end_outage(key);
                 if self.races > 0 {
-                    self.home.table.won(key, self.races - 1);
+                    self.session.registry.won(key, self.races - 1);
                 }
                 let ttl = attempt.ttl();
                 let claim = self.claim_for(ttl);
@@ -457,34 +458,34 @@ impl Acquisition {
                     thread: self.request.thread,
                     identity: self.owner.watch(),
                 };
-                let (quorum, events) = (self.home.quorum.clone(), self.home.events.clone());
+                let (quorum, events) = (self.session.quorum.clone(), self.session.events.clone());
                 let handle = Arc::downgrade(&self.handle);
-                let hold = Hold::new(terms, grant, claim.clone(), handle, quorum, events);
-                if !self.home.settle_first(&hold) {
+                let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
+                if !self.session.register_first(&tenure) {
                     // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
-                    hold.give_back();
+                    tenure.give_back();
                     return Conclusion::Pause(Pause::None);
                 }
-                let lease = Lease::new(&self.home, hold.clone(), claim);
-                if self.home.is_closed() {
+                let lease = Lease::new(&self.session, tenure.clone(), claim);
+                if self.session.is_closed() {
                     // Closed meanwhile: the lease drops, and so is released.
                     return Conclusion::Failed(LockError::Closed);
                 }
                 let waited = self.started.elapsed();
-                (self.home.events)(&Event::Acquired { name: self.name(), token: hold.token, waited });
+                (self.session.events)(&Event::Acquired { name: self.name(), token: tenure.token, waited });
                 Conclusion::Lease(lease)
             }
             Verdict::Conflict => Conclusion::Failed(LockError::Conflict { key: key.clone() }),
-            Verdict::Ready { causes } => {
-                self.readied += 1;
-                if self.readied > MOST_READIED {
+            Verdict::Provisioned { causes } => {
+                self.provisioned += 1;
+                if self.provisioned > MOST_PROVISIONED {
                     // Written and gone each time.
                     return self.conclude(Verdict::Unavailable { causes, permanent: false }, attempt);
                 }
                 Conclusion::Pause(Pause::None)
             }
             Verdict::Busy { free_in, split } => {
-                self.home.table.end_outage(key);
+                self.session.registry.end_outage(key);
                 self.answered = true;
                 if self.is_try() {
                     return Conclusion::Failed(self.timed_out());
@@ -499,13 +500,13 @@ impl Acquisition {
             }
             Verdict::Unavailable { causes, permanent } => {
                 self.answered = false;
-                let error = self.home.quorum.unavailable(causes.clone());
+                let error = self.session.quorum.unavailable(causes.clone());
                 if permanent || self.is_try() {
                     return Conclusion::Failed(error);
                 }
-                let patience = self.home.settings.config.patience;
+                let patience = self.session.settings.config.patience;
                 let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
-                let silent_since = self.home.table.note_outage(key, causes);
+                let silent_since = self.session.registry.note_outage(key, causes);
                 if silent_since.elapsed() >= patience && self.started.elapsed() >= patience {
                     return Conclusion::Failed(error);
                 }
@@ -520,8 +521,8 @@ impl Acquisition {
             Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
             Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Busy(free_in) => {
-                let (quorum, names) = (&self.home.quorum, &self.names);
-                let listener = self.home.table.listener(&names.lock, || Listener::start(quorum, &names.channel));
+                let (quorum, names) = (&self.session.quorum, &self.names);
+                let listener = self.session.registry.listener(&names.lock, || Listener::start(quorum, &names.channel));
                 let patience = backoff::before_poll(quorum.protocol.primitive, free_in);
                 let news = async {
                     let Some(heard) = self.heard else {
@@ -546,11 +547,11 @@ impl Acquisition {
     fn timed_out(&self) -> LockError {
         // An outage is never reported as contention.
         let key = &self.names.lock;
-        match self.home.table.outage(key) {
-            Some(outage) if !self.answered => self.home.quorum.unavailable(outage.causes),
+        match self.session.registry.outage(key) {
+            Some(outage) if !self.answered => self.session.quorum.unavailable(outage.causes),
             // Those before it in the queue wait for the first answer of all.
-            None if !self.is_try() && !self.is_first() && self.home.table.is_unknown(key) => {
-                self.home.quorum.unavailable(self.home.quorum.unheard())
+            None if !self.is_try() && !self.is_first() && self.session.registry.is_unknown(key) => {
+                self.session.quorum.unavailable(self.session.quorum.unheard())
             }
             _ => LockError::Timeout { name: self.name(), waited: self.started.elapsed() },
         }
@@ -561,9 +562,9 @@ impl Acquisition {
             return LockError::Timeout { name: self.name(), waited: self.started.elapsed() };
         }
         // What a node said last tells more than that it has not answered yet.
-        let known = self.home.table.outage(&self.names.lock).map(|outage| outage.causes).unwrap_or_default();
+        let known = self.session.registry.outage(&self.names.lock).map(|outage| outage.causes).unwrap_or_default();
         let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
-        self.home.quorum.unavailable(attempt.silent().into_iter().map(last).collect())
+        self.session.quorum.unavailable(attempt.silent().into_iter().map(last).collect())
     }
 }
 

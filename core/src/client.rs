@@ -15,13 +15,13 @@ use crate::{
     process::runtime,
     protocol::names::Names,
     server::{Node, NodeInfo},
-    session::Shared,
+    session::ClientInner,
 };
 
 /// A client of one or several nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    inner: Arc<ClientInner>,
 }
 
 /// What one node says of itself.
@@ -42,39 +42,39 @@ impl Client {
 
     /// A client whose events go to `events` instead of `tracing`.
     pub fn with_events(config: Config, events: EventSink) -> Result<Self, LockError> {
-        Ok(Self { shared: Arc::new(Shared::new(config.validate()?, events)) })
+        Ok(Self { inner: Arc::new(ClientInner::new(config.validate()?, events)) })
     }
 
     /// A client on nodes of the caller's making, for simulations. The configuration's URLs only count and name them.
     #[doc(hidden)]
     pub fn with_nodes(config: Config, events: EventSink, nodes: Vec<Arc<dyn Node>>) -> Result<Self, LockError> {
         let client = Self::with_events(config, events)?;
-        client.shared.install(nodes);
+        client.inner.install(nodes);
         Ok(client)
     }
 
     /// The configuration it was made with.
     pub fn config(&self) -> &Config {
-        &self.shared.settings.config
+        &self.inner.settings.config
     }
 
     /// The nodes' addresses, without credentials.
     pub fn nodes(&self) -> Vec<String> {
-        self.shared.settings.endpoints.iter().map(|endpoint| endpoint.transport.to_string()).collect()
+        self.inner.settings.endpoints.iter().map(|endpoint| endpoint.transport.to_string()).collect()
     }
 
     /// A lock by name. Fails with `invalid` when the name or an option is wrong; sends nothing.
     pub fn lock(&self, name: &str, options: LockOptions) -> Result<Lock, LockError> {
-        Lock::new(self.shared.clone(), name, options)
+        Lock::new(self.inner.clone(), name, options)
     }
 
     /// Asks every node for a sign of life.
     pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + use<> {
-        let home = self.shared.home();
+        let session = self.inner.session();
         async move {
-            let home = home?;
-            let limit = home.settings.config.reply_timeout;
-            let pings = home.quorum.nodes.iter().map(|node| {
+            let session = session?;
+            let limit = session.settings.config.reply_timeout;
+            let pings = session.quorum.nodes.iter().map(|node| {
                 let (name, pong) = (node.name().to_owned(), node.ping(limit));
                 async move { NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) } }
             });
@@ -86,32 +86,34 @@ impl Client {
     /// Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
     /// while two may believe that they hold it: only fencing tokens protect from that.
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let begun = self.names(name).and_then(|names| Ok((self.shared.home()?, names)));
+        let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
-            let (home, names) = begun?;
-            runtime::detached(async move { end(&home, &names, None).await }).await.unwrap_or(Err(LockError::Closed))
+            let (session, names) = begun?;
+            runtime::detached(async move { end(&session, &names, None).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 
     /// Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
     /// held, as in a new deployment.
     pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let home = self.shared.home();
+        let session = self.inner.session();
         async move {
-            let home = home?;
-            runtime::detached(async move { home.quorum.provision_all().await }).await.unwrap_or(Err(LockError::Closed))
+            let session = session?;
+            runtime::detached(async move { session.quorum.provision_all().await })
+                .await
+                .unwrap_or(Err(LockError::Closed))
         }
     }
 
     fn names(&self, name: &str) -> Result<Arc<Names>, LockError> {
-        let settings = &self.shared.settings;
+        let settings = &self.inner.settings;
         Ok(Arc::new(Names::new(name, settings.check_lock(name, &LockOptions::default())?, settings)))
     }
 
     /// A value that may stand in the key of a lock, whoever wrote it: for drop-in shims. Needs [`crate::Wire::Token`].
     #[doc(hidden)]
     pub fn value(&self, name: &str, value: &str) -> Result<HeldValue, LockError> {
-        HeldValue::new(self.shared.clone(), name, value)
+        HeldValue::new(self.inner.clone(), name, value)
     }
 
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
@@ -127,11 +129,11 @@ impl Client {
         text: &str,
         owner: Owner,
     ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let begun = Detached::parse(text, &self.shared.settings)
-            .and_then(|detached| Ok((self.names(&detached.name)?, detached, self.shared.home()?)));
+        let begun = Detached::parse(text, &self.inner.settings)
+            .and_then(|detached| Ok((self.names(&detached.name)?, detached, self.inner.session()?)));
         async move {
-            let (names, detached, home) = begun?;
-            let attached = async move { detached::attach(home, names, detached, owner).await };
+            let (names, detached, session) = begun?;
+            let attached = async move { detached::attach(session, names, detached, owner).await };
             runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
         }
     }
@@ -139,10 +141,10 @@ impl Client {
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and
     /// fixed leases of explicit owners live on. Later calls fail with `closed`.
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
-        let home = self.shared.close();
+        let session = self.inner.close();
         async move {
-            if let Ok(home) = home {
-                runtime::detached(async move { home.close().await }).await;
+            if let Ok(session) = session {
+                runtime::detached(async move { session.close().await }).await;
             }
         }
     }

@@ -14,13 +14,13 @@ use crate::{
     },
     quorum::Quorum,
     server::Lane,
-    session::{Home, Shared},
+    session::{ClientInner, Session},
 };
 
 /// A value that may stand in a lock's key. A lease of this process that has it learns nothing of what happens here.
 #[derive(Clone)]
 pub struct HeldValue {
-    shared: Arc<Shared>,
+    client: Arc<ClientInner>,
     names: Arc<Names>,
     value: String,
 }
@@ -62,15 +62,15 @@ impl FromStr for Retime {
 const LONGEST: i64 = 1 << 53;
 
 impl HeldValue {
-    pub(crate) fn new(shared: Arc<Shared>, name: &str, value: &str) -> Result<Self, LockError> {
-        let settings = &shared.settings;
+    pub(crate) fn new(client: Arc<ClientInner>, name: &str, value: &str) -> Result<Self, LockError> {
+        let settings = &client.settings;
         let key = settings.check_lock(name, &LockOptions::default())?;
         if settings.config.wire != Wire::Token {
             return Err(LockError::invalid("value", "needs wire=\"token\""));
         }
         check_value(value)?;
         let names = Arc::new(Names::new(name, key, settings));
-        Ok(Self { shared, names, value: value.to_owned() })
+        Ok(Self { client, names, value: value.to_owned() })
     }
 
     /// The lock's name, without the client's prefix.
@@ -125,7 +125,7 @@ impl HeldValue {
         if !(-LONGEST..=LONGEST).contains(&millis) {
             return Err(LockError::invalid("ttl", format!("must be at most 2^53 ms, not {millis} ms")));
         }
-        let settings = &self.shared.settings;
+        let settings = &self.client.settings;
         if how == Retime::Add && settings.endpoints.len() > 1 {
             return Err(LockError::invalid("how", "nothing can be added on a quorum, where max_ttl bounds every ttl"));
         }
@@ -138,9 +138,9 @@ impl HeldValue {
         question: Result<Question, LockError>,
     ) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = question.and_then(|question| {
-            let home = self.shared.home()?;
+            let session = self.client.session()?;
             // Seen through, whoever waits for it.
-            Ok(runtime::detached(question.ask(home, Lane::Background, self.names.clone(), self.value.clone())))
+            Ok(runtime::detached(question.ask(session, Lane::Background, self.names.clone(), self.value.clone())))
         });
         async move { begun?.await.unwrap_or(Err(LockError::Closed)) }
     }
@@ -150,15 +150,15 @@ impl HeldValue {
         question: Question,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, LockError>, Interrupted<E>> {
-        let home = match self.shared.home() {
-            Ok(home) => home,
+        let session = match self.client.session() {
+            Ok(session) => session,
             Err(error) => return Ok(Err(error)),
         };
-        let lane = home.quorum.caller_lane();
+        let lane = session.quorum.caller_lane();
         if lane == Lane::Background {
             return runtime::block(lane, self.ask(Ok(question)), check);
         }
-        runtime::block(lane, question.ask(home, lane, self.names.clone(), self.value.clone()), check)
+        runtime::block(lane, question.ask(session, lane, self.names.clone(), self.value.clone()), check)
     }
 
     fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
@@ -180,15 +180,15 @@ enum Question {
 }
 
 impl Question {
-    async fn ask(self, home: Arc<Home>, lane: Lane, names: Arc<Names>, value: String) -> Result<bool, LockError> {
-        let quorum = &home.quorum;
+    async fn ask(self, session: Arc<Session>, lane: Lane, names: Arc<Names>, value: String) -> Result<bool, LockError> {
+        let quorum = &session.quorum;
         let call = match self {
             Self::Release => quorum.protocol.release(&names, &value, true),
             Self::Retime(how, millis) => quorum.protocol.retime(&names, &value, how.as_str(), millis),
             Self::Look => quorum.protocol.renew_one(&names, &value, Duration::ZERO),
         };
         // What the process waits for, for a moment, when it ends.
-        let _chore = quorum.chore();
+        let _pending = quorum.pending_work();
         let decided = quorum.decide(lane, &call, |reply| self.read(reply)).await;
         decided.map_err(|(undecided, causes)| {
             if matches!(self, Self::Release) {
@@ -209,7 +209,7 @@ impl Question {
 /// Releases in the background where that was not confirmed.
 fn go_on(quorum: &Arc<Quorum>, call: &Call, nodes: Vec<usize>) {
     for node in nodes {
-        quorum.spawn_chore(crate::quorum::insist(
+        quorum.spawn_pending(crate::quorum::insist(
             quorum.nodes[node].clone(),
             call.clone(),
             crate::quorum::CLEANUP_LIMIT,

@@ -16,10 +16,10 @@ use crate::{
     owner::{Owner, OwnerKey},
     protocol::names::Names,
     protocol::reply::{self, Attached, TOKENS},
-    quorum::{Grant, Place, clean_up, insist},
+    quorum::{Grant, Presence, clean_up, insist},
     server::{Lane, Link, NodeError, NodeErrorKind, Sent},
-    session::Home,
-    tenure::{Claim, Fate, Hold, Terms},
+    session::Session,
+    tenure::{Claim, Fate, Tenure, Terms},
 };
 
 /// The text of a detached lease, in JSON.
@@ -100,24 +100,24 @@ impl Lease {
     /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
     /// lock over from it, in this or another process, once.
     pub fn detach(&self) -> Result<String, LockError> {
-        let Some((hold, home)) = self.parts() else {
+        let Some((tenure, session)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
-        let millis = hold.terms.ttl.as_millis() as u64;
-        let kind = match hold.terms {
+        let millis = tenure.terms.ttl.as_millis() as u64;
+        let kind = match tenure.terms {
             ref terms if terms.adaptive => Kind::Adaptive(millis),
             ref terms if terms.fixed => Kind::Fixed(millis),
             _ => Kind::Watchdog(millis),
         };
         let detached = Detached {
             name: self.name().to_owned(),
-            prefix: home.settings.config.prefix.clone(),
-            wire: home.settings.config.wire,
-            field: hold.terms.field.clone(),
+            prefix: session.settings.config.prefix.clone(),
+            wire: session.settings.config.wire,
+            field: tenure.terms.field.clone(),
             token: self.token(),
             kind,
         };
-        if !detached.is_field() || hold.terms.ttl == NEVER {
+        if !detached.is_field() || tenure.terms.ttl == NEVER {
             return Err(LockError::invalid(
                 "lease",
                 "has a value of its taker's own, or no ttl; only its taker knows it",
@@ -130,7 +130,7 @@ impl Lease {
 
 /// Takes over what a text tells of. The lease is unseen: dropped before [`Lease::seen`], it is as if nobody had attached.
 pub(crate) async fn attach(
-    home: Arc<Home>,
+    session: Arc<Session>,
     names: Arc<Names>,
     detached: Detached,
     owner: Owner,
@@ -140,19 +140,19 @@ pub(crate) async fn attach(
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    home.given_back(&detached.field).await?;
+    session.given_back(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
-    let quorum = home.quorum.clone();
+    let quorum = session.quorum.clone();
     let mut taking = Taking {
         sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
-        new: home.tenures.draw(&key),
+        new: session.fields.draw(&key),
         old: detached.field,
         names: names.clone(),
-        home: home.clone(),
+        session: session.clone(),
         settled: false,
     };
     let since = clock::now();
-    let places = taking.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
+    let presences = taking.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
     let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
         names,
@@ -165,19 +165,19 @@ pub(crate) async fn attach(
         thread: None,
         identity: owner.watch(),
     };
-    let grant = Grant { token: detached.token, since, places, late: <_>::default(), sent: Vec::new() };
-    let hold = Hold::new(terms, grant, claim.clone(), Weak::new(), quorum, home.events.clone());
-    let lease = Lease::new(&home, hold.clone(), claim.clone());
-    home.settle(&hold);
+    let grant = Grant { token: detached.token, since, presences, late: <_>::default(), sent: Vec::new() };
+    let tenure = Tenure::new(terms, grant, claim.clone(), Weak::new(), quorum, session.events.clone());
+    let lease = Lease::new(&session, tenure.clone(), claim.clone());
+    session.register(&tenure);
     taking.settled = true;
     lease.check()?;
-    lease.set_unseen(move || match hold.detach() {
+    lease.set_unseen(move || match tenure.detach() {
         Ok(()) => {
-            home.forget(&hold);
+            session.forget(&tenure);
             taking.give_back();
         }
         // Another call of its owner nested in it, or it ended.
-        Err(_) => drop(begin_release(&home, &hold, &claim)),
+        Err(_) => drop(begin_release(&session, &tenure, &claim)),
     });
     Ok(lease)
 }
@@ -185,7 +185,7 @@ pub(crate) async fn attach(
 /// A tenure that is renamed, from what a text says to what its new holder drew. Dropped before it is settled, it gets its
 /// old name back wherever it may have the new one, behind what was sent: the text works again.
 struct Taking {
-    home: Arc<Home>,
+    session: Arc<Session>,
     names: Arc<Names>,
     old: String,
     new: String,
@@ -206,21 +206,21 @@ impl Taking {
 
     /// Renames it on all nodes, for a lease of `ttl` or what is left of it; returns where it is once it is on a quorum.
     /// `life`: how long it lived at most when it was detached.
-    async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Place>, LockError> {
-        let quorum = &self.home.quorum;
+    async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
+        let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(&self.names, &self.old, &self.new, ttl);
-        let mut answers = quorum.ask(Lane::Background, &call, self.home.settings.config.reply_timeout, &self.sent);
-        let mut known: Vec<Option<Place>> = vec![None; quorum.nodes.len()];
+        let mut answers = quorum.ask(Lane::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
+        let mut known: Vec<Option<Presence>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
         while let Some((node, answer)) = answers.next().await {
             match answer.and_then(|reply| reply::attached(&reply).ok_or_else(NodeError::no_answer)) {
                 Ok(Attached::There(left)) => {
                     there += 1;
-                    known[node] = Some(Place::Yes(Deadline::new(since, self.home.settings.validity(left))));
+                    known[node] = Some(Presence::Held(Deadline::new(since, self.session.settings.validity(left))));
                 }
                 Ok(Attached::No) => {
                     no += 1;
-                    known[node] = Some(Place::No);
+                    known[node] = Some(Presence::Absent);
                 }
                 Err(error) => {
                     wrong += usize::from(error.kind == NodeErrorKind::WrongType);
@@ -232,28 +232,30 @@ impl Taking {
             }
         }
         quorum.spawn(answers.for_each(|_| async {}));
-        let places: Vec<Place> = known
+        let presences: Vec<Presence> = known
             .into_iter()
             .zip(&self.sent)
-            .map(|(known, sent)| known.unwrap_or_else(|| Place::Maybe(sent.get())))
+            .map(|(known, sent)| known.unwrap_or_else(|| Presence::Unknown(sent.get())))
             .collect();
         if there >= quorum.needed() {
             // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
             let call = quorum.protocol.release(&self.names, &self.old, false);
-            for (node, _) in places.iter().enumerate().filter(|(_, place)| matches!(place, Place::Maybe(_))) {
+            for (node, _) in
+                presences.iter().enumerate().filter(|(_, presence)| matches!(presence, Presence::Unknown(_)))
+            {
                 let target = quorum.nodes[node].clone();
                 match self.sent[node].get() {
-                    Some(link) => quorum.spawn_chore(clean_up(target, link, call.clone(), true)),
-                    None => quorum.spawn_chore(insist(target, call.clone(), life)),
+                    Some(link) => quorum.spawn_pending(clean_up(target, link, call.clone(), true)),
+                    None => quorum.spawn_pending(insist(target, call.clone(), life)),
                 }
             }
-            return Ok(places);
+            return Ok(presences);
         }
         if no > quorum.spare() {
             // Ended, or somebody else's. What this attach has of it would only hinder others.
             self.settled = true;
             let call = quorum.protocol.release(&self.names, &self.new, true);
-            drop(quorum.clean_up(self.asked(|node| !matches!(places[node], Place::No)), &call));
+            drop(quorum.clean_up(self.asked(|node| !matches!(presences[node], Presence::Absent)), &call));
             return Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
@@ -268,9 +270,9 @@ impl Drop for Taking {
         if self.settled {
             return;
         }
-        let quorum = &self.home.quorum;
+        let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(&self.names, &self.new, &self.old, Duration::ZERO);
         let done = quorum.clean_up(self.asked(|_| true), &call);
-        self.home.giving_back(&self.old, done);
+        self.session.giving_back(&self.old, done);
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     owner::shown,
     process::runtime::{self, Interrupted, Tied},
     server::{Lane, NodeErrorKind},
-    session::Home,
-    tenure::{Claim, Fallen, Fate, Hold, ReleaseOutcome, Unclaimed, Unseen},
+    session::Session,
+    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unclaimed, Unseen},
 };
 
 /// A held lock.
@@ -25,8 +25,8 @@ use crate::{
 /// `held()` reads a clock and is exact whatever the network does: once it is false it stays false. In Rust, dropping
 /// a lease releases it in the background; hosts with a garbage collector call [`Lease::keep`] first.
 pub struct Lease {
-    hold: Tied<Arc<Hold>>,
-    home: Tied<Arc<Home>>,
+    tenure: Tied<Arc<Tenure>>,
+    session: Tied<Arc<Session>>,
     claim: Arc<Claim>,
     /// What never changes, readable in a forked child too.
     facts: Facts,
@@ -40,12 +40,13 @@ struct Facts {
 }
 
 impl Lease {
-    pub(crate) fn new(home: &Arc<Home>, hold: Arc<Hold>, claim: Arc<Claim>) -> Self {
-        hold.handles.fetch_add(1, Relaxed);
-        let facts = Facts { name: hold.terms.names.name.clone(), owner: shown(&hold.terms.field), token: hold.token };
+    pub(crate) fn new(session: &Arc<Session>, tenure: Arc<Tenure>, claim: Arc<Claim>) -> Self {
+        tenure.handles.fetch_add(1, Relaxed);
+        let facts =
+            Facts { name: tenure.terms.names.name.clone(), owner: shown(&tenure.terms.field), token: tenure.token };
         Self {
-            hold: Tied::new(hold),
-            home: Tied::new(home.clone()),
+            tenure: Tied::new(tenure),
+            session: Tied::new(session.clone()),
             claim,
             facts,
             release_on_drop: AtomicBool::new(true),
@@ -53,8 +54,8 @@ impl Lease {
     }
 
     /// What it is a lease of, unless the process forked since.
-    pub(crate) fn parts(&self) -> Option<(&Arc<Hold>, &Arc<Home>)> {
-        Some((self.hold.get()?, self.home.get()?))
+    pub(crate) fn parts(&self) -> Option<(&Arc<Tenure>, &Arc<Session>)> {
+        Some((self.tenure.get()?, self.session.get()?))
     }
 
     /// What is to be done when it is dropped before its caller has seen it, in place of a release.
@@ -75,7 +76,7 @@ impl Lease {
 
     fn take_unseen(&self) -> Option<Unseen> {
         // In a child it is the parent's.
-        self.hold.get()?;
+        self.tenure.get()?;
         self.claim.unseen.lock().take()
     }
 
@@ -112,8 +113,8 @@ impl Lease {
 
     /// The fate as this lease sees it: its own release ends it, whatever the tenure does.
     fn fate(&self) -> Fate {
-        let Some(hold) = self.hold.get() else { return Fate::Lost(LostReason::Forked) };
-        match hold.current_fate() {
+        let Some(tenure) = self.tenure.get() else { return Fate::Lost(LostReason::Forked) };
+        match tenure.current_fate() {
             _ if self.claim.left.load(Relaxed) => Fate::Released,
             fate => fate,
         }
@@ -126,8 +127,8 @@ impl Lease {
 
     /// How long it is held unless it is renewed; zero once it is not.
     pub fn remaining(&self) -> Duration {
-        match self.hold.get() {
-            Some(hold) if !self.claim.released.load(Relaxed) => hold.remaining(),
+        match self.tenure.get() {
+            Some(tenure) if !self.claim.released.load(Relaxed) => tenure.remaining(),
             _ => Duration::ZERO,
         }
     }
@@ -159,10 +160,10 @@ impl Lease {
 
     /// Resolves with the reason when the lock is lost, with `None` when it is released or detached instead.
     pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
-        let (hold, claim) = (self.hold.clone(), self.claim.clone());
+        let (tenure, claim) = (self.tenure.clone(), self.claim.clone());
         async move {
-            let Some(hold) = hold.get() else { return Some(LostReason::Forked) };
-            let mut fate = hold.fate.subscribe();
+            let Some(tenure) = tenure.get() else { return Some(LostReason::Forked) };
+            let mut fate = tenure.fate.subscribe();
             let ended = fate.wait_for(|fate| *fate != Fate::Held || claim.left.load(Relaxed)).await;
             match ended.as_deref() {
                 Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(*reason),
@@ -193,7 +194,7 @@ impl Lease {
 
     /// The lane for an event loop that owns its connections.
     pub(crate) fn host_lane(&self, host: u64) -> Lane {
-        self.home.get().map_or(Lane::Background, |home| home.quorum.host_lane(host))
+        self.session.get().map_or(Lane::Background, |session| session.quorum.host_lane(host))
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call.
@@ -202,7 +203,7 @@ impl Lease {
         ttl: Duration,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let lane = self.home.get().map_or(Lane::Background, |home| home.quorum.caller_lane());
+        let lane = self.session.get().map_or(Lane::Background, |session| session.quorum.caller_lane());
         match runtime::block(lane, self.begin_extend(ttl, lane)?, check) {
             Ok(result) => Ok(result?),
             Err(Interrupted::Check(error)) => Err(error),
@@ -216,14 +217,14 @@ impl Lease {
         lane: Lane,
     ) -> Result<impl Future<Output = Result<(), LockError>> + Send + use<>, LockError> {
         self.check()?;
-        let Some((hold, home)) = self.parts() else {
+        let Some((tenure, session)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
-        home.settings.check_ttl("ttl", ttl)?;
-        let (hold, home, name) = (hold.clone(), home.clone(), self.facts.name.clone());
+        session.settings.check_ttl("ttl", ttl)?;
+        let (tenure, session, name) = (tenure.clone(), session.clone(), self.facts.name.clone());
         Ok(async move {
-            let result = extend(&home, &hold, lane, ttl, &name).await;
-            home.watchdog.reconsider(&hold);
+            let result = extend(&session, &tenure, lane, ttl, &name).await;
+            session.watchdog.reconsider(&tenure);
             result
         })
     }
@@ -263,16 +264,16 @@ impl Lease {
 
     /// The tenure behind it.
     #[cfg(all(test, feature = "shuttle"))]
-    pub(crate) fn hold(&self) -> Arc<Hold> {
-        self.hold.get().expect("no fork happens here").clone()
+    pub(crate) fn tenure(&self) -> Arc<Tenure> {
+        self.tenure.get().expect("no fork happens here").clone()
     }
 
     fn begin_release(&self) -> Result<Begun, LockError> {
         self.forget_unseen();
-        let Some((hold, home)) = self.parts() else {
+        let Some((tenure, session)) = self.parts() else {
             return Ok(Begun::Done(ReleaseOutcome::Lost));
         };
-        begin_release(home, hold, &self.claim).map_err(|fate| self.ended(fate))
+        begin_release(session, tenure, &self.claim).map_err(|fate| self.ended(fate))
     }
 
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
@@ -310,16 +311,16 @@ impl Lease {
     /// Stops renewing and lets go of the lock without releasing it, for a drop-in shim that knows it by its value.
     #[doc(hidden)]
     pub fn let_go(&self) -> Result<(), LockError> {
-        let Some((hold, home)) = self.parts() else {
+        let Some((tenure, session)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         self.check()?;
-        hold.detach().map_err(|fate| match fate {
+        tenure.detach().map_err(|fate| match fate {
             Fate::Held => LockError::invalid("lease", "has nested leases; release them before it is detached"),
             fate => self.ended(fate),
         })?;
         self.claim.released.store(true, Relaxed);
-        home.forget(hold);
+        session.forget(tenure);
         Ok(())
     }
 }
@@ -328,50 +329,50 @@ impl Lease {
 pub(crate) enum Begun {
     Done(ReleaseOutcome),
     /// Another call is at it.
-    Elsewhere(Arc<Hold>),
+    Elsewhere(Arc<Tenure>),
     Ours(Decided),
 }
 
 /// A release that was decided: the tenure ended here, and its nodes are still to be told. Dropped before they are, they
 /// are told in the background.
 pub(crate) struct Decided {
-    hold: Arc<Hold>,
+    tenure: Arc<Tenure>,
     sent: bool,
 }
 
 impl Decided {
-    fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, sent: false }
+    fn new(tenure: Arc<Tenure>) -> Self {
+        Self { tenure, sent: false }
     }
 
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
     async fn send(mut self, lane: Lane) -> ReleaseOutcome {
         self.sent = true;
-        self.hold.clone().release(lane).await
+        self.tenure.clone().release(lane).await
     }
 }
 
 impl Drop for Decided {
     fn drop(&mut self) {
-        if !self.sent && !self.hold.forked() {
-            let hold = self.hold.clone();
-            self.hold.quorum.spawn_chore(async move {
-                hold.release(Lane::Background).await;
+        if !self.sent && !self.tenure.forked() {
+            let tenure = self.tenure.clone();
+            self.tenure.quorum.spawn_pending(async move {
+                tenure.release(Lane::Background).await;
             });
         }
     }
 }
 
-pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
-    let fate = match hold.unclaim(claim) {
+pub(crate) fn begin_release(session: &Arc<Session>, tenure: &Arc<Tenure>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
+    let fate = match tenure.unclaim(claim) {
         Unclaimed::Before => {
-            return match hold.current_fate() {
+            return match tenure.current_fate() {
                 // A nested lease ended before the tenure did.
                 _ if claim.left.load(Relaxed) => Ok(Begun::Done(ReleaseOutcome::Released)),
                 Fate::Detached => Err(Fate::Detached),
                 Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
                 Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
-                Fate::Released => Ok(Begun::Elsewhere(hold.clone())),
+                Fate::Released => Ok(Begun::Elsewhere(tenure.clone())),
             };
         }
         Unclaimed::Others => {
@@ -380,9 +381,9 @@ pub(crate) fn begin_release(home: &Arc<Home>, hold: &Arc<Hold>, claim: &Arc<Clai
         }
         Unclaimed::Ended(fate) => fate,
     };
-    home.forget(hold);
+    session.forget(tenure);
     match fate {
-        Fate::Released => Ok(Begun::Ours(Decided::new(hold.clone()))),
+        Fate::Released => Ok(Begun::Ours(Decided::new(tenure.clone()))),
         Fate::Detached => Err(Fate::Detached),
         Fate::Held | Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
     }
@@ -393,7 +394,7 @@ impl Begun {
     pub(crate) async fn finish(self, lane: Lane) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
-            Self::Elsewhere(hold) => elsewhere(hold).await,
+            Self::Elsewhere(tenure) => elsewhere(tenure).await,
             Self::Ours(decided) if lane != Lane::Background => decided.send(lane).await,
             Self::Ours(decided) => {
                 let outcome = runtime::detached(decided.send(Lane::Background)).await;
@@ -406,9 +407,9 @@ impl Begun {
     pub(crate) fn finish_blocking<E>(self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<ReleaseOutcome, E> {
         let blocked = match self {
             Self::Done(outcome) => Ok(outcome),
-            Self::Elsewhere(hold) => runtime::block(Lane::Background, elsewhere(hold), check),
+            Self::Elsewhere(tenure) => runtime::block(Lane::Background, elsewhere(tenure), check),
             Self::Ours(decided) => {
-                let lane = decided.hold.quorum.caller_lane();
+                let lane = decided.tenure.quorum.caller_lane();
                 runtime::block(lane, decided.send(lane), check)
             }
         };
@@ -421,36 +422,36 @@ impl Begun {
 }
 
 /// The outcome of a release that another call makes.
-async fn elsewhere(hold: Arc<Hold>) -> ReleaseOutcome {
-    let mut outcome = hold.outcome.subscribe();
+async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
+    let mut outcome = tenure.outcome.subscribe();
     let known = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| *outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)
 }
 
 /// Extends a tenure; the part that nested acquires share.
 pub(crate) async fn extend(
-    home: &Home,
-    hold: &Arc<Hold>,
+    session: &Session,
+    tenure: &Arc<Tenure>,
     lane: Lane,
     ttl: Duration,
     name: &str,
 ) -> Result<(), LockError> {
-    hold.clone().extend(lane, ttl).await.map_err(|fallen| match fallen {
+    tenure.clone().extend(lane, ttl).await.map_err(|fallen| match fallen {
         Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
         Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
         Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
-            LockError::Conflict { key: hold.terms.names.lock.clone() }
+            LockError::Conflict { key: tenure.terms.names.lock.clone() }
         }
-        Fallen::Unanswered(errors) => {
-            home.quorum.unavailable(errors.into_iter().map(|(node, error)| home.quorum.cause(node, error)).collect())
-        }
+        Fallen::Unanswered(errors) => session
+            .quorum
+            .unavailable(errors.into_iter().map(|(node, error)| session.quorum.cause(node, error)).collect()),
     })
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(hold) = self.hold.get() else { return };
-        hold.handles.fetch_sub(1, Relaxed);
+        let Some(tenure) = self.tenure.get() else { return };
+        tenure.handles.fetch_sub(1, Relaxed);
         if self.release_on_drop.load(Relaxed) {
             self.abandon();
         } else {

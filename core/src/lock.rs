@@ -14,14 +14,14 @@ use crate::{
     protocol::names::Names,
     protocol::reply::{self, End},
     server::Lane,
-    session::{Home, Shared},
-    tenure::{Fate, Hold, ReleaseOutcome},
+    session::{ClientInner, Session},
+    tenure::{Fate, ReleaseOutcome, Tenure},
 };
 
 /// A lock by name. Cheap to clone; clones are the same lock object.
 #[derive(Clone)]
 pub struct Lock {
-    shared: Arc<Shared>,
+    client: Arc<ClientInner>,
     names: Arc<Names>,
     options: Arc<LockOptions>,
     /// Alive as long as this lock object is: a tenure it took is renewed for that long.
@@ -41,10 +41,10 @@ pub struct LockInfo {
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, name: &str, options: LockOptions) -> Result<Self, LockError> {
-        let key = shared.settings.check_lock(name, &options)?;
-        let names = Arc::new(Names::new(name, key, &shared.settings));
-        Ok(Self { shared, names, options: Arc::new(options), handle: Arc::new(()) })
+    pub(crate) fn new(client: Arc<ClientInner>, name: &str, options: LockOptions) -> Result<Self, LockError> {
+        let key = client.settings.check_lock(name, &options)?;
+        let names = Arc::new(Names::new(name, key, &client.settings));
+        Ok(Self { client, names, options: Arc::new(options), handle: Arc::new(()) })
     }
 
     /// The name, without the client's prefix.
@@ -119,7 +119,7 @@ impl Lock {
 
     /// The lane for an event loop that owns its connections.
     pub(crate) fn host_lane(&self, host: u64) -> Lane {
-        self.shared.home().map_or(Lane::Background, |home| home.quorum.host_lane(host))
+        self.client.session().map_or(Lane::Background, |session| session.quorum.host_lane(host))
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -151,16 +151,16 @@ impl Lock {
 
     /// Wakes the waiters of the client, as a message does.
     #[cfg(all(test, feature = "shuttle"))]
-    pub(crate) fn announce(shared: &std::sync::Weak<Shared>) {
-        if let Some(home) = shared.upgrade().and_then(|shared| shared.home().ok()) {
-            home.table.wake_all();
+    pub(crate) fn announce(client: &std::sync::Weak<ClientInner>) {
+        if let Some(session) = client.upgrade().and_then(|client| client.session().ok()) {
+            session.registry.wake_all();
         }
     }
 
     /// What `announce` needs.
     #[cfg(all(test, feature = "shuttle"))]
-    pub(crate) fn listeners(&self) -> std::sync::Weak<Shared> {
-        Arc::downgrade(&self.shared)
+    pub(crate) fn listeners(&self) -> std::sync::Weak<ClientInner> {
+        Arc::downgrade(&self.client)
     }
 
     /// `acquire_as` in the caller's own task.
@@ -178,9 +178,9 @@ impl Lock {
             check_owner(name)?;
         }
         let owner = self.owner(&request.owner);
-        let home = self.shared.home()?;
+        let session = self.client.session()?;
         let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
-        Ok(Acquisition::new(home, names, options, handle, owner, request))
+        Ok(Acquisition::new(session, names, options, handle, owner, request))
     }
 
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
@@ -242,8 +242,8 @@ impl Lock {
 
     /// What to fail with if a release by this owner finds the lock lost.
     fn loss(&self, owner: &Owner) -> LockError {
-        let newest = self.shared.home().ok().and_then(|home| self.newest(&home, &self.owner(owner)));
-        let reason = match newest.map(|hold| hold.current_fate()) {
+        let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
+        let reason = match newest.map(|tenure| tenure.current_fate()) {
             Some(Fate::Lost(reason)) => reason,
             // If nobody notices a loss before the release does, the key was gone.
             _ => LostReason::Deleted,
@@ -262,13 +262,13 @@ impl Lock {
         &self,
         owner: &Owner,
     ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<>>, LockError> {
-        let home = self.shared.home()?;
+        let session = self.client.session()?;
         let unheld = |detail: &str| LockError::NotHeld { name: self.names.name.clone(), detail: detail.to_owned() };
         let owner = self.owner(owner);
-        if let Some(hold) = self.newest(&home, &owner)
-            && let Some(claim) = hold.newest_claim()
+        if let Some(tenure) = self.newest(&session, &owner)
+            && let Some(claim) = tenure.newest_claim()
         {
-            return begin_release(&home, &hold, &claim)
+            return begin_release(&session, &tenure, &claim)
                 .map(Ending::Local)
                 .map_err(|_| unheld("the lease was detached"));
         }
@@ -277,18 +277,18 @@ impl Lock {
         };
         let (names, nobody) = (self.names.clone(), unheld("its owner holds it nowhere"));
         Ok(Ending::Everywhere(async move {
-            let ended = end(&home, &names, Some(&name)).await?;
+            let ended = end(&session, &names, Some(&name)).await?;
             if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
         }))
     }
 
-    fn newest(&self, home: &Home, owner: &Owner) -> Option<Arc<Hold>> {
+    fn newest(&self, session: &Session, owner: &Owner) -> Option<Arc<Tenure>> {
         let handle = Arc::downgrade(&self.handle);
         match owner {
-            Owner::Fresh => home.table.newest(&self.names.lock, |hold| hold.taken_by(&handle)),
+            Owner::Fresh => session.registry.newest(&self.names.lock, |tenure| tenure.taken_by(&handle)),
             known => {
                 let key = known.key();
-                home.table.newest(&self.names.lock, |hold| hold.terms.owner == key)
+                session.registry.newest(&self.names.lock, |tenure| tenure.terms.owner == key)
             }
         }
     }
@@ -302,8 +302,8 @@ impl Lock {
     /// The fencing token of what this owner (for owners that are new each time: this lock object) holds, by this
     /// client's clock; no round trip.
     pub fn token(&self, owner: &Owner) -> Option<u64> {
-        let home = self.shared.home().ok()?;
-        self.newest(&home, &self.owner(owner)).filter(|hold| hold.is_held()).map(|hold| hold.token)
+        let session = self.client.session().ok()?;
+        self.newest(&session, &self.owner(owner)).filter(|tenure| tenure.is_held()).map(|tenure| tenure.token)
     }
 
     /// Whether anybody holds the lock, decided by a quorum.
@@ -314,10 +314,10 @@ impl Lock {
 
     /// Who holds the lock, decided by a quorum: `None` when nobody does.
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
-        let (home, names) = (self.shared.home(), self.names.clone());
+        let (session, names) = (self.client.session(), self.names.clone());
         async move {
-            let home = home?;
-            runtime::detached(async move { inspect(&home, &names).await }).await.unwrap_or(Err(LockError::Closed))
+            let session = session?;
+            runtime::detached(async move { inspect(&session, &names).await }).await.unwrap_or(Err(LockError::Closed))
         }
     }
 }
@@ -330,16 +330,17 @@ enum Ending<F> {
 }
 
 /// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
-pub(crate) async fn end(home: &Home, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
-    let replies = home.quorum.gather(Lane::Background, &home.quorum.protocol.end(names, owner), reply::end).await?;
-    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > home.quorum.spare() {
+pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
+    let replies =
+        session.quorum.gather(Lane::Background, &session.quorum.protocol.end(names, owner), reply::end).await?;
+    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > session.quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
     Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
 }
 
-async fn inspect(home: &Home, names: &Names) -> Result<Option<LockInfo>, LockError> {
-    let quorum = &home.quorum;
+async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
+    let quorum = &session.quorum;
     let replies = quorum.gather(Lane::Background, &quorum.protocol.inspect(names), reply::holders).await?;
     // The nodes that did not answer may hold what is just short of a quorum.
     let unasked = quorum.nodes.len() - replies.len();

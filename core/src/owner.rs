@@ -31,7 +31,7 @@ impl Identity {
     }
 }
 
-/// An owner as a key of the hold table.
+/// An owner as a key of the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OwnerKey {
     Ambient(u64),
@@ -63,12 +63,12 @@ pub(crate) fn wire_owner(owner: &str) -> String {
 
 /// Names tenures, each once.
 #[derive(Debug)]
-pub(crate) struct Tenures {
+pub(crate) struct Fields {
     client: uuid::Uuid,
     next: AtomicU64,
 }
 
-impl Tenures {
+impl Fields {
     pub(crate) fn new() -> Self {
         Self { client: uuid::Uuid::new_v4(), next: AtomicU64::new(1) }
     }

@@ -18,7 +18,7 @@ use crate::{
     config::{NEVER, Settings, Transport, Ttl},
     error::{LockError, LostReason},
     event::{EventSink, contained},
-    owner::{OwnerKey, Tenures},
+    owner::{Fields, OwnerKey},
     process::runtime::{self, Tied},
     protocol::names::Names,
     protocol::reply,
@@ -28,8 +28,8 @@ use crate::{
         memory::MemoryNode,
         redis::{ClusterNode, RedisNode},
     },
-    tenure::{Fate, Hold, watchdog::Watchdog},
-    wait::registry::Table,
+    tenure::{Fate, Tenure, watchdog::Watchdog},
+    wait::registry::Registry,
 };
 
 /// How long exit and `close()` may take.
@@ -40,52 +40,52 @@ const FAREWELL_WINDOW: usize = 512;
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
 /// A client's configuration, and what this process made of it.
-pub(crate) struct Shared {
+pub(crate) struct ClientInner {
     pub(crate) settings: Arc<Settings>,
     events: EventSink,
     /// What this process made of it. A child of a fork replaces, and leaks, its parent's.
-    home: AtomicPtr<Tied<Arc<Home>>>,
+    session: AtomicPtr<Tied<Arc<Session>>>,
     closed: AtomicBool,
 }
 
-impl Shared {
+impl ClientInner {
     pub(crate) fn new(settings: Settings, events: EventSink) -> Self {
         Self {
             settings: Arc::new(settings),
             events: contained(events),
-            home: AtomicPtr::new(ptr::null_mut()),
+            session: AtomicPtr::new(ptr::null_mut()),
             closed: AtomicBool::new(false),
         }
     }
 
     /// Uses these nodes instead of making them from the configuration. Only before the first use.
     pub(crate) fn install(&self, nodes: Vec<Arc<dyn Node>>) {
-        let home = Home::with_nodes(&self.settings, &self.events, nodes);
-        self.home.store(Box::into_raw(Box::new(Tied::new(home))), Ordering::Release);
+        let session = Session::with_nodes(&self.settings, &self.events, nodes);
+        self.session.store(Box::into_raw(Box::new(Tied::new(session))), Ordering::Release);
     }
 
     /// Fails later calls; returns what there is to be closed.
-    pub(crate) fn close(&self) -> Result<Arc<Home>, LockError> {
-        let home = self.home();
+    pub(crate) fn close(&self) -> Result<Arc<Session>, LockError> {
+        let session = self.session();
         self.closed.store(true, Ordering::Release);
-        home
+        session
     }
 
-    pub(crate) fn home(&self) -> Result<Arc<Home>, LockError> {
+    pub(crate) fn session(&self) -> Result<Arc<Session>, LockError> {
         if self.closed.load(Ordering::Acquire) {
             return Err(LockError::Closed);
         }
-        let mut current = self.home.load(Ordering::Acquire);
+        let mut current = self.session.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is
             // freed only in `drop`, when nobody refers to `self` any more.
             #[allow(unsafe_code)]
-            if let Some(home) = unsafe { current.as_ref() }.and_then(Tied::get) {
-                return Ok(home.clone());
+            if let Some(session) = unsafe { current.as_ref() }.and_then(Tied::get) {
+                return Ok(session.clone());
             }
-            let fresh = Home::new(&self.settings, &self.events)?;
+            let fresh = Session::new(&self.settings, &self.events)?;
             let fresh = Box::into_raw(Box::new(Tied::new(fresh)));
-            match self.home.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            match self.session.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => current = fresh,
                 Err(other) => {
                     // SAFETY: `fresh` was not published.
@@ -98,23 +98,23 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ClientInner {
     fn drop(&mut self) {
-        let home = *self.home.get_mut();
-        if !home.is_null() {
-            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's home alone.
+        let session = *self.session.get_mut();
+        if !session.is_null() {
+            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's session alone.
             #[allow(unsafe_code)]
-            drop(unsafe { Box::from_raw(home) });
+            drop(unsafe { Box::from_raw(session) });
         }
     }
 }
 
-pub(crate) struct Home {
+pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) table: Arc<Table>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) watchdog: Watchdog,
-    pub(crate) tenures: Tenures,
+    pub(crate) fields: Fields,
     pub(crate) events: EventSink,
     /// How long locks with adaptive leases are held on average, as last told by the nodes.
     averages: Mutex<Averages>,
@@ -124,7 +124,7 @@ pub(crate) struct Home {
     closed: AtomicBool,
 }
 
-impl Home {
+impl Session {
     pub(crate) fn new(settings: &Arc<Settings>, events: &EventSink) -> Result<Arc<Self>, LockError> {
         let nodes = settings
             .endpoints
@@ -137,10 +137,10 @@ impl Home {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let home = Self::with_nodes(settings, events, nodes);
-        let weak: std::sync::Weak<dyn std::any::Any + Send + Sync> = Arc::<Self>::downgrade(&home);
+        let session = Self::with_nodes(settings, events, nodes);
+        let weak: std::sync::Weak<dyn std::any::Any + Send + Sync> = Arc::<Self>::downgrade(&session);
         runtime::register(weak);
-        Ok(home)
+        Ok(session)
     }
 
     pub(crate) fn with_nodes(settings: &Arc<Settings>, events: &EventSink, nodes: Vec<Arc<dyn Node>>) -> Arc<Self> {
@@ -149,8 +149,8 @@ impl Home {
             settings: settings.clone(),
             watchdog: Watchdog::start(&quorum),
             quorum,
-            table: Arc::default(),
-            tenures: Tenures::new(),
+            registry: Arc::default(),
+            fields: Fields::new(),
             events: events.clone(),
             averages: Mutex::default(),
             given_back: Mutex::default(),
@@ -197,20 +197,20 @@ impl Home {
     }
 
     /// Takes in a new tenure.
-    pub(crate) fn settle(self: &Arc<Self>, hold: &Arc<Hold>) {
-        hold.keep(self.clone());
-        self.table.insert(hold.clone());
-        self.watchdog.add(hold);
+    pub(crate) fn register(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        tenure.keep(self.clone());
+        self.registry.insert(tenure.clone());
+        self.watchdog.add(tenure);
     }
 
     /// The same, unless the owner holds the lock here already; says whether it did.
-    pub(crate) fn settle_first(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
-        hold.keep(self.clone());
-        let first = self.table.insert_first(hold);
+    pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
+        tenure.keep(self.clone());
+        let first = self.registry.insert_first(tenure);
         if first {
-            self.watchdog.add(hold);
+            self.watchdog.add(tenure);
         } else {
-            hold.unkeep();
+            tenure.unkeep();
         }
         first
     }
@@ -233,15 +233,15 @@ impl Home {
     }
 
     /// Forgets a tenure whose last lease was released.
-    pub(crate) fn forget(self: &Arc<Self>, hold: &Arc<Hold>) {
-        self.table.remove(hold);
-        self.watchdog.remove(hold);
-        hold.unkeep();
-        if hold.terms.adaptive {
-            let (home, names, sample) = (self.clone(), hold.terms.names.clone(), hold.since.elapsed());
-            self.quorum.spawn_chore(async move {
+    pub(crate) fn forget(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        self.registry.remove(tenure);
+        self.watchdog.remove(tenure);
+        tenure.unkeep();
+        if tenure.terms.adaptive {
+            let (session, names, sample) = (self.clone(), tenure.terms.names.clone(), tenure.since.elapsed());
+            self.quorum.spawn_pending(async move {
                 // A sample less does not matter.
-                home.learn(&names, Some(sample)).await;
+                session.learn(&names, Some(sample)).await;
             });
         }
     }
@@ -252,14 +252,14 @@ impl Home {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let survives = |hold: &Hold| hold.terms.fixed && matches!(hold.terms.owner, OwnerKey::Explicit(_));
-        let (left, ending): (Vec<_>, Vec<_>) = self.table.held().into_iter().partition(|hold| survives(hold));
-        for hold in left.iter().chain(&ending) {
-            hold.lose(LostReason::Closed);
+        let survives = |tenure: &Tenure| tenure.terms.fixed && matches!(tenure.terms.owner, OwnerKey::Explicit(_));
+        let (left, ending): (Vec<_>, Vec<_>) = self.registry.held().into_iter().partition(|tenure| survives(tenure));
+        for tenure in left.iter().chain(&ending) {
+            tenure.lose(LostReason::Closed);
         }
-        self.table.wake_all();
-        let ended = |hold: &Hold| *hold.fate.borrow() == Fate::Lost(LostReason::Closed);
-        let releases = ending.into_iter().filter(|hold| ended(hold)).map(|hold| hold.release(Lane::Background));
+        self.registry.wake_all();
+        let ended = |tenure: &Tenure| *tenure.fate.borrow() == Fate::Lost(LostReason::Closed);
+        let releases = ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Lane::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
         // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };
@@ -316,8 +316,8 @@ pub async fn close_all() {
             turns.close();
         }
     }
-    let homes = runtime::registered().into_iter().filter_map(|home| home.downcast::<Home>().ok());
-    futures_util::future::join_all(homes.map(|home| async move { home.close().await })).await;
+    let sessions = runtime::registered().into_iter().filter_map(|session| session.downcast::<Session>().ok());
+    futures_util::future::join_all(sessions.map(|session| async move { session.close().await })).await;
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Answers, GRACE, Place, Quorum};
+use super::{Answers, GRACE, Presence, Quorum};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -39,7 +39,7 @@ pub(crate) enum Verdict {
     },
     Conflict,
     /// Nobody could vote yet: the nodes of a new deployment have their markers now. `causes`: if they still lack them.
-    Ready {
+    Provisioned {
         causes: Vec<NodeCause>,
     },
     Unavailable {
@@ -54,7 +54,7 @@ pub(crate) struct Grant {
     /// Before the requests were sent.
     pub(crate) since: Stamp,
     /// For each node, what is known of the tenure there.
-    pub(crate) places: Vec<Place>,
+    pub(crate) presences: Vec<Presence>,
     /// Answers still to come, and the connections that carry them.
     pub(crate) late: Answers,
     pub(crate) sent: Vec<Sent>,
@@ -181,7 +181,7 @@ impl Ballot {
         if !tally.missing.is_empty() {
             let (quorum, names, missing) = (quorum.clone(), self.names.clone(), tally.missing.clone());
             // A failure shows again in the next attempt.
-            self.quorum.spawn_chore(async move {
+            self.quorum.spawn_pending(async move {
                 quorum.provision(&names, &missing, false).await;
             });
         }
@@ -198,14 +198,14 @@ impl Ballot {
             return Verdict::Unavailable { causes, permanent: false };
         }
         self.settled = true;
-        let places = (0..nodes)
+        let presences = (0..nodes)
             .map(|node| match self.granted[node] {
-                Some(true) => Place::Yes(deadline),
-                Some(false) => Place::No,
-                None => Place::Maybe(self.sent[node].get()),
+                Some(true) => Presence::Held(deadline),
+                Some(false) => Presence::Absent,
+                None => Presence::Unknown(self.sent[node].get()),
             })
             .collect();
-        Verdict::Held(Grant { token: token as u64, since, places, late: answers, sent: self.sent.clone() })
+        Verdict::Held(Grant { token: token as u64, since, presences, late: answers, sent: self.sent.clone() })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<Reply, NodeError>) {
@@ -280,7 +280,7 @@ impl Ballot {
             }
             if everywhere {
                 quorum.provision_parts(&tally.missing);
-                return Verdict::Ready { causes: tally.causes };
+                return Verdict::Provisioned { causes: tally.causes };
             }
             if tally.marked > 0 || waited_enough {
                 let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);

@@ -97,7 +97,7 @@ impl Quorum {
         let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].has_parts());
         for (node, time) in parted.collect::<Vec<_>>() {
             let (quorum, seen) = (self.clone(), clock::now());
-            self.spawn_chore(async move {
+            self.spawn_pending(async move {
                 let markers = stream::iter(quorum.nodes[node].markers());
                 let write = |marker| {
                     // The node's time by now: each write must be a fresh one.

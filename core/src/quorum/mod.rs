@@ -58,27 +58,27 @@ pub(crate) struct Quorum {
     /// Whether the client is closed: nothing is tried any more.
     closed: watch::Sender<bool>,
     /// How much is under way that would leave something behind if the process ended now.
-    chores: watch::Sender<usize>,
+    pending: watch::Sender<usize>,
 }
 
 /// Something that should end before the process does. Ended by its drop.
-pub(crate) struct Chore(Arc<Quorum>);
+pub(crate) struct PendingWork(Arc<Quorum>);
 
-impl Drop for Chore {
+impl Drop for PendingWork {
     fn drop(&mut self) {
-        tell(&self.0.chores, |count| *count -= 1);
+        tell(&self.0.pending, |count| *count -= 1);
     }
 }
 
 /// What is known of a tenure on one node.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Presence {
     /// Not there.
-    No,
+    Absent,
     /// Asked, no answer: it may be there, or come there late.
-    Maybe(Option<Link>),
+    Unknown(Option<Link>),
     /// There, at least until the deadline.
-    Yes(Deadline),
+    Held(Deadline),
 }
 
 pub(crate) type Answer = (usize, Result<Reply, NodeError>);
@@ -93,24 +93,24 @@ impl Quorum {
             runs: Mutex::new((vec![None; nodes.len()], false)),
             twins: OnceLock::new(),
             closed: watch::Sender::new(false),
-            chores: watch::Sender::new(0),
+            pending: watch::Sender::new(0),
             nodes,
             settings,
         }
     }
 
     /// Begins something that should end before the process does.
-    pub(crate) fn chore(self: &Arc<Self>) -> Chore {
-        tell(&self.chores, |count| *count += 1);
-        Chore(self.clone())
+    pub(crate) fn pending_work(self: &Arc<Self>) -> PendingWork {
+        tell(&self.pending, |count| *count += 1);
+        PendingWork(self.clone())
     }
 
     /// Does such a thing in the background, until the client is closed.
-    pub(crate) fn spawn_chore(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let chore = self.chore();
+    pub(crate) fn spawn_pending(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let pending_work = self.pending_work();
         self.spawn(async move {
             work.await;
-            drop(chore);
+            drop(pending_work);
         });
     }
 
@@ -135,13 +135,13 @@ impl Quorum {
     /// given up.
     pub(crate) fn clean_up(
         self: &Arc<Self>,
-        places: impl IntoIterator<Item = (usize, Link, bool)>,
+        presences: impl IntoIterator<Item = (usize, Link, bool)>,
         call: &Call,
     ) -> mpsc::Receiver<()> {
         let (busy, done) = mpsc::channel(1);
-        for (node, link, known) in places {
+        for (node, link, known) in presences {
             let (work, busy) = (clean_up(self.nodes[node].clone(), link, call.clone(), known), busy.clone());
-            self.spawn_chore(async move {
+            self.spawn_pending(async move {
                 work.await;
                 drop(busy);
             });
@@ -160,7 +160,7 @@ impl Quorum {
     /// Resolves once nothing of the kind is under way.
     pub(crate) async fn idle(&self) {
         // The sender is in `self`.
-        let _ = self.chores.subscribe().wait_for(|count| *count == 0).await;
+        let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 
     pub(crate) fn needed(&self) -> usize {
@@ -253,7 +253,7 @@ impl Quorum {
             }
             if replies.len() >= self.needed() {
                 // The other nodes are to run it as well, whether or not somebody waits.
-                self.spawn_chore(answers.for_each(|_| async {}));
+                self.spawn_pending(answers.for_each(|_| async {}));
                 return Ok(replies);
             }
             if wrong > self.spare() {
@@ -287,7 +287,7 @@ impl Quorum {
             }
             if yes >= self.needed() || no > self.spare() {
                 // The other nodes are to run it as well, whether or not somebody waits.
-                self.spawn_chore(answers.for_each(|_| async {}));
+                self.spawn_pending(answers.for_each(|_| async {}));
                 return Ok(yes >= self.needed());
             }
         }

@@ -37,7 +37,7 @@ use crate::{
         reply::{self, Renewed, Vote},
         script::{Call, Reply},
     },
-    quorum::{self, Answers, GRACE, Grant, Place, Quorum, clean_up, pause},
+    quorum::{self, Answers, GRACE, Grant, Presence, Quorum, clean_up, pause},
     server::{BoxFuture, Lane, Node, NodeError, NodeErrorKind, Sent},
 };
 
@@ -113,7 +113,7 @@ pub(crate) struct Terms {
     pub(crate) identity: Weak<u64>,
 }
 
-pub(crate) struct Hold {
+pub(crate) struct Tenure {
     pub(crate) terms: Terms,
     pub(crate) token: u64,
     pub(crate) since: Stamp,
@@ -129,7 +129,7 @@ pub(crate) struct Hold {
 
 struct State {
     fate: Fate,
-    places: Vec<Place>,
+    presences: Vec<Presence>,
     /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
     lives: Deadline,
     claims: Vec<Arc<Claim>>,
@@ -160,7 +160,7 @@ struct Renewal {
 }
 
 /// What the watchdog is to do with a tenure.
-pub(crate) enum Task {
+pub(crate) enum Plan {
     /// Nothing for so long.
     Wait(Duration),
     /// Send a renewal to `nodes`, and a repair to `repairs`; a ttl of zero only checks.
@@ -169,7 +169,7 @@ pub(crate) enum Task {
     Forget,
 }
 
-impl Hold {
+impl Tenure {
     pub(crate) fn new(
         terms: Terms,
         grant: Grant,
@@ -178,33 +178,33 @@ impl Hold {
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
-        let nodes = grant.places.len();
+        let nodes = grant.presences.len();
         let renewal = Renewal {
             next: Deadline::new(grant.since, Duration::ZERO),
             sent: grant.since,
             in_flight: vec![false; nodes],
             repairing: vec![false; nodes],
-            extended: grant.places.iter().map(|place| matches!(place, Place::Yes(_))).collect(),
+            extended: grant.presences.iter().map(|presence| matches!(presence, Presence::Held(_))).collect(),
             failures: 0,
             warned: false,
             orphaned: false,
         };
-        let known = grant.places.iter().filter_map(|place| match place {
-            Place::Yes(deadline) => Some(*deadline),
-            Place::Maybe(_) | Place::No => None,
+        let known = grant.presences.iter().filter_map(|presence| match presence {
+            Presence::Held(deadline) => Some(*deadline),
+            Presence::Unknown(_) | Presence::Absent => None,
         });
         let asked = Deadline::new(grant.since, terms.ttl);
         let state = State {
             fate: Fate::Held,
             lives: known.fold(asked, Deadline::later),
-            places: grant.places,
+            presences: grant.presences,
             claims: vec![claim],
             locks: vec![lock],
             renewal,
             slot: None,
             keeper: None,
         };
-        let hold = Arc::new(Self {
+        let tenure = Arc::new(Self {
             terms,
             token: grant.token,
             since: grant.since,
@@ -216,13 +216,13 @@ impl Hold {
             events,
             state: Mutex::new(state),
         });
-        let mut state = hold.state.lock();
-        state.renewal.next = Deadline::new(grant.since, hold.interval(&state));
+        let mut state = tenure.state.lock();
+        state.renewal.next = Deadline::new(grant.since, tenure.interval(&state));
         drop(state);
         if !grant.late.is_empty() {
-            hold.quorum.spawn(hold.clone().welcome(grant.late, grant.sent, grant.since));
+            tenure.quorum.spawn(tenure.clone().absorb_late_grants(grant.late, grant.sent, grant.since));
         }
-        hold
+        tenure
     }
 
     fn validity(&self, ttl: Duration) -> Duration {
@@ -240,17 +240,17 @@ impl Hold {
 
     /// What is left at `now`: the q-th largest of the nodes' deadlines.
     fn left_in(&self, state: &State, now: Stamp) -> Duration {
-        let yes = |place: &Place| match place {
-            Place::Yes(deadline) => Some(deadline.left_at(now)),
+        let yes = |presence: &Presence| match presence {
+            Presence::Held(deadline) => Some(deadline.left_at(now)),
             _ => None,
         };
         if mutant!(LostOnlyOnError) {
             return Duration::from_secs(1);
         }
-        if let [only] = &state.places[..] {
+        if let [only] = &state.presences[..] {
             return yes(only).unwrap_or_default();
         }
-        let mut left: Vec<Duration> = state.places.iter().filter_map(yes).collect();
+        let mut left: Vec<Duration> = state.presences.iter().filter_map(yes).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         left.get(self.quorum.needed() - 1).copied().unwrap_or_default()
     }
@@ -339,10 +339,10 @@ impl Hold {
         self.release_later(leftovers);
     }
 
-    fn leftovers(state: &State) -> Vec<(usize, Place)> {
-        let there = state.places.iter().cloned().enumerate();
-        let there = there.filter(|(_, place)| !matches!(place, Place::No));
-        there.filter(|(_, place)| matches!(place, Place::Yes(_)) || !mutant!(ReleaseKnownOnly)).collect()
+    fn leftovers(state: &State) -> Vec<(usize, Presence)> {
+        let there = state.presences.iter().cloned().enumerate();
+        let there = there.filter(|(_, presence)| !matches!(presence, Presence::Absent));
+        there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
     fn release_call(&self) -> Call {
@@ -350,12 +350,12 @@ impl Hold {
     }
 
     /// Releases on these nodes in the background, for as long as the key can live there.
-    fn release_later(&self, places: Vec<(usize, Place)>) {
-        for (index, place) in places {
+    fn release_later(&self, presences: Vec<(usize, Presence)>) {
+        for (index, presence) in presences {
             let node = self.quorum.nodes[index].clone();
             let (call, ttl) = (self.release_call(), self.longest_life());
-            self.quorum.spawn_chore(async move {
-                if let Place::Maybe(Some(link)) = place {
+            self.quorum.spawn_pending(async move {
+                if let Presence::Unknown(Some(link)) = presence {
                     return clean_up(node, link, call, false).await;
                 }
                 quorum::insist(node, call, ttl).await;
@@ -370,32 +370,32 @@ impl Hold {
     }
 
     /// Takes in the answers that came after the quorum had been reached.
-    async fn welcome(self: Arc<Self>, mut late: Answers, sent: Vec<Sent>, since: Stamp) {
+    async fn absorb_late_grants(self: Arc<Self>, mut late: Answers, sent: Vec<Sent>, since: Stamp) {
         while let Some((node, answer)) = late.next().await {
-            let place = match answer {
+            let presence = match answer {
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
-                    Place::Yes(Deadline::new(since, self.validity(self.terms.ttl)))
+                    Presence::Held(Deadline::new(since, self.validity(self.terms.ttl)))
                 }
                 // Renewals and the release include it.
-                Err(error) if error.may_have_run() => Place::Maybe(sent[node].get()),
+                Err(error) if error.may_have_run() => Presence::Unknown(sent[node].get()),
                 // What it did is unknown.
-                Ok(reply) if reply::vote(&reply).is_none() => Place::Maybe(sent[node].get()),
+                Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent[node].get()),
                 Ok(reply) => {
                     self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
-                    Place::No
+                    Presence::Absent
                 }
-                Err(_) => Place::No,
+                Err(_) => Presence::Absent,
             };
             let ended = {
                 let mut state = self.state.lock();
                 // A renewal or a repair may know better by now.
-                if matches!(state.places[node], Place::Maybe(_)) {
-                    state.places[node] = place.clone();
+                if matches!(state.presences[node], Presence::Unknown(_)) {
+                    state.presences[node] = presence.clone();
                 }
                 matches!(state.fate, Fate::Lost(_) | Fate::Released)
             };
-            if ended && !matches!(place, Place::No) {
-                self.release_later(vec![(node, place)]);
+            if ended && !matches!(presence, Presence::Absent) {
+                self.release_later(vec![(node, presence)]);
             }
         }
     }
@@ -436,7 +436,7 @@ impl Hold {
     }
 
     /// Decides what the watchdog does now. `recheck`: nodes that just came back.
-    pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Task {
+    pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Plan {
         let mut news = Vec::new();
         let task = self.plan(now, recheck, &mut news);
         for event in news {
@@ -445,22 +445,22 @@ impl Hold {
         task
     }
 
-    fn plan(&self, now: Stamp, recheck: &[usize], news: &mut Vec<Event>) -> Task {
+    fn plan(&self, now: Stamp, recheck: &[usize], news: &mut Vec<Event>) -> Plan {
         let mut state = self.state.lock();
         if state.fate != Fate::Held {
-            return Task::Forget;
+            return Plan::Forget;
         }
         let left = self.left_in(&state, now);
         if left.is_zero() && !mutant!(ResumeAfterDeadline) {
             self.expire(state);
-            return Task::Forget;
+            return Plan::Forget;
         }
         let mut wake = left;
         if let Some(max_hold) = self.terms.max_hold {
             let until = max_hold.saturating_sub(now.since(self.since));
             if until.is_zero() {
                 self.lose_with(state, LostReason::MaxHold);
-                return Task::Forget;
+                return Plan::Forget;
             }
             wake = wake.min(until);
         }
@@ -480,11 +480,13 @@ impl Hold {
         wake = wake.min(safe);
         let round = renewable && due;
         let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
-        for (node, place) in state.places.iter().enumerate() {
+        for (node, presence) in state.presences.iter().enumerate() {
             let renewal = &state.renewal;
-            match place {
-                Place::No | Place::Maybe(Some(_)) if round && !renewal.repairing[node] => repairs.push(node),
-                Place::No => {}
+            match presence {
+                Presence::Absent | Presence::Unknown(Some(_)) if round && !renewal.repairing[node] => {
+                    repairs.push(node);
+                }
+                Presence::Absent => {}
                 _ if (round || recheck.contains(&node)) && !renewal.in_flight[node] => nodes.push(node),
                 _ => {}
             }
@@ -493,7 +495,7 @@ impl Hold {
             if renewable && !due {
                 wake = wake.min(next);
             }
-            return Task::Wait(wake);
+            return Plan::Wait(wake);
         }
         for node in &nodes {
             state.renewal.in_flight[*node] = true;
@@ -508,7 +510,7 @@ impl Hold {
             // Until the answers say otherwise.
             state.renewal.next = Deadline::new(now, Duration::MAX);
         }
-        Task::Renew { nodes, repairs, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
+        Plan::Renew { nodes, repairs, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
     }
 
     /// A node answered a renewal.
@@ -519,7 +521,7 @@ impl Hold {
             state.renewal.extended[node] = true;
         }
         if let Some(mut state) = self.take_in(state, node, found, ttl, sent) {
-            self.settle(&mut state, clock::now());
+            self.plan_retry(&mut state, clock::now());
         }
     }
 
@@ -551,9 +553,9 @@ impl Hold {
             // A check moves nothing, and a deadline never moves back.
             if !ttl.is_zero() {
                 let deadline = Deadline::new(sent, self.validity(ttl));
-                match &state.places[node] {
-                    Place::Yes(known) if known.left_at(now) >= deadline.left_at(now) => {}
-                    _ => state.places[node] = Place::Yes(deadline),
+                match &state.presences[node] {
+                    Presence::Held(known) if known.left_at(now) >= deadline.left_at(now) => {}
+                    _ => state.presences[node] = Presence::Held(deadline),
                 }
                 if self.is_round_over(&state) {
                     state.renewal.failures = 0;
@@ -561,9 +563,9 @@ impl Hold {
                     state.renewal.next = Deadline::new(state.renewal.sent, self.interval(&state));
                 }
             }
-        } else if matches!(state.places[node], Place::Yes(_)) {
-            state.places[node] = Place::No;
-            let there = state.places.iter().filter(|place| matches!(place, Place::Yes(_))).count();
+        } else if matches!(state.presences[node], Presence::Held(_)) {
+            state.presences[node] = Presence::Absent;
+            let there = state.presences.iter().filter(|presence| matches!(presence, Presence::Held(_))).count();
             // The other nodes' deadlines may be older ones.
             if there < self.quorum.needed() || self.left_in(&state, now).is_zero() {
                 let reason = match found {
@@ -574,9 +576,9 @@ impl Hold {
                 self.lose_with(state, reason);
                 return None;
             }
-        } else if matches!(state.places[node], Place::Maybe(None)) {
+        } else if matches!(state.presences[node], Presence::Unknown(None)) {
             // Asked to attach, and never heard of: it is known now, and can be repaired.
-            state.places[node] = Place::No;
+            state.presences[node] = Presence::Absent;
         }
         Some(state)
     }
@@ -587,9 +589,9 @@ impl Hold {
         let target = self.quorum.nodes[node].clone();
         let limit = self.quorum.settings.reply_timeout(ttl);
         let terms = &self.terms;
-        let known = self.state.lock().places[node].clone();
+        let known = self.state.lock().presences[node].clone();
         let old = match known {
-            Place::Maybe(Some(link)) => {
+            Presence::Unknown(Some(link)) => {
                 // First of all the acquire that was never answered has run, or never will.
                 let call = self.quorum.protocol.renew_one(&terms.names, &terms.field, ttl);
                 Some(target.eval_after(link, call, limit).await)
@@ -601,41 +603,41 @@ impl Hold {
             Some(Err(_)) => None,
             None => Some(Renewed::Gone),
         };
-        let place = match found {
+        let presence = match found {
             Some(Renewed::Gone) if self.is_held() => {
                 let sent = Sent::default();
                 let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
                 match target.eval(Lane::Background, call, limit, sent.clone()).await {
                     Ok(reply) => match reply::renewals(&reply, 1).map(|found| found[0]) {
-                        Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
-                        Some(_) => Some(Place::No),
-                        None => Some(Place::Maybe(sent.get())),
+                        Some(Renewed::Extended) => Some(Presence::Held(Deadline::new(since, self.validity(ttl)))),
+                        Some(_) => Some(Presence::Absent),
+                        None => Some(Presence::Unknown(sent.get())),
                     },
-                    Err(error) if error.may_have_run() => Some(Place::Maybe(sent.get())),
-                    Err(_) => Some(Place::No),
+                    Err(error) if error.may_have_run() => Some(Presence::Unknown(sent.get())),
+                    Err(_) => Some(Presence::Absent),
                 }
             }
-            Some(Renewed::Extended) => Some(Place::Yes(Deadline::new(since, self.validity(ttl)))),
-            Some(_) => Some(Place::No),
+            Some(Renewed::Extended) => Some(Presence::Held(Deadline::new(since, self.validity(ttl)))),
+            Some(_) => Some(Presence::Absent),
             // Silence: nothing is known that was not known before.
             None => None,
         };
-        let there = matches!(place, Some(Place::Yes(_)));
+        let there = matches!(presence, Some(Presence::Held(_)));
         if there {
             self.renewed(node, Renewed::Extended, ttl, since);
         }
         let mut state = self.state.lock();
         state.renewal.repairing[node] = false;
-        let Some(place) = place else { return };
+        let Some(presence) = presence else { return };
         match state.fate {
             // A renewal may know better by now.
-            Fate::Held if !there && !matches!(state.places[node], Place::Yes(_)) => {
-                state.places[node] = place;
-                self.settle(&mut state, clock::now());
+            Fate::Held if !there && !matches!(state.presences[node], Presence::Held(_)) => {
+                state.presences[node] = presence;
+                self.plan_retry(&mut state, clock::now());
             }
-            Fate::Lost(_) | Fate::Released if !matches!(place, Place::No) => {
+            Fate::Lost(_) | Fate::Released if !matches!(presence, Presence::Absent) => {
                 drop(state);
-                self.release_later(vec![(node, place)]);
+                self.release_later(vec![(node, presence)]);
             }
             _ => {}
         }
@@ -645,7 +647,7 @@ impl Hold {
     pub(crate) fn renewal_failed(&self, node: usize) {
         let mut state = self.state.lock();
         state.renewal.in_flight[node] = false;
-        self.settle(&mut state, clock::now());
+        self.plan_retry(&mut state, clock::now());
     }
 
     /// Whether a quorum has the lease that the current round asks for.
@@ -654,7 +656,7 @@ impl Hold {
     }
 
     /// Plans the next try while a round has no quorum.
-    fn settle(&self, state: &mut State, now: Stamp) {
+    fn plan_retry(&self, state: &mut State, now: Stamp) {
         if self.is_round_over(state) || Self::renewed_ttl(state).is_zero() {
             return;
         }
@@ -693,22 +695,22 @@ impl Hold {
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
         let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
-        let places = {
+        let presences = {
             let mut state = self.state.lock();
             state.lives = state.lives.later(Deadline::new(sent, ttl));
             Self::leftovers(&state)
         };
-        let mut answers: FuturesUnordered<_> = places
+        let mut answers: FuturesUnordered<_> = presences
             .into_iter()
             .map(|(node, _)| {
                 let answer = self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default());
-                let hold = self.clone();
+                let tenure = self.clone();
                 async move {
                     let answer = answer.await.and_then(|reply| {
                         reply::renewals(&reply, 1).map(|found| found[0]).ok_or_else(NodeError::no_answer)
                     });
                     if let Ok(found) = answer {
-                        hold.extended(node, found, ttl, sent);
+                        tenure.extended(node, found, ttl, sent);
                     }
                     (node, answer)
                 }
@@ -830,26 +832,26 @@ impl Hold {
 
     /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
     pub(crate) async fn release(self: Arc<Self>, lane: Lane) -> ReleaseOutcome {
-        let (places, left) = {
+        let (presences, left) = {
             let state = self.state.lock();
             (Self::leftovers(&state), self.left_in(&state, clock::now()))
         };
         let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
         let call = self.release_call();
         let answers: Answers = FuturesUnordered::new();
-        for (node, place) in &places {
+        for (node, presence) in &presences {
             let (node, target) = (*node, &self.quorum.nodes[*node]);
-            let answer = match place {
-                Place::Maybe(Some(link)) => target.eval_after(link.clone(), call.clone(), limit),
+            let answer = match presence {
+                Presence::Unknown(Some(link)) => target.eval_after(link.clone(), call.clone(), limit),
                 _ => insist(target.clone(), lane, call.clone(), limit),
             };
             answers.push(Box::pin(async move { (node, answer.await) }));
         }
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
-        let (mut released, mut possible) = (0, places.len());
+        let (mut released, mut possible) = (0, presences.len());
         let since = Instant::now();
-        let mut ending = Ending { hold: &self, lane, unconfirmed: places, answers };
+        let mut ending = Ending { tenure: &self, lane, unconfirmed: presences, answers };
         loop {
             // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
             let free = ending.unconfirmed.len() <= spare;
@@ -920,9 +922,9 @@ pub(crate) enum Fallen {
 
 /// A release under way. When it is dropped, whatever is not confirmed is released in the background.
 struct Ending<'a> {
-    hold: &'a Arc<Hold>,
+    tenure: &'a Arc<Tenure>,
     lane: Lane,
-    unconfirmed: Vec<(usize, Place)>,
+    unconfirmed: Vec<(usize, Presence)>,
     answers: Answers,
 }
 
@@ -937,16 +939,16 @@ impl Drop for Ending<'_> {
         if self.lane == Lane::Caller {
             answers.clear();
         }
-        let (hold, mut unconfirmed) = (self.hold.clone(), std::mem::take(&mut self.unconfirmed));
-        self.hold.quorum.spawn_chore(async move {
+        let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));
+        self.tenure.quorum.spawn_pending(async move {
             while let Some((node, answer)) = answers.next().await {
                 if answer.is_ok() {
                     unconfirmed.retain(|(other, _)| *other != node);
                 }
             }
-            hold.release_later(unconfirmed);
+            tenure.release_later(unconfirmed);
             // A caller that gave up left the outcome open.
-            hold.outcome.send_if_modified(|outcome| {
+            tenure.outcome.send_if_modified(|outcome| {
                 let open = outcome.is_none();
                 *outcome = outcome.or(Some(ReleaseOutcome::Unconfirmed));
                 open

@@ -31,7 +31,7 @@ use crate::{
         NodeErrorKind::{Permanent, Refused, WrongType},
         Sent,
     },
-    tenure::{Hold, Task},
+    tenure::{Plan, Tenure},
 };
 
 /// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
@@ -56,7 +56,7 @@ pub(crate) struct Watchdog {
 }
 
 struct List {
-    holds: Mutex<Slab<Arc<Hold>>>,
+    tenures: Mutex<Slab<Arc<Tenure>>>,
     /// Something must be looked at before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
@@ -69,7 +69,7 @@ struct List {
 impl Watchdog {
     pub(crate) fn start(quorum: &Arc<Quorum>) -> Self {
         let list = Arc::new(List {
-            holds: Mutex::new(Slab::new()),
+            tenures: Mutex::new(Slab::new()),
             hurry: Notify::new(),
             planned: Mutex::new(Instant::now()),
             busy: AtomicBool::new(false),
@@ -87,52 +87,52 @@ impl Watchdog {
     }
 
     /// Looks after a tenure until it ends.
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        if mutant!(RenewalByLock) && self.list.holds.lock().iter().any(|(_, known)| known.same_lock(hold)) {
+    pub(crate) fn add(&self, tenure: &Arc<Tenure>) {
+        if mutant!(RenewalByLock) && self.list.tenures.lock().iter().any(|(_, known)| known.same_lock(tenure)) {
             return;
         }
-        let slot = self.list.holds.lock().insert(hold.clone());
+        let slot = self.list.tenures.lock().insert(tenure.clone());
         self.list.busy.store(true, Relaxed);
-        hold.set_slot(Some(slot));
-        self.reconsider(hold);
+        tenure.set_slot(Some(slot));
+        self.reconsider(tenure);
     }
 
     /// A tenure may need a look earlier than it did.
-    pub(crate) fn reconsider(&self, hold: &Hold) {
-        self.list.reconsider(hold);
+    pub(crate) fn reconsider(&self, tenure: &Tenure) {
+        self.list.reconsider(tenure);
     }
 
     /// Forgets a tenure that ended.
-    pub(crate) fn remove(&self, hold: &Hold) {
-        if let Some(slot) = hold.slot() {
-            hold.set_slot(None);
-            self.list.forget(slot, hold);
+    pub(crate) fn remove(&self, tenure: &Tenure) {
+        if let Some(slot) = tenure.slot() {
+            tenure.set_slot(None);
+            self.list.forget(slot, tenure);
         }
     }
 }
 
 impl List {
-    fn reconsider(&self, hold: &Hold) {
-        if mutant!(RenewalByLock) && !hold.is_held() {
+    fn reconsider(&self, tenure: &Tenure) {
+        if mutant!(RenewalByLock) && !tenure.is_held() {
             return;
         }
-        if Instant::now() + hold.patience() < *self.planned.lock() {
+        if Instant::now() + tenure.patience() < *self.planned.lock() {
             self.hurry.notify_one();
         }
     }
 
     /// What the answers planned may be due before the next look.
-    fn reconsider_all(&self, holds: &[Arc<Hold>]) {
-        for hold in holds {
-            self.reconsider(hold);
+    fn reconsider_all(&self, tenures: &[Arc<Tenure>]) {
+        for tenure in tenures {
+            self.reconsider(tenure);
         }
     }
 
-    fn forget(&self, slot: usize, hold: &Hold) {
-        let mut holds = self.holds.lock();
+    fn forget(&self, slot: usize, tenure: &Tenure) {
+        let mut tenures = self.tenures.lock();
         // Both the release and the task may forget it, and the slot may have a new tenant.
-        if holds.get(slot).is_some_and(|known| std::ptr::eq(&raw const **known, hold)) {
-            holds.remove(slot);
+        if tenures.get(slot).is_some_and(|known| std::ptr::eq(&raw const **known, tenure)) {
+            tenures.remove(slot);
         }
     }
 }
@@ -153,27 +153,27 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         // Until the end of this pass every tenure that comes in asks for another.
         *list.planned.lock() = Instant::now() + IDLE;
         let returned = std::mem::take(&mut *list.returned.lock());
-        let holds: Vec<(usize, Arc<Hold>)> =
-            list.holds.lock().iter().map(|(slot, hold)| (slot, hold.clone())).collect();
+        let tenures: Vec<(usize, Arc<Tenure>)> =
+            list.tenures.lock().iter().map(|(slot, tenure)| (slot, tenure.clone())).collect();
         let now = clock::now();
         if list.busy.swap(false, Relaxed) {
             last_busy = Instant::now();
         }
-        let mut wake = if holds.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
+        let mut wake = if tenures.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
         let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
         let mut repairs: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
-        for (slot, hold) in &holds {
-            match hold.look(now, &returned) {
-                Task::Forget => list.forget(*slot, hold),
-                Task::Wait(time) => wake = wake.min(time),
-                Task::Renew { nodes, repairs: missing, ttl, sent } => {
+        for (slot, tenure) in &tenures {
+            match tenure.look(now, &returned) {
+                Plan::Forget => list.forget(*slot, tenure),
+                Plan::Wait(time) => wake = wake.min(time),
+                Plan::Renew { nodes, repairs: missing, ttl, sent } => {
                     for node in missing {
-                        repairs[node].push(Renewal { hold: hold.clone(), ttl, sent });
+                        repairs[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
                     }
                     for node in nodes {
-                        batches[node].push(Renewal { hold: hold.clone(), ttl, sent });
+                        batches[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
                     }
-                    wake = wake.min(hold.patience());
+                    wake = wake.min(tenure.patience());
                 }
             }
         }
@@ -182,25 +182,25 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                 let (list, quorum) = (list.clone(), quorum.clone());
                 let owner = quorum.clone();
                 owner.spawn(async move {
-                    let holds: Vec<_> = batch.iter().map(|renewal| renewal.hold.clone()).collect();
+                    let tenures: Vec<_> = batch.iter().map(|renewal| renewal.tenure.clone()).collect();
                     renew(&quorum, node, batch).await;
-                    list.reconsider_all(&holds);
+                    list.reconsider_all(&tenures);
                 });
             }
         }
         for (node, batch) in repairs.into_iter().enumerate() {
             if !batch.is_empty() {
                 let list = list.clone();
-                quorum.spawn_chore(async move {
-                    let holds: Vec<_> = batch.iter().map(|renewal| renewal.hold.clone()).collect();
+                quorum.spawn_pending(async move {
+                    let tenures: Vec<_> = batch.iter().map(|renewal| renewal.tenure.clone()).collect();
                     repair(node, &batch).await;
-                    list.reconsider_all(&holds);
+                    list.reconsider_all(&tenures);
                 });
             }
         }
-        let spacing = SPACING_PER_HOLD * holds.len() as u32;
+        let spacing = SPACING_PER_HOLD * tenures.len() as u32;
         let planned = Instant::now() + wake.max(spacing).max(Duration::from_millis(1));
-        drop(holds);
+        drop(tenures);
         *list.planned.lock() = planned;
         tokio::select! {
             biased;
@@ -220,7 +220,7 @@ async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>
 }
 
 struct Renewal {
-    hold: Arc<Hold>,
+    tenure: Arc<Tenure>,
     ttl: Duration,
     sent: Stamp,
 }
@@ -228,8 +228,8 @@ struct Renewal {
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
 async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
     let target = &quorum.nodes[node];
-    batch.sort_by_cached_key(|renewal| target.part(&renewal.hold.terms.names.lock));
-    let part = |renewal: &Renewal| target.part(&renewal.hold.terms.names.lock);
+    batch.sort_by_cached_key(|renewal| target.part(&renewal.tenure.terms.names.lock));
+    let part = |renewal: &Renewal| target.part(&renewal.tenure.terms.names.lock);
     let parts = batch.chunk_by(|one, next| part(one) == part(next));
     let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
     let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
@@ -242,7 +242,7 @@ async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
 
 /// Says whether the node renewed what there is to be renewed.
 async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
-    let tenures = batch.iter().map(|r| (&*r.hold.terms.names, &*r.hold.terms.field, r.ttl));
+    let tenures = batch.iter().map(|r| (&*r.tenure.terms.names, &*r.tenure.terms.field, r.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer =
         quorum.nodes[node].eval(Lane::Background, quorum.protocol.renew(tenures), limit, Sent::default()).await;
@@ -264,7 +264,7 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
         return false;
     };
     for (renewal, found) in batch.iter().zip(found) {
-        renewal.hold.renewed(node, found, renewal.ttl, renewal.sent);
+        renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent);
     }
     true
 }
@@ -288,19 +288,19 @@ async fn renew_apart(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
 
 fn fail(node: usize, batch: &[Renewal]) {
     for renewal in batch {
-        renewal.hold.renewal_failed(node);
+        renewal.tenure.renewal_failed(node);
     }
 }
 
 /// Has a node take in again what it lacks: a few at a time, since a node that lost its keys lacks everything.
 async fn repair(node: usize, batch: &[Renewal]) {
-    let repairs = batch.iter().map(|repair| repair.hold.clone().repair(node, repair.ttl, repair.sent));
+    let repairs = batch.iter().map(|repair| repair.tenure.clone().repair(node, repair.ttl, repair.sent));
     let repairs: Vec<_> = repairs.collect();
     stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
 }
 
 /// An answer that comes after the deadline is of no use; one that comes before it counts, however late.
 fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
-    let left = batch.iter().map(|renewal| renewal.hold.remaining()).max().unwrap_or_default();
+    let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
     settings.config.reply_timeout.min(left).max(Duration::from_millis(1))
 }

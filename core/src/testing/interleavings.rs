@@ -41,10 +41,10 @@ use crate::{
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
-    session::Shared,
+    session::ClientInner,
     tenure::{Fate, ReleaseOutcome},
     testing::scripted::Scripted,
-    wait::registry::Table,
+    wait::registry::Registry,
 };
 
 thread_local! {
@@ -83,31 +83,31 @@ fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
 
 /// Four waiters of one lock; two wait for their turn, two leave at any time.
 fn everybody_comes_first_or_leaves() {
-    let table = Arc::new(Table::default());
+    let registry = Arc::new(Registry::default());
     let turns = Arc::new(AtomicUsize::new(0));
     let waiters: Vec<_> = (0..4)
         .map(|number| {
-            let (table, turns) = (table.clone(), turns.clone());
+            let (registry, turns) = (registry.clone(), turns.clone());
             thread::spawn(move || {
-                let place = table.enqueue("x", OwnerKey::Ambient(number));
+                let presence = registry.enqueue("x", OwnerKey::Ambient(number));
                 if number % 2 == 0 {
                     block_on(async {
-                        while !place.first.load(SeqCst) {
-                            place.wake.notified().await;
+                        while !presence.first.load(SeqCst) {
+                            presence.wake.notified().await;
                         }
                     });
                     assert_eq!(turns.fetch_add(1, SeqCst), 0, "two are first");
                     thread::yield_now();
                     turns.fetch_sub(1, SeqCst);
                 }
-                table.leave("x", &place);
+                registry.leave("x", &presence);
             })
         })
         .collect();
     for waiter in waiters {
         waiter.join().expect("a waiter");
     }
-    assert!(matches!(table.look("x", &OwnerKey::Ambient(9)), crate::wait::registry::Local::Free));
+    assert!(matches!(registry.look("x", &OwnerKey::Ambient(9)), crate::wait::registry::Local::Free));
 }
 
 #[test]
@@ -130,7 +130,7 @@ struct Server {
     releases: AtomicUsize,
     lost: AtomicUsize,
     /// Who hears of releases.
-    listeners: OnceLock<Weak<Shared>>,
+    listeners: OnceLock<Weak<ClientInner>>,
 }
 
 impl Server {
@@ -278,7 +278,7 @@ fn one_end() {
     let server = Arc::new(Server::default());
     let client = server.client();
     let lease = Arc::new(block_on(lock(&client).acquire_here(Owner::Fresh)).expect("a free lock"));
-    let hold = lease.hold();
+    let tenure = lease.tenure();
     let looking = {
         let lease = lease.clone();
         thread::spawn(move || {
@@ -295,20 +295,20 @@ fn one_end() {
         thread::spawn(move || lease.detach())
     };
     let losing = {
-        let hold = hold.clone();
-        thread::spawn(move || hold.lose(LostReason::Closed))
+        let tenure = tenure.clone();
+        thread::spawn(move || tenure.lose(LostReason::Closed))
     };
     let renewing = {
-        let hold = hold.clone();
-        thread::spawn(move || hold.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now()))
+        let tenure = tenure.clone();
+        thread::spawn(move || tenure.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now()))
     };
     let released = releasing.join().expect("a release");
     let detached = detaching.join().expect("a detach");
     for thread in [looking, losing, renewing] {
         thread.join().expect("a thread");
     }
-    let fate = *hold.fate.borrow();
-    assert_eq!(hold.current_fate(), fate, "what is told is not what happened");
+    let fate = *tenure.fate.borrow();
+    assert_eq!(tenure.current_fate(), fate, "what is told is not what happened");
     let lost = server.lost.load(SeqCst);
     match fate {
         Fate::Held => panic!("it never ended"),
@@ -360,12 +360,12 @@ fn results_arrive_once() {
     let bridge = Bridge::<Counted>::new(move || ring(&waking));
     let calls: Vec<(u64, Deliver<Counted>)> = (0..3)
         .map(|_| {
-            let mut place = None;
+            let mut presence = None;
             let id = bridge.start(|deliver| {
-                place = Some(deliver);
+                presence = Some(deliver);
                 None
             });
-            (id, place.expect("a place"))
+            (id, presence.expect("a place"))
         })
         .collect();
     let ids: Vec<u64> = calls.iter().map(|(id, _)| *id).collect();

@@ -8,7 +8,7 @@ use crate::{
     protocol::{reply::TOKENS, script::Reply},
     server::{Link, NodeError},
     testing::scripted::Scripted,
-    wait::registry::{Local, Table},
+    wait::registry::{Local, Registry},
 };
 
 const NODES: usize = 5;
@@ -28,7 +28,7 @@ fn quorum(extending: usize) -> Arc<Quorum> {
 }
 
 /// A tenure that was granted so long ago that a renewal is due.
-fn hold(quorum: &Arc<Quorum>, place: impl Fn(usize, Deadline) -> Place) -> Arc<Hold> {
+fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) -> Arc<Tenure> {
     let since = clock::now().back(TTL * 2 / 5);
     let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let terms = Terms {
@@ -42,12 +42,12 @@ fn hold(quorum: &Arc<Quorum>, place: impl Fn(usize, Deadline) -> Place) -> Arc<H
         thread: None,
         identity: Weak::new(),
     };
-    let places = (0..NODES).map(|node| place(node, deadline)).collect();
-    let grant = Grant { token: 1, since, places, late: Answers::new(), sent: sent() };
-    let hold = Hold::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
+    let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
+    let grant = Grant { token: 1, since, presences, late: Answers::new(), sent: sent() };
+    let tenure = Tenure::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
     // Somebody refers to it.
-    hold.handles.fetch_add(1, Relaxed);
-    hold
+    tenure.handles.fetch_add(1, Relaxed);
+    tenure
 }
 
 fn sent() -> Vec<Sent> {
@@ -60,8 +60,10 @@ fn sent() -> Vec<Sent> {
 }
 
 /// Begins a round of renewal.
-fn round(hold: &Hold) -> (Vec<usize>, Stamp) {
-    let Task::Renew { nodes, sent, .. } = hold.look(clock::now(), &[]) else { panic!("a third of the lease is over") };
+fn round(tenure: &Tenure) -> (Vec<usize>, Stamp) {
+    let Plan::Renew { nodes, sent, .. } = tenure.look(clock::now(), &[]) else {
+        panic!("a third of the lease is over")
+    };
     (nodes, sent)
 }
 
@@ -69,19 +71,19 @@ fn round(hold: &Hold) -> (Vec<usize>, Stamp) {
 /// lease, so the round goes on.
 #[tokio::test]
 async fn what_is_extended_is_no_answer_to_a_renewal() {
-    let hold = hold(&quorum(2), |_, deadline| Place::Yes(deadline));
-    let (nodes, sent) = round(&hold);
+    let tenure = tenure(&quorum(2), |_, deadline| Presence::Held(deadline));
+    let (nodes, sent) = round(&tenure);
     assert_eq!(nodes.len(), NODES);
     for node in 0..2 {
-        hold.renewed(node, Renewed::Extended, TTL, sent);
+        tenure.renewed(node, Renewed::Extended, TTL, sent);
     }
-    assert!(matches!(hold.clone().extend(Lane::Background, TTL).await, Err(Fallen::Unanswered(_))));
+    assert!(matches!(tenure.clone().extend(Lane::Background, TTL).await, Err(Fallen::Unanswered(_))));
     for node in 2..NODES {
-        hold.renewal_failed(node);
+        tenure.renewal_failed(node);
     }
-    assert!(hold.patience() <= FIRST_PAUSE, "the round is tried on soon, not in {:?}", hold.patience());
-    hold.renewed(2, Renewed::Extended, TTL, sent);
-    assert!(hold.patience() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
+    assert!(tenure.patience() <= FIRST_PAUSE, "the round is tried on soon, not in {:?}", tenure.patience());
+    tenure.renewed(2, Renewed::Extended, TTL, sent);
+    assert!(tenure.patience() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
 }
 
 /// An answer to the acquire that comes late says less than a renewal that has been answered since.
@@ -92,36 +94,38 @@ async fn a_late_grant_moves_no_deadline_back() {
         Err(NodeError::new(NodeErrorKind::NotRun, "down")),
         Err(NodeError::new(NodeErrorKind::Unknown, "silent")),
     ] {
-        let hold = hold(&quorum(NODES), |node, deadline| match node {
-            0..3 => Place::Yes(deadline),
-            3 => Place::No,
-            _ => Place::Maybe(None),
+        let tenure = tenure(&quorum(NODES), |node, deadline| match node {
+            0..3 => Presence::Held(deadline),
+            3 => Presence::Absent,
+            _ => Presence::Unknown(None),
         });
-        let (_, sent_at) = round(&hold);
+        let (_, sent_at) = round(&tenure);
         for node in [0, 1, 4] {
-            hold.renewed(node, Renewed::Extended, TTL, sent_at);
+            tenure.renewed(node, Renewed::Extended, TTL, sent_at);
         }
-        let renewed = hold.remaining();
+        let renewed = tenure.remaining();
         let answers = Answers::new();
         let answer = late.clone();
         answers.push(Box::pin(async move { (4, answer) }));
-        hold.clone().welcome(answers, sent(), hold.since).await;
-        assert!(hold.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", hold.remaining());
+        tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
+        assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }
 }
 
 /// Two calls of one owner, each with a grant of its own since the first was lost in between: the owner has the lock.
 #[tokio::test]
 async fn the_newest_tenure_of_an_owner_counts() {
-    let (table, quorum) = (Table::default(), quorum(NODES));
-    let (lost, held) =
-        (hold(&quorum, |_, deadline| Place::Yes(deadline)), hold(&quorum, |_, deadline| Place::Yes(deadline)));
-    assert!(table.insert_first(&lost));
+    let (registry, quorum) = (Registry::default(), quorum(NODES));
+    let (lost, held) = (
+        tenure(&quorum, |_, deadline| Presence::Held(deadline)),
+        tenure(&quorum, |_, deadline| Presence::Held(deadline)),
+    );
+    assert!(registry.insert_first(&lost));
     lost.lose(LostReason::Deleted);
-    assert!(table.insert_first(&held));
-    let Local::Own(own) = table.look("x", &held.terms.owner) else { panic!("nobody has it") };
+    assert!(registry.insert_first(&held));
+    let Local::Own(own) = registry.look("x", &held.terms.owner) else { panic!("nobody has it") };
     assert!(Arc::ptr_eq(&own, &held));
-    table.remove(&held);
-    let Local::Own(own) = table.look("x", &held.terms.owner) else { panic!("the loss is forgotten") };
+    registry.remove(&held);
+    let Local::Own(own) = registry.look("x", &held.terms.owner) else { panic!("the loss is forgotten") };
     assert!(Arc::ptr_eq(&own, &lost));
 }

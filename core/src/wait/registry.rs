@@ -20,7 +20,7 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    tenure::{Fate, Hold},
+    tenure::{Fate, Tenure},
     wait::listener::Listener,
 };
 
@@ -28,7 +28,7 @@ use crate::{
 const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct Registry {
     locks: Mutex<Locks>,
 }
 
@@ -51,8 +51,8 @@ impl Locks {
         }
         self.fresh = 0;
         self.entries.retain(|_, entry| {
-            entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
-            !entry.holds.is_empty() || !entry.queue.is_empty()
+            entry.tenures.retain(|tenure| tenure.is_live() || tenure.is_remembered());
+            !entry.tenures.is_empty() || !entry.queue.is_empty()
         });
     }
 }
@@ -61,19 +61,19 @@ const SWEEP_LEAST: usize = 64;
 
 #[derive(Default)]
 struct Entry {
-    holds: Vec<Arc<Hold>>,
-    queue: VecDeque<Arc<Place>>,
+    tenures: Vec<Arc<Tenure>>,
+    queue: VecDeque<Arc<Ticket>>,
     outage: Option<Outage>,
     /// Whether a quorum answered anybody since this entry was made.
     answered: bool,
 }
 
 impl Entry {
-    fn take_in(&mut self, hold: Arc<Hold>) {
-        for place in self.queue.iter().filter(|place| place.owner == hold.terms.owner) {
-            place.wake.notify_one();
+    fn take_in(&mut self, tenure: Arc<Tenure>) {
+        for ticket in self.queue.iter().filter(|ticket| ticket.owner == tenure.terms.owner) {
+            ticket.wake.notify_one();
         }
-        self.holds.push(hold);
+        self.tenures.push(tenure);
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Outage {
 }
 
 /// A waiter's place in the queue of one lock.
-pub(crate) struct Place {
+pub(crate) struct Ticket {
     owner: OwnerKey,
     /// Something changed that this waiter should look at.
     pub(crate) wake: Notify,
@@ -104,96 +104,96 @@ pub(crate) struct Place {
 /// What this client itself knows about a lock, seen by one owner.
 pub(crate) enum Local {
     /// The owner holds it, or held it and has not noticed the loss.
-    Own(Arc<Hold>),
+    Own(Arc<Tenure>),
     /// Another owner of this client holds it.
-    Other(Arc<Hold>),
+    Other(Arc<Tenure>),
     /// Nobody here holds it, but others of this client wait for it.
     Waited,
     Free,
 }
 
-impl Table {
+impl Registry {
     /// What this client knows of a lock.
     pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local {
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
         // A tenure that is over and that nobody can ask about any more is forgotten.
-        entry.holds.retain(|hold| hold.is_live() || hold.is_remembered());
+        entry.tenures.retain(|tenure| tenure.is_live() || tenure.is_remembered());
         // Of several the newest: one that was lost may still be referred to when its owner has the lock again.
-        if let Some(own) = entry.holds.iter().rev().find(|hold| hold.terms.owner == *owner) {
+        if let Some(own) = entry.tenures.iter().rev().find(|tenure| tenure.terms.owner == *owner) {
             return Local::Own(own.clone());
         }
-        if let Some(other) = entry.holds.iter().find(|hold| hold.is_live()) {
+        if let Some(other) = entry.tenures.iter().find(|tenure| tenure.is_live()) {
             return Local::Other(other.clone());
         }
         if !entry.queue.is_empty() {
             return Local::Waited;
         }
-        if entry.holds.is_empty() {
+        if entry.tenures.is_empty() {
             locks.remove(key);
         }
         Local::Free
     }
 
     /// Adds a tenure, and lets waiters of the same owner join it.
-    pub(crate) fn insert(&self, hold: Arc<Hold>) {
+    pub(crate) fn insert(&self, tenure: Arc<Tenure>) {
         let mut locks = self.locks.lock();
         locks.sweep();
-        locks.entries.entry(hold.terms.names.lock.clone()).or_default().take_in(hold);
+        locks.entries.entry(tenure.terms.names.lock.clone()).or_default().take_in(tenure);
     }
 
     /// The same, unless its owner holds the lock here already; says whether it did.
-    pub(crate) fn insert_first(&self, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn insert_first(&self, tenure: &Arc<Tenure>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
-        let entry = locks.entries.entry(hold.terms.names.lock.clone()).or_default();
-        let first = !entry.holds.iter().any(|other| other.terms.owner == hold.terms.owner && other.is_live());
+        let entry = locks.entries.entry(tenure.terms.names.lock.clone()).or_default();
+        let first = !entry.tenures.iter().any(|other| other.terms.owner == tenure.terms.owner && other.is_live());
         if first {
-            entry.take_in(hold.clone());
+            entry.take_in(tenure.clone());
         }
         first
     }
 
     /// Removes a tenure whose last lease was released.
-    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+    pub(crate) fn remove(&self, tenure: &Arc<Tenure>) {
         let locks = &mut self.locks.lock().entries;
-        let Some(entry) = locks.get_mut(&hold.terms.names.lock) else { return };
-        entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
-        if entry.holds.is_empty() && entry.queue.is_empty() {
-            locks.remove(&hold.terms.names.lock);
+        let Some(entry) = locks.get_mut(&tenure.terms.names.lock) else { return };
+        entry.tenures.retain(|other| !Arc::ptr_eq(other, tenure));
+        if entry.tenures.is_empty() && entry.queue.is_empty() {
+            locks.remove(&tenure.terms.names.lock);
         }
     }
 
     /// The newest tenure of a lock that `wanted` accepts.
-    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Hold) -> bool) -> Option<Arc<Hold>> {
-        self.locks.lock().entries.get(key)?.holds.iter().rev().find(|hold| wanted(hold)).cloned()
+    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Tenure) -> bool) -> Option<Arc<Tenure>> {
+        self.locks.lock().entries.get(key)?.tenures.iter().rev().find(|tenure| wanted(tenure)).cloned()
     }
 
     /// Every tenure that is held.
-    pub(crate) fn held(&self) -> Vec<Arc<Hold>> {
-        let mut all: Vec<_> = self.locks.lock().entries.values().flat_map(|entry| &entry.holds).cloned().collect();
-        all.retain(|hold| hold.current_fate() == Fate::Held);
+    pub(crate) fn held(&self) -> Vec<Arc<Tenure>> {
+        let mut all: Vec<_> = self.locks.lock().entries.values().flat_map(|entry| &entry.tenures).cloned().collect();
+        all.retain(|tenure| tenure.current_fate() == Fate::Held);
         all
     }
 
     /// Takes the last place in the queue of a lock.
-    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Place> {
+    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Ticket> {
         let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
         let first = AtomicBool::new(queue.is_empty());
-        let place = Arc::new(Place { owner, wake: Notify::new(), first });
-        queue.push_back(place.clone());
-        place
+        let ticket = Arc::new(Ticket { owner, wake: Notify::new(), first });
+        queue.push_back(ticket.clone());
+        ticket
     }
 
     /// Leaves the queue, and lets the next one try.
-    pub(crate) fn leave(self: &Arc<Self>, key: &str, place: &Arc<Place>) {
+    pub(crate) fn leave(self: &Arc<Self>, key: &str, ticket: &Arc<Ticket>) {
         let mut locks = self.locks.lock();
         let Some(entry) = locks.entries.get_mut(key) else { return };
-        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, place)) {
+        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, ticket)) {
             entry.queue.pop_front();
         } else {
-            entry.queue.retain(|other| !Arc::ptr_eq(other, place));
+            entry.queue.retain(|other| !Arc::ptr_eq(other, ticket));
         }
         #[cfg(all(test, feature = "shuttle"))]
         if crate::testing::interleavings::broken("nobody is woken") {
@@ -206,18 +206,18 @@ impl Table {
             return;
         }
         entry.outage = None;
-        if entry.holds.is_empty() {
+        if entry.tenures.is_empty() {
             locks.entries.remove(key);
         }
         if let Some(listening) = locks.listeners.get_mut(key) {
             listening.used = Instant::now();
             if !listening.ending && !cfg!(all(test, feature = "shuttle")) {
                 listening.ending = true;
-                let (table, key) = (Arc::downgrade(self), key.to_owned());
+                let (registry, key) = (Arc::downgrade(self), key.to_owned());
                 runtime::background().spawn(async move {
                     loop {
                         sleep(LINGER).await;
-                        if table.upgrade().is_none_or(|table| table.stop_listening(&key)) {
+                        if registry.upgrade().is_none_or(|registry| registry.stop_listening(&key)) {
                             return;
                         }
                     }
@@ -240,7 +240,7 @@ impl Table {
     /// Has every waiter look again.
     pub(crate) fn wake_all(&self) {
         let locks = &self.locks.lock().entries;
-        locks.values().flat_map(|entry| &entry.queue).for_each(|place| place.wake.notify_one());
+        locks.values().flat_map(|entry| &entry.queue).for_each(|ticket| ticket.wake.notify_one());
     }
 
     /// How many messages the listener of a lock has heard, if there is one that hears them all.
@@ -282,7 +282,7 @@ impl Table {
     /// Whether its waiters know nothing of a lock: it is held by nobody here, and no quorum has answered yet.
     pub(crate) fn is_unknown(&self, key: &str) -> bool {
         let locks = &self.locks.lock().entries;
-        locks.get(key).is_some_and(|entry| !entry.answered && !entry.holds.iter().any(|hold| hold.is_live()))
+        locks.get(key).is_some_and(|entry| !entry.answered && !entry.tenures.iter().any(|tenure| tenure.is_live()))
     }
 
     /// The outage that waiters of a lock see.
