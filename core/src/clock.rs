@@ -147,9 +147,8 @@ impl Deadline {
         self.left_at(now())
     }
 
-    /// The one of both that passes later.
-    pub(crate) fn later(self, other: Self) -> Self {
-        let now = now();
+    /// The one of both that passes later, as seen at `now`.
+    pub(crate) fn later_at(self, other: Self, now: Stamp) -> Self {
         if self.left_at(now) < other.left_at(now) { other } else { self }
     }
 }

@@ -6,7 +6,6 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use futures_util::StreamExt;
 
 use crate::{
     clock::{self, Deadline, Stamp},
@@ -16,8 +15,8 @@ use crate::{
     owner::{Owner, OwnerKey},
     protocol::names::Names,
     protocol::reply::{self, Attached, TOKENS},
-    quorum::{Grant, Presence, clean_up, insist},
-    server::{Lane, Link, NodeError, NodeErrorKind, Sent},
+    quorum::{Count, Grant, Presence, clean_up, insist},
+    server::{Lane, Link, NodeErrorKind, Sent},
     session::Session,
     tenure::{Claim, Fate, Tenure, Terms},
 };
@@ -212,8 +211,8 @@ impl Taking {
         let mut answers = quorum.ask(Lane::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
         let mut known: Vec<Option<Presence>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
-        while let Some((node, answer)) = answers.next().await {
-            match answer.and_then(|reply| reply::attached(&reply).ok_or_else(NodeError::no_answer)) {
+        let counted = answers.count(reply::attached, |node, answer| {
+            match answer {
                 Ok(Attached::There(left)) => {
                     there += 1;
                     known[node] = Some(Presence::Held(Deadline::new(since, self.session.settings.validity(left))));
@@ -227,11 +226,11 @@ impl Taking {
                     causes.push(quorum.cause(node, error));
                 }
             }
-            if there >= quorum.needed() || no.max(causes.len()) > quorum.spare() {
-                break;
-            }
-        }
-        quorum.spawn(answers.for_each(|_| async {}));
+            let over = there >= quorum.needed() || no.max(causes.len()) > quorum.spare();
+            if over { Count::Decided(()) } else { Count::More }
+        });
+        let _: Option<()> = counted.await;
+        quorum.spawn(answers.see_through());
         let presences: Vec<Presence> = known
             .into_iter()
             .zip(&self.sent)

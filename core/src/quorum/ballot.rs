@@ -9,13 +9,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, timeout},
-};
+use tokio::{sync::mpsc, time::Instant};
 
-use super::{Answers, GRACE, Presence, Quorum};
+use super::{Count, FanOut, Presence, Quorum};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -24,7 +20,7 @@ use crate::{
         calls::Taker,
         names::Names,
         reply::{self, Vote},
-        script::{Call, Reply},
+        script::Call,
     },
     server::{Lane, Link, NodeError, NodeErrorKind, Sent},
 };
@@ -56,7 +52,7 @@ pub(crate) struct Grant {
     /// For each node, what is known of the tenure there.
     pub(crate) presences: Vec<Presence>,
     /// Answers still to come, and the connections that carry them.
-    pub(crate) late: Answers,
+    pub(crate) late: FanOut,
     pub(crate) sent: Vec<Sent>,
 }
 
@@ -86,6 +82,27 @@ struct Tally {
     missing: Vec<(usize, i64)>,
     /// Nodes that answered and have a marker.
     marked: usize,
+}
+
+impl Tally {
+    /// Whether the votes so far decide. `open`: how many are still to come.
+    fn stands(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
+        if self.grants.len() >= needed {
+            return Count::Decided(());
+        }
+        // Over once the answers to come cannot change the verdict: an outage stays one, and busy is only what enough nodes
+        // denied to leave no room for an outage. A missing marker means different things when all nodes lack one: then
+        // every answer is needed.
+        let useless = self.conflicts + self.causes.len();
+        let busy = self.denied.len() > spare && useless + open <= spare;
+        if (useless > spare || busy) && self.missing.is_empty() {
+            return Count::Decided(());
+        }
+        // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a little
+        // time to decide it: a hung minority is not waited for while others are kept out.
+        let answered = self.grants.len() + self.denied.len() + self.conflicts;
+        if answered >= needed && self.missing.is_empty() { Count::Soon } else { Count::More }
+    }
 }
 
 impl Ballot {
@@ -140,40 +157,21 @@ impl Ballot {
         }
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
-        let (since, began) = (clock::now(), Instant::now());
-        let mut answers: Answers = (0..nodes)
-            .map(|node| {
-                let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
-                #[cfg(feature = "simulation")]
-                let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
-                answer
-            })
-            .collect();
-        let mut tally = Tally::default();
-        loop {
-            // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a
-            // little time to decide it: a hung minority is not waited for while others are kept out.
-            let answered = tally.grants.len() + tally.denied.len() + tally.conflicts;
-            let next = if answered >= needed && tally.missing.is_empty() {
-                let grace = GRACE.max(began.elapsed() * 3);
-                timeout(grace, answers.next()).await.unwrap_or_default()
-            } else {
-                answers.next().await
-            };
-            let Some((node, answer)) = next else { break };
-            self.count(&mut tally, node, answer);
-            if tally.grants.len() >= needed {
-                break;
-            }
-            // Over once the answers to come cannot change the verdict: an outage stays one, and busy is only what
-            // enough nodes denied to leave no room for an outage. A missing marker means different things when all
-            // nodes lack one: then every answer is needed.
-            let useless = tally.conflicts + tally.causes.len();
-            let busy = tally.denied.len() > spare && useless + answers.len() <= spare;
-            if (useless > spare || busy) && tally.missing.is_empty() {
-                break;
-            }
-        }
+        let since = clock::now();
+        let mut answers = FanOut::new((0..nodes).map(|node| {
+            let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
+            #[cfg(feature = "simulation")]
+            let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
+            answer
+        }));
+        let (mut tally, mut open) = (Tally::default(), nodes);
+        let counted = answers.count(reply::vote, |node, vote| {
+            self.count(&mut tally, node, vote);
+            open -= 1;
+            tally.stands(needed, spare, open)
+        });
+        // Without a decision every answer was counted.
+        let _: Option<()> = counted.await;
         if tally.grants.len() < needed {
             return self.refused(tally, spare).await;
         }
@@ -208,16 +206,17 @@ impl Ballot {
         Verdict::Held(Grant { token: token as u64, since, presences, late: answers, sent: self.sent.clone() })
     }
 
-    fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<Reply, NodeError>) {
+    fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
         let quorum = &self.quorum;
-        let reply = match answer {
-            Ok(reply) => reply,
+        let (vote, time) = match answer {
+            Ok(vote) => vote,
             Err(error) if error.kind == NodeErrorKind::WrongType => {
                 self.granted[node] = Some(false);
                 tally.conflicts += 1;
                 return;
             }
             Err(error) => {
+                // Of an answer that is none it is unknown what it did.
                 if !error.may_have_run() {
                     self.granted[node] = Some(false);
                 }
@@ -225,11 +224,6 @@ impl Ballot {
                 tally.causes.push(quorum.cause(node, error));
                 return;
             }
-        };
-        let Some((vote, time)) = reply::vote(&reply) else {
-            // What it did is unknown.
-            tally.causes.push(quorum.cause(node, NodeError::no_answer()));
-            return;
         };
         quorum.learn_time(node, time);
         self.granted[node] = Some(matches!(vote, Vote::Granted { .. }));
@@ -315,22 +309,20 @@ impl Ballot {
             return Ok(token);
         }
         let mut causes = Vec::new();
-        let mut bumps: Answers = grants
-            .iter()
-            .filter(|(_, granted)| *granted < token)
-            .map(|(node, granted)| {
-                let call = quorum.protocol.bump(&self.names, &self.field, *granted, token);
-                quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
-            })
-            .collect();
-        while let Some((node, answer)) = bumps.next().await {
-            match answer.and_then(|reply| reply::done(&reply).ok_or_else(NodeError::no_answer)) {
+        let behind = grants.iter().filter(|(_, granted)| *granted < token);
+        let mut bumps = FanOut::new(behind.map(|(node, granted)| {
+            let call = quorum.protocol.bump(&self.names, &self.field, *granted, token);
+            quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
+        }));
+        let raised = bumps.count(reply::done, |node, answer| {
+            match answer {
                 Ok(done) => agreed += usize::from(done),
                 Err(error) => causes.push(quorum.cause(node, error)),
             }
-            if agreed >= quorum.needed() {
-                return Ok(token);
-            }
+            if agreed >= quorum.needed() { Count::Decided(()) } else { Count::More }
+        });
+        if raised.await.is_some() {
+            return Ok(token);
         }
         if agreed + causes.len() < quorum.needed() {
             causes.clear();
@@ -369,6 +361,41 @@ impl Drop for Ballot {
     fn drop(&mut self) {
         if !self.settled {
             self.undo(true);
+        }
+    }
+}
+
+/// A fault.
+#[cfg(feature = "simulation")]
+mod retry_unknown {
+    use std::sync::Arc;
+
+    use super::super::{Answer, Quorum};
+    use crate::{
+        process::runtime,
+        protocol::script::Call,
+        server::{BoxFuture, Lane, NodeError, NodeErrorKind, Sent},
+    };
+
+    impl Quorum {
+        /// Sends a request again until it is answered.
+        pub(super) fn insist(
+            self: &Arc<Self>,
+            node: usize,
+            answer: BoxFuture<Answer>,
+            call: &Call,
+        ) -> BoxFuture<Answer> {
+            let (quorum, call) = (self.clone(), call.clone());
+            let answer = runtime::detached(async move {
+                let mut answer = answer.await;
+                while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
+                    let limit = quorum.settings.config.reply_timeout;
+                    answer = quorum.ask_one(node, Lane::Background, call.clone(), limit, Sent::default()).await;
+                }
+                answer
+            });
+            let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
+            Box::pin(async move { answer.await.unwrap_or_else(gone) })
         }
     }
 }

@@ -9,7 +9,7 @@ use futures_util::{
     stream::{self},
 };
 
-use super::{Answer, Quorum, pause};
+use super::{Answer, Quorum, clean_up::changed};
 use crate::{
     clock,
     error::{LockError, NodeCause},
@@ -42,7 +42,7 @@ impl Quorum {
                         }
                         return;
                     }
-                    pause(&mut changes, Duration::from_secs(5)).await;
+                    changed(&mut changes, Duration::from_secs(5)).await;
                 }
             });
         }

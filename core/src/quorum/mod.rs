@@ -1,13 +1,14 @@
 //! One operation on all nodes: ask every node at once, count the answers, decide as soon as they allow it. A single
 //! server is a quorum of one; nothing here or above knows the difference.
 
+mod background;
 mod ballot;
 mod clean_up;
+mod fan_out;
 mod markers;
 
 use std::{
     fmt::Display,
-    future::Future,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -15,15 +16,13 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 pub(crate) use self::{
+    background::PendingWork,
     ballot::{Ballot, Grant, Verdict},
-    clean_up::{CLEANUP_LIMIT, clean_up, insist, pause},
+    clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
+    fan_out::{Answer, Count, FanOut},
 };
 use crate::{
     clock::{self, Deadline},
@@ -34,13 +33,9 @@ use crate::{
         primitive::Primitive,
         script::{Call, Reply},
     },
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, Sent},
-    sync::{Mutex, tell},
+    server::{BoxFuture, Lane, Link, Node, NodeErrorKind, Sent},
+    sync::Mutex,
 };
-
-/// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
-/// others' answers is allowed too.
-pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// The nodes of a client and what it knows of them.
 pub(crate) struct Quorum {
@@ -61,15 +56,6 @@ pub(crate) struct Quorum {
     pending: watch::Sender<usize>,
 }
 
-/// Something that should end before the process does. Ended by its drop.
-pub(crate) struct PendingWork(Arc<Quorum>);
-
-impl Drop for PendingWork {
-    fn drop(&mut self) {
-        tell(&self.0.pending, |count| *count -= 1);
-    }
-}
-
 /// What is known of a tenure on one node.
 #[derive(Clone, Debug)]
 pub(crate) enum Presence {
@@ -80,9 +66,6 @@ pub(crate) enum Presence {
     /// There, at least until the deadline.
     Held(Deadline),
 }
-
-pub(crate) type Answer = (usize, Result<Reply, NodeError>);
-pub(crate) type Answers = FuturesUnordered<BoxFuture<Answer>>;
 
 impl Quorum {
     pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, settings: Arc<Settings>) -> Self {
@@ -97,70 +80,6 @@ impl Quorum {
             nodes,
             settings,
         }
-    }
-
-    /// Begins something that should end before the process does.
-    pub(crate) fn pending_work(self: &Arc<Self>) -> PendingWork {
-        tell(&self.pending, |count| *count += 1);
-        PendingWork(self.clone())
-    }
-
-    /// Does such a thing in the background, until the client is closed.
-    pub(crate) fn spawn_pending(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let pending_work = self.pending_work();
-        self.spawn(async move {
-            work.await;
-            drop(pending_work);
-        });
-    }
-
-    /// Does something in the background, until the client is closed, which does not wait for it.
-    pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let mut closed = self.closed.subscribe();
-        let work = async move {
-            tokio::select! {
-                biased;
-                () = work => {}
-                _ = closed.wait_for(|closed| *closed) => {}
-            }
-        };
-        #[cfg(not(all(test, feature = "shuttle")))]
-        crate::process::runtime::background().spawn(work);
-        #[cfg(all(test, feature = "shuttle"))]
-        shuttle::future::spawn(work);
-    }
-
-    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to;
-    /// the last of a place: whether the node is known to have done it. What it returns closes once that is done, or
-    /// given up.
-    pub(crate) fn clean_up(
-        self: &Arc<Self>,
-        presences: impl IntoIterator<Item = (usize, Link, bool)>,
-        call: &Call,
-    ) -> mpsc::Receiver<()> {
-        let (busy, done) = mpsc::channel(1);
-        for (node, link, known) in presences {
-            let (work, busy) = (clean_up(self.nodes[node].clone(), link, call.clone(), known), busy.clone());
-            self.spawn_pending(async move {
-                work.await;
-                drop(busy);
-            });
-        }
-        done
-    }
-
-    /// Disconnects, and gives up whatever is under way.
-    pub(crate) fn close(&self) {
-        for node in &self.nodes {
-            node.close();
-        }
-        self.closed.send_replace(true);
-    }
-
-    /// Resolves once nothing of the kind is under way.
-    pub(crate) async fn idle(&self) {
-        // The sender is in `self`.
-        let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 
     pub(crate) fn needed(&self) -> usize {
@@ -190,12 +109,12 @@ impl Quorum {
     }
 
     /// Asks all nodes; notes for each which connection carries the request.
-    pub(crate) fn ask(&self, lane: Lane, call: &Call, limit: Duration, sent: &[Sent]) -> Answers {
+    pub(crate) fn ask(&self, lane: Lane, call: &Call, limit: Duration, sent: &[Sent]) -> FanOut {
         let asked = sent.iter().enumerate();
-        asked.map(|(node, sent)| self.ask_one(node, lane, call.clone(), limit, sent.clone())).collect()
+        FanOut::new(asked.map(|(node, sent)| self.ask_one(node, lane, call.clone(), limit, sent.clone())))
     }
 
-    fn ask_all(&self, lane: Lane, call: &Call) -> Answers {
+    fn ask_all(&self, lane: Lane, call: &Call) -> FanOut {
         let sent: Vec<Sent> = self.nodes.iter().map(|_| Sent::default()).collect();
         self.ask(lane, call, self.settings.config.reply_timeout, &sent)
     }
@@ -203,22 +122,6 @@ impl Quorum {
     fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
         let answer = self.nodes[node].eval(lane, call, limit, sent);
         Box::pin(async move { (node, answer.await) })
-    }
-
-    /// A fault: sends a request again until it is answered.
-    #[cfg(feature = "simulation")]
-    fn insist(self: &Arc<Self>, node: usize, answer: BoxFuture<Answer>, call: &Call) -> BoxFuture<Answer> {
-        let (quorum, call) = (self.clone(), call.clone());
-        let answer = crate::process::runtime::detached(async move {
-            let mut answer = answer.await;
-            while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
-                let limit = quorum.settings.config.reply_timeout;
-                answer = quorum.ask_one(node, Lane::Background, call.clone(), limit, Sent::default()).await;
-            }
-            answer
-        });
-        let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
-        Box::pin(async move { answer.await.unwrap_or_else(gone) })
     }
 
     pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
@@ -243,8 +146,8 @@ impl Quorum {
     ) -> Result<Vec<(usize, T)>, LockError> {
         let mut answers = self.ask_all(lane, call);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
-        while let Some((node, answer)) = answers.next().await {
-            match answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer)) {
+        let gathered = answers.count(read, |node, answer| {
+            match answer {
                 Ok(meaning) => replies.push((node, meaning)),
                 Err(error) => {
                     wrong += usize::from(error.kind == NodeErrorKind::WrongType);
@@ -252,18 +155,23 @@ impl Quorum {
                 }
             }
             if replies.len() >= self.needed() {
-                // The other nodes are to run it as well, whether or not somebody waits.
-                self.spawn_pending(answers.for_each(|_| async {}));
-                return Ok(replies);
+                Count::Decided(true)
+            } else if wrong > self.spare() || causes.len() > self.spare() {
+                Count::Decided(false)
+            } else {
+                Count::More
             }
-            if wrong > self.spare() {
-                return Err(LockError::Conflict { key: call.keys[0].clone() });
-            }
-            if causes.len() > self.spare() {
-                break;
-            }
+        });
+        if gathered.await == Some(true) {
+            // The other nodes are to run it as well, whether or not somebody waits.
+            self.spawn_pending(answers.see_through());
+            return Ok(replies);
         }
-        Err(self.unavailable(causes))
+        Err(if wrong > self.spare() {
+            LockError::Conflict { key: call.keys[0].clone() }
+        } else {
+            self.unavailable(causes)
+        })
     }
 
     /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more. Else which nodes did
@@ -276,8 +184,8 @@ impl Quorum {
     ) -> Result<bool, (Vec<usize>, Vec<NodeCause>)> {
         let mut answers = self.ask_all(lane, call);
         let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
-        while let Some((node, answer)) = answers.next().await {
-            match answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer)) {
+        let decided = answers.count(read, |node, answer| {
+            match answer {
                 Ok(true) => yes += 1,
                 Ok(false) => no += 1,
                 Err(error) => {
@@ -285,13 +193,13 @@ impl Quorum {
                     causes.push(self.cause(node, error));
                 }
             }
-            if yes >= self.needed() || no > self.spare() {
-                // The other nodes are to run it as well, whether or not somebody waits.
-                self.spawn_pending(answers.for_each(|_| async {}));
-                return Ok(yes >= self.needed());
-            }
-        }
-        Err((silent, causes))
+            let over = yes >= self.needed() || no > self.spare();
+            if over { Count::Decided(yes >= self.needed()) } else { Count::More }
+        });
+        let Some(decided) = decided.await else { return Err((silent, causes)) };
+        // The other nodes are to run it as well, whether or not somebody waits.
+        self.spawn_pending(answers.see_through());
+        Ok(decided)
     }
 
     /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.

@@ -1,12 +1,16 @@
 //! A tenure on five nodes, told by hand what the nodes answer.
 
-use super::*;
+use super::{renewal::FIRST_PAUSE, *};
 use crate::{
+    clock::Deadline,
     config::Config,
     event,
-    owner::OwnerKey,
-    protocol::{reply::TOKENS, script::Reply},
-    server::{Link, NodeError},
+    protocol::{
+        reply::{Renewed, TOKENS},
+        script::Reply,
+    },
+    quorum::{FanOut, Presence},
+    server::{Lane, Link, Node, NodeError, NodeErrorKind, Sent},
     testing::scripted::Scripted,
     wait::registry::{Local, Registry},
 };
@@ -43,7 +47,7 @@ fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) 
         identity: Weak::new(),
     };
     let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
-    let grant = Grant { token: 1, since, presences, late: Answers::new(), sent: sent() };
+    let grant = Grant { token: 1, since, presences, late: FanOut::default(), sent: sent() };
     let tenure = Tenure::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
     // Somebody refers to it.
     tenure.handles.fetch_add(1, Relaxed);
@@ -104,9 +108,8 @@ async fn a_late_grant_moves_no_deadline_back() {
             tenure.renewed(node, Renewed::Extended, TTL, sent_at);
         }
         let renewed = tenure.remaining();
-        let answers = Answers::new();
         let answer = late.clone();
-        answers.push(Box::pin(async move { (4, answer) }));
+        let answers = FanOut::new([Box::pin(async move { (4_usize, answer) }) as _]);
         tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
         assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }

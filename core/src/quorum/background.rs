@@ -1,0 +1,83 @@
+//! What goes on in the background, whether or not somebody waits for it; some of it should end before the process does.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::sync::mpsc;
+
+use super::{Quorum, clean_up};
+use crate::{protocol::script::Call, server::Link, sync::tell};
+
+/// Something that should end before the process does. Ended by its drop.
+pub(crate) struct PendingWork(Arc<Quorum>);
+
+impl Drop for PendingWork {
+    fn drop(&mut self) {
+        tell(&self.0.pending, |count| *count -= 1);
+    }
+}
+
+impl Quorum {
+    /// Begins something that should end before the process does.
+    pub(crate) fn pending_work(self: &Arc<Self>) -> PendingWork {
+        tell(&self.pending, |count| *count += 1);
+        PendingWork(self.clone())
+    }
+
+    /// Does such a thing in the background, until the client is closed.
+    pub(crate) fn spawn_pending(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let pending_work = self.pending_work();
+        self.spawn(async move {
+            work.await;
+            drop(pending_work);
+        });
+    }
+
+    /// Does something in the background, until the client is closed, which does not wait for it.
+    pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let mut closed = self.closed.subscribe();
+        let work = async move {
+            tokio::select! {
+                biased;
+                () = work => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
+        };
+        #[cfg(not(all(test, feature = "shuttle")))]
+        crate::process::runtime::background().spawn(work);
+        #[cfg(all(test, feature = "shuttle"))]
+        shuttle::future::spawn(work);
+    }
+
+    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to;
+    /// the last of a place: whether the node is known to have done it. What it returns closes once that is done, or
+    /// given up.
+    pub(crate) fn clean_up(
+        self: &Arc<Self>,
+        presences: impl IntoIterator<Item = (usize, Link, bool)>,
+        call: &Call,
+    ) -> mpsc::Receiver<()> {
+        let (busy, done) = mpsc::channel(1);
+        for (node, link, known) in presences {
+            let (work, busy) = (clean_up(self.nodes[node].clone(), link, call.clone(), known), busy.clone());
+            self.spawn_pending(async move {
+                work.await;
+                drop(busy);
+            });
+        }
+        done
+    }
+
+    /// Disconnects, and gives up whatever is under way.
+    pub(crate) fn close(&self) {
+        for node in &self.nodes {
+            node.close();
+        }
+        self.closed.send_replace(true);
+    }
+
+    /// Resolves once nothing of the kind is under way.
+    pub(crate) async fn idle(&self) {
+        // The sender is in `self`.
+        let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
+    }
+}

@@ -1,0 +1,98 @@
+//! One request on several nodes: answers are counted as they come, until they decide.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    protocol::script::Reply,
+    server::{BoxFuture, NodeError},
+};
+
+/// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
+/// others' answers is allowed too.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// What a node, by its number, answered.
+pub(crate) type Answer = (usize, Result<Reply, NodeError>);
+
+/// What the answers so far decide.
+pub(crate) enum Count<T> {
+    /// The answers to come cannot change it.
+    Decided(T),
+    /// Nothing yet.
+    More,
+    /// Nothing yet, but a hung minority is not waited for: the others have a little time.
+    Soon,
+}
+
+/// A request under way on several nodes.
+pub(crate) struct FanOut {
+    answers: FuturesUnordered<BoxFuture<Answer>>,
+    began: Instant,
+    /// Whether the next answer is waited for only a little.
+    soon: bool,
+}
+
+impl FanOut {
+    pub(crate) fn new(answers: impl IntoIterator<Item = BoxFuture<Answer>>) -> Self {
+        Self { answers: answers.into_iter().collect(), began: Instant::now(), soon: false }
+    }
+
+    /// Waits only a little from the first answer on.
+    pub(crate) fn soon(self, soon: bool) -> Self {
+        Self { soon, ..self }
+    }
+
+    /// Whether every answer has been counted.
+    pub(crate) fn is_over(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    /// Counts the answers, each as `read` understands it, until they decide; `None` if they never do. One that `read`
+    /// does not understand is an error of its node.
+    pub(crate) async fn count<M, T>(
+        &mut self,
+        read: impl Fn(&Reply) -> Option<M>,
+        mut count: impl FnMut(usize, Result<M, NodeError>) -> Count<T>,
+    ) -> Option<T> {
+        while let Some((node, answer)) = self.next().await {
+            match count(node, answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer))) {
+                Count::Decided(result) => return Some(result),
+                Count::More => self.soon = false,
+                Count::Soon => self.soon = true,
+            }
+        }
+        None
+    }
+
+    async fn next(&mut self) -> Option<Answer> {
+        if !self.soon {
+            return self.answers.next().await;
+        }
+        let grace = GRACE.max(self.began.elapsed() * 3);
+        timeout(grace, self.answers.next()).await.unwrap_or_default()
+    }
+
+    /// Waits for the other answers, whatever they are: the nodes are to run it as well.
+    pub(crate) async fn see_through(self) {
+        self.answers.for_each(|_| async {}).await;
+    }
+
+    /// The other answers, one after another, as they come.
+    pub(crate) async fn late(&mut self) -> Option<Answer> {
+        self.answers.next().await
+    }
+
+    /// Forgets the other answers.
+    pub(crate) fn clear(&mut self) {
+        self.answers.clear();
+    }
+}
+
+impl Default for FanOut {
+    fn default() -> Self {
+        Self::new([])
+    }
+}

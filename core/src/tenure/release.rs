@@ -1,0 +1,156 @@
+//! The end of a tenure on its nodes.
+
+use std::{sync::Arc, time::Duration};
+
+use super::Tenure;
+use crate::{
+    clock,
+    event::Event,
+    protocol::{reply, script::Call},
+    quorum::{Answer, Count, FanOut, Presence, clean_up, insist, retry},
+    server::{BoxFuture, Lane, NodeErrorKind, Sent},
+    sync::tell,
+};
+
+/// The pause before a node is asked again that could not be asked.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a release found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// The lock was held until now and is free.
+    Released,
+    /// It had been lost before.
+    Lost,
+    /// Too few nodes confirmed in time; they are asked again until the lease ends by itself.
+    Unconfirmed,
+}
+
+impl ReleaseOutcome {
+    /// The outcome as all languages spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::Unconfirmed => "unconfirmed",
+        }
+    }
+}
+
+impl Tenure {
+    fn release_call(&self) -> Call {
+        self.quorum.protocol.release(&self.terms.names, &self.terms.field, true)
+    }
+
+    /// Releases on these nodes in the background, for as long as the key can live there.
+    pub(super) fn release_later(&self, presences: Vec<(usize, Presence)>) {
+        for (index, presence) in presences {
+            let node = self.quorum.nodes[index].clone();
+            let (call, ttl) = (self.release_call(), self.longest_life());
+            self.quorum.spawn_pending(async move {
+                if let Presence::Unknown(Some(link)) = presence {
+                    return clean_up(node, link, call, false).await;
+                }
+                insist(node, call, ttl).await;
+            });
+        }
+    }
+
+    /// How long a key can live on a node at most.
+    fn longest_life(&self) -> Duration {
+        let left = self.state.lock().lives.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
+        self.terms.ttl.max(left + Duration::from_millis(10))
+    }
+
+    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
+    pub(crate) async fn release(self: Arc<Self>, lane: Lane) -> ReleaseOutcome {
+        let (presences, left) = {
+            let state = self.state.lock();
+            (state.leftovers(), state.left_at(clock::now()))
+        };
+        let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
+        let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
+        let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, lane, limit)));
+        // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
+        let (mut released, mut possible) = (0, presences.len());
+        // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
+        let answers = answers.soon(presences.len() <= spare);
+        let mut releasing = Releasing { tenure: &self, lane, unconfirmed: presences, answers };
+        let Releasing { unconfirmed, answers, .. } = &mut releasing;
+        let counted = answers.count(reply::done, |node, answer| {
+            if let Ok(done) = answer {
+                unconfirmed.retain(|(other, _)| *other != node);
+                released += usize::from(done);
+                possible -= usize::from(!done);
+            }
+            match () {
+                () if released >= needed => Count::Decided(()),
+                () if unconfirmed.len() <= spare => Count::Soon,
+                () => Count::More,
+            }
+        });
+        let _: Option<()> = counted.await;
+        let outcome = match released {
+            _ if released >= needed => ReleaseOutcome::Released,
+            _ if possible < needed => ReleaseOutcome::Lost,
+            _ if unconfirmed.len() <= spare => ReleaseOutcome::Released,
+            _ => ReleaseOutcome::Unconfirmed,
+        };
+        drop(releasing);
+        tell(&self.outcome, |known| *known = Some(outcome));
+        let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
+        (self.events)(&Event::Released { name, token: self.token, held });
+        outcome
+    }
+
+    /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
+    fn ask(&self, index: usize, presence: &Presence, lane: Lane, limit: Duration) -> BoxFuture<Answer> {
+        let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
+        if let Presence::Unknown(Some(link)) = presence {
+            let answer = node.eval_after(link.clone(), call, limit);
+            return Box::pin(async move { (index, answer.await) });
+        }
+        Box::pin(async move {
+            let ask = |left| node.eval(lane, call.clone(), left, Sent::default());
+            (index, retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await)
+        })
+    }
+}
+
+/// A release under way. When it is dropped, whatever is not confirmed is released in the background.
+struct Releasing<'a> {
+    tenure: &'a Arc<Tenure>,
+    lane: Lane,
+    unconfirmed: Vec<(usize, Presence)>,
+    answers: FanOut,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        // Requests under way are awaited first: their answers usually come right behind the quorum's. Those on the
+        // caller's lane have nobody to drive them any more and are sent again instead.
+        let mut answers = std::mem::take(&mut self.answers);
+        if self.lane == Lane::Caller {
+            answers.clear();
+        }
+        let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));
+        self.tenure.quorum.spawn_pending(async move {
+            while let Some((node, answer)) = answers.late().await {
+                if answer.is_ok() {
+                    unconfirmed.retain(|(other, _)| *other != node);
+                }
+            }
+            tenure.release_later(unconfirmed);
+            // A caller that gave up left the outcome open.
+            tenure.outcome.send_if_modified(|outcome| {
+                let open = outcome.is_none();
+                *outcome = outcome.or(Some(ReleaseOutcome::Unconfirmed));
+                open
+            });
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! When a tenure is renewed, and what the answers mean for it. Pure, as all of its state is.
+//!
+//! A round asks every node for the lease at a third of it, until a quorum has it:
+//!
+//! ```text
+//! due ─▶ asked, all nodes ──a quorum extended──▶ due after a third of the lease
+//!          ▲   └──silence, or too few──▶ a pause ──┐
+//!          └───────────────────────────────────────┘
+//! ```
+//! Nodes that lack the tenure take part by taking it in again (a repair).
+
+use std::time::Duration;
+
+use super::{
+    Fate,
+    state::{Effects, News, State},
+};
+use crate::{
+    clock::{Deadline, Stamp},
+    error::LostReason,
+    protocol::reply::Renewed,
+    quorum::Presence,
+};
+
+/// The pause after a renewal without a quorum; doubled after each further one.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the current round of renewal stands.
+pub(super) struct Round {
+    /// When to look at this tenure next.
+    pub(super) next: Deadline,
+    /// When its requests were sent.
+    sent: Stamp,
+    in_flight: Vec<bool>,
+    /// Nodes that lack the tenure and are asked to take it in again.
+    repairing: Vec<bool>,
+    /// Nodes that have the lease that this round asks for.
+    extended: Vec<bool>,
+    failures: u32,
+    warned: bool,
+    /// The owner is gone and nothing refers to the tenure.
+    orphaned: bool,
+}
+
+impl Round {
+    /// The acquire itself.
+    pub(super) fn first(since: Stamp, presences: &[Presence]) -> Self {
+        Self {
+            next: Deadline::new(since, Duration::ZERO),
+            sent: since,
+            in_flight: vec![false; presences.len()],
+            repairing: vec![false; presences.len()],
+            extended: presences.iter().map(|presence| matches!(presence, Presence::Held(_))).collect(),
+            failures: 0,
+            warned: false,
+            orphaned: false,
+        }
+    }
+
+    /// Whether a renewal was sent and not answered by enough nodes.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.in_flight.contains(&true) || self.failures > 0
+    }
+
+    /// Whether so many nodes have the lease that it asks for.
+    fn is_over(&self, needed: usize) -> bool {
+        self.extended.iter().filter(|extended| **extended).count() >= needed
+    }
+}
+
+/// What the watchdog is to do with a tenure.
+pub(crate) enum Plan {
+    /// Nothing for so long.
+    Wait(Duration),
+    /// Send a renewal to `nodes`, and a repair to `repairs`; a ttl of zero only checks.
+    Renew { nodes: Vec<usize>, repairs: Vec<usize>, ttl: Duration, sent: Stamp },
+    /// It ended: forget it.
+    Forget,
+}
+
+impl State {
+    /// The lease that renewals ask for; zero when no claim wants any.
+    pub(super) fn renewed_ttl(&self) -> Duration {
+        self.claims.iter().filter_map(|claim| claim.renews).max().unwrap_or_default()
+    }
+
+    /// How long until the next look after a success: a third of the lease, or the deadline of a fixed one.
+    pub(super) fn interval(&self) -> Duration {
+        let ttl = self.renewed_ttl();
+        if ttl.is_zero() {
+            return self.validity(self.ttl);
+        }
+        (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
+    }
+
+    /// How long until two thirds of the lease are over without a renewal; for ever if nobody is to be told of that.
+    fn safe_for(&self, left: Duration) -> Duration {
+        let ttl = self.renewed_ttl();
+        if ttl.is_zero() || self.round.orphaned || self.round.warned {
+            return Duration::MAX;
+        }
+        left.saturating_sub(self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0)))
+    }
+
+    /// How long the watchdog may leave it alone.
+    pub(super) fn patience(&self, now: Stamp) -> Duration {
+        let left = self.left_at(now);
+        self.round.next.left_at(now).min(left).min(self.safe_for(left))
+    }
+
+    /// Decides what the watchdog does now. `recheck`: nodes that just came back. `is_remembered`: whether its owner or a
+    /// lease is still there.
+    pub(super) fn look(&mut self, now: Stamp, recheck: &[usize], is_remembered: bool, effects: &mut Effects) -> Plan {
+        if self.fate != Fate::Held {
+            return Plan::Forget;
+        }
+        let left = self.left_at(now);
+        if left.is_zero() && !mutant!(ResumeAfterDeadline) {
+            self.expire(effects);
+            return Plan::Forget;
+        }
+        let until_max_hold = self.max_hold.map(|max_hold| max_hold.saturating_sub(now.since(self.since)));
+        if until_max_hold.is_some_and(|until| until.is_zero()) {
+            self.lose(LostReason::MaxHold, effects);
+            return Plan::Forget;
+        }
+        let ttl = self.renewed_ttl();
+        let next = self.round.next.left_at(now);
+        let due = !ttl.is_zero() && next.is_zero();
+        let is_referred_to = is_remembered || self.locks.iter().any(|lock| lock.strong_count() > 0);
+        if due && !self.round.orphaned && !is_referred_to {
+            self.round.orphaned = true;
+            effects.news.push(News::Orphaned);
+        }
+        let renewable = !ttl.is_zero() && !self.round.orphaned;
+        let safe = self.safe_for(left);
+        if safe.is_zero() {
+            self.round.warned = true;
+            effects.news.push(News::AtRisk(left));
+        }
+        let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
+        if nodes.is_empty() && repairs.is_empty() {
+            let wake = until_max_hold.into_iter().fold(left.min(safe), Duration::min);
+            return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
+        }
+        self.ask(&nodes, &repairs);
+        if renewable && due {
+            self.begin_round(ttl, now);
+        }
+        Plan::Renew { nodes, repairs, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
+    }
+
+    /// The nodes to be asked whether they have it, and those that are to take it in again.
+    fn to_be_asked(&self, round: bool, recheck: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
+        for (node, presence) in self.presences.iter().enumerate() {
+            match presence {
+                Presence::Absent | Presence::Unknown(Some(_)) if round && !self.round.repairing[node] => {
+                    repairs.push(node);
+                }
+                Presence::Absent => {}
+                _ if (round || recheck.contains(&node)) && !self.round.in_flight[node] => nodes.push(node),
+                _ => {}
+            }
+        }
+        (nodes, repairs)
+    }
+
+    fn ask(&mut self, nodes: &[usize], repairs: &[usize]) {
+        for node in nodes {
+            self.round.in_flight[*node] = true;
+        }
+        for node in repairs {
+            self.round.repairing[*node] = true;
+        }
+    }
+
+    fn begin_round(&mut self, ttl: Duration, now: Stamp) {
+        self.round.sent = now;
+        self.round.extended.fill(false);
+        self.asked_for(ttl, now);
+        // Until the answers say otherwise.
+        self.round.next = Deadline::new(now, Duration::MAX);
+    }
+
+    /// A lease of so long was asked for.
+    pub(super) fn asked_for(&mut self, ttl: Duration, now: Stamp) {
+        self.lives = self.lives.later_at(Deadline::new(now, ttl), now);
+    }
+
+    /// A node answered a renewal that asked for `ttl`; zero: only whether it is there.
+    pub(super) fn renewed(
+        &mut self,
+        node: usize,
+        found: Renewed,
+        (ttl, sent): (Duration, Stamp),
+        now: Stamp,
+        effects: &mut Effects,
+    ) {
+        self.round.in_flight[node] = false;
+        if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(self.round.sent) {
+            self.round.extended[node] = true;
+        }
+        if self.take_in(node, found, (ttl, sent), now, effects) {
+            self.plan_retry(now);
+        }
+    }
+
+    /// Takes in what a node answered to a request for a lease of `ttl`, be it of a round or of none; says whether the
+    /// tenure is still held.
+    pub(super) fn take_in(
+        &mut self,
+        node: usize,
+        found: Renewed,
+        (ttl, sent): (Duration, Stamp),
+        now: Stamp,
+        effects: &mut Effects,
+    ) -> bool {
+        if self.fate != Fate::Held {
+            return false;
+        }
+        let sent = if mutant!(DeadlineFromReply) { now } else { sent };
+        if self.left_at(now).is_zero() && !mutant!(ResumeAfterDeadline) {
+            // Lost is final, even when the node says otherwise.
+            self.expire(effects);
+            return false;
+        }
+        match found {
+            // A check moves nothing.
+            Renewed::Extended if ttl.is_zero() => {}
+            Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
+            Renewed::Gone => self.is_absent(node, LostReason::Deleted, now, effects),
+            Renewed::Ended => self.is_absent(node, LostReason::Released, now, effects),
+            Renewed::Taken => self.is_absent(node, LostReason::Taken, now, effects),
+        }
+        self.fate == Fate::Held
+    }
+
+    fn extended(&mut self, node: usize, deadline: Deadline, now: Stamp) {
+        match &self.presences[node] {
+            // A deadline never moves back.
+            Presence::Held(known) if known.left_at(now) >= deadline.left_at(now) => {}
+            _ => self.presences[node] = Presence::Held(deadline),
+        }
+        if self.round.is_over(self.needed()) {
+            self.round.failures = 0;
+            self.round.warned = false;
+            self.round.next = Deadline::new(self.round.sent, self.interval());
+        }
+    }
+
+    /// A node did not answer a renewal.
+    pub(super) fn renewal_failed(&mut self, node: usize, now: Stamp) {
+        self.round.in_flight[node] = false;
+        self.plan_retry(now);
+    }
+
+    /// A node was asked to take the tenure in again, at `sent`, with a lease of `ttl`. `presence`: what that told of it.
+    pub(super) fn repaired(
+        &mut self,
+        node: usize,
+        presence: Option<Presence>,
+        (ttl, sent): (Duration, Stamp),
+        now: Stamp,
+        effects: &mut Effects,
+    ) {
+        let there = matches!(presence, Some(Presence::Held(_)));
+        if there {
+            self.renewed(node, Renewed::Extended, (ttl, sent), now, effects);
+        }
+        self.round.repairing[node] = false;
+        let Some(presence) = presence else { return };
+        if self.fate != Fate::Held {
+            self.came_too_late(node, presence, effects);
+        } else if !there && !matches!(self.presences[node], Presence::Held(_)) {
+            // A renewal knows no better.
+            self.presences[node] = presence;
+            self.plan_retry(now);
+        }
+    }
+
+    /// Plans the next try while a round has no quorum.
+    fn plan_retry(&mut self, now: Stamp) {
+        if self.round.is_over(self.needed()) || self.renewed_ttl().is_zero() {
+            return;
+        }
+        let mut pause = FIRST_PAUSE;
+        if !self.round.in_flight.contains(&true) {
+            pause *= 2_u32.pow(self.round.failures.min(4));
+            self.round.failures += 1;
+        }
+        // While some are silent the others are asked again: a node that had no room for the tenure may have it now.
+        self.round.next = Deadline::new(now, pause);
+    }
+}

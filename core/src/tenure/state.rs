@@ -1,0 +1,289 @@
+//! What is known of a tenure, and what follows from it. Pure: no clock, no task, no I/O. Whoever changes the state tells
+//! it the time, and carries the [`Effects`] out once nothing is locked any more.
+//!
+//! ```text
+//! Held ──deadline passed, or fewer than q nodes have it──▶ Lost(reason)
+//! Held ──the last lease is released──────────────────────▶ Released
+//! Held ──detached────────────────────────────────────────▶ Detached
+//! ```
+//! The three ends are final. The deadline is the q-th newest of the nodes' deadlines; each counts from before its
+//! request was sent and moves only by a success that arrives while the tenure is still held.
+
+use std::{
+    any::Any,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use super::{Claim, Fate, Terms, renewal::Round};
+use crate::{
+    clock::{Deadline, Stamp},
+    config::Settings,
+    error::LostReason,
+    quorum::Presence,
+    sync::atomic::Ordering::Relaxed,
+};
+
+pub(super) struct State {
+    pub(super) fate: Fate,
+    /// For each node, what is known of the tenure there.
+    pub(super) presences: Vec<Presence>,
+    /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
+    pub(super) lives: Deadline,
+    pub(super) claims: Vec<Arc<Claim>>,
+    /// Alive while a lock handle that took part is.
+    pub(super) locks: Vec<Weak<()>>,
+    pub(super) round: Round,
+    /// Its place in the watchdog's list.
+    pub(super) slot: Option<usize>,
+    /// What renews it, kept alive until it ends, even when the host forgot its client and every handle.
+    pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
+    pub(super) settings: Arc<Settings>,
+    /// When it was asked for.
+    pub(super) since: Stamp,
+    /// The lease it was asked for.
+    pub(super) ttl: Duration,
+    pub(super) max_hold: Option<Duration>,
+}
+
+/// What follows from a change, in this order.
+#[derive(Default)]
+pub(super) struct Effects {
+    /// Whoever waits for news finds them in the log already.
+    pub(super) news: Vec<News>,
+    /// For whoever waits for its end.
+    pub(super) fate: Option<Fate>,
+    /// Where it may still be, and must not stay.
+    pub(super) release: Vec<(usize, Presence)>,
+    /// Perhaps the last of its client.
+    pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What an operator may want to know.
+#[derive(Clone, Copy)]
+pub(super) enum News {
+    Lost(LostReason),
+    AtRisk(Duration),
+    Orphaned,
+}
+
+/// What the end of a claim led to.
+pub(crate) enum Unclaimed {
+    /// It had ended before, or ends in another call.
+    Before,
+    /// Others remain, or another call ends the tenure.
+    Others,
+    /// It was the last; `Released` is for the caller to see through.
+    Ended(Fate),
+}
+
+impl State {
+    /// One that was just granted.
+    pub(super) fn new(
+        terms: &Terms,
+        since: Stamp,
+        presences: Vec<Presence>,
+        claim: Arc<Claim>,
+        lock: Weak<()>,
+        settings: Arc<Settings>,
+    ) -> Self {
+        let known = presences.iter().filter_map(|presence| match presence {
+            Presence::Held(deadline) => Some(*deadline),
+            Presence::Unknown(_) | Presence::Absent => None,
+        });
+        let asked = Deadline::new(since, terms.ttl);
+        let lives = known.fold(asked, |lives, deadline| lives.later_at(deadline, since));
+        let mut state = Self {
+            fate: Fate::Held,
+            lives,
+            claims: vec![claim],
+            locks: vec![lock],
+            round: Round::first(since, &presences),
+            presences,
+            slot: None,
+            keeper: None,
+            settings,
+            since,
+            ttl: terms.ttl,
+            max_hold: terms.max_hold,
+        };
+        state.round.next = Deadline::new(since, state.interval());
+        state
+    }
+
+    pub(super) fn validity(&self, ttl: Duration) -> Duration {
+        self.settings.validity(ttl)
+    }
+
+    pub(super) fn needed(&self) -> usize {
+        self.settings.quorum
+    }
+
+    /// On how many nodes it is known to be.
+    fn known_on(&self) -> usize {
+        self.presences.iter().filter(|presence| matches!(presence, Presence::Held(_))).count()
+    }
+
+    /// What is left at `now`: the q-th largest of the nodes' deadlines.
+    pub(super) fn left_at(&self, now: Stamp) -> Duration {
+        let held = |presence: &Presence| match presence {
+            Presence::Held(deadline) => Some(deadline.left_at(now)),
+            _ => None,
+        };
+        if mutant!(LostOnlyOnError) {
+            return Duration::from_secs(1);
+        }
+        if let [only] = &self.presences[..] {
+            return held(only).unwrap_or_default();
+        }
+        let mut left: Vec<Duration> = self.presences.iter().filter_map(held).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        left.get(self.needed() - 1).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_held_at(&self, now: Stamp) -> bool {
+        self.fate == Fate::Held && !self.left_at(now).is_zero()
+    }
+
+    /// What is left until the deadline; zero when it ended. Finding the deadline passed ends the tenure.
+    pub(super) fn check(&mut self, now: Stamp, effects: &mut Effects) -> Duration {
+        if self.fate != Fate::Held {
+            return Duration::ZERO;
+        }
+        let left = self.left_at(now);
+        if left.is_zero() {
+            self.expire(effects);
+        }
+        left
+    }
+
+    /// Ends it at its deadline.
+    pub(super) fn expire(&mut self, effects: &mut Effects) {
+        if mutant!(ResumeAfterDeadline) {
+            return;
+        }
+        // A renewal that was sent and not answered means silence on the other side; none sent means that this
+        // process did not run.
+        let silent = self.round.is_unanswered();
+        self.lose(if silent { LostReason::Unreachable } else { LostReason::Expired }, effects);
+    }
+
+    /// Ends it as lost. The first reason stays.
+    pub(super) fn lose(&mut self, reason: LostReason, effects: &mut Effects) {
+        if self.fate != Fate::Held {
+            return;
+        }
+        self.end(Fate::Lost(reason), effects);
+        effects.news.push(News::Lost(reason));
+        effects.keeper = self.keeper.take();
+        // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
+        if reason != LostReason::Closed {
+            effects.release.extend(self.leftovers());
+        }
+    }
+
+    /// Gives back what nobody was told of.
+    pub(super) fn give_back(&mut self, effects: &mut Effects) {
+        self.end(Fate::Released, effects);
+        effects.release.extend(self.leftovers());
+    }
+
+    fn end(&mut self, fate: Fate, effects: &mut Effects) {
+        self.fate = fate;
+        effects.fate = Some(fate);
+    }
+
+    /// Where it may be.
+    pub(super) fn leftovers(&self) -> Vec<(usize, Presence)> {
+        let there = self.presences.iter().cloned().enumerate();
+        let there = there.filter(|(_, presence)| !matches!(presence, Presence::Absent));
+        there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
+    }
+
+    /// Takes in what a node answered to the acquire after a quorum had.
+    pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
+        // A renewal or a repair may know better by now.
+        if matches!(self.presences[node], Presence::Unknown(_)) {
+            self.presences[node] = presence.clone();
+        }
+        self.came_too_late(node, presence, effects);
+    }
+
+    /// What comes to a node after the end must not stay there.
+    pub(super) fn came_too_late(&self, node: usize, presence: Presence, effects: &mut Effects) {
+        let ended = matches!(self.fate, Fate::Lost(_) | Fate::Released);
+        if ended && !matches!(presence, Presence::Absent) {
+            effects.release.push((node, presence));
+        }
+    }
+
+    /// A node said that it does not have the tenure (any more).
+    pub(super) fn is_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
+        match self.presences[node] {
+            Presence::Held(_) => {
+                self.presences[node] = Presence::Absent;
+                // The other nodes' deadlines may be older ones.
+                if self.known_on() < self.needed() || self.left_at(now).is_zero() {
+                    self.lose(why, effects);
+                }
+            }
+            // Asked to attach, and never heard of: it is known now, and can be repaired.
+            Presence::Unknown(None) => self.presences[node] = Presence::Absent,
+            Presence::Unknown(Some(_)) | Presence::Absent => {}
+        }
+    }
+
+    /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
+    pub(super) fn claim(&mut self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration, now: Stamp) -> Option<Duration> {
+        let renewed = self.renewed_ttl();
+        self.claims.push(claim.clone());
+        self.locks.retain(|known| known.strong_count() > 0);
+        if !self.locks.iter().any(|known| known.ptr_eq(&lock)) {
+            self.locks.push(lock);
+        }
+        if claim.renews.is_some() {
+            // The watchdog takes over, or is to renew for longer than it did.
+            if self.renewed_ttl() > renewed {
+                self.round.next = Deadline::new(now, Duration::ZERO);
+            }
+            return None;
+        }
+        (self.left_at(now) < self.validity(ttl)).then_some(ttl)
+    }
+
+    /// Ends a claim, once.
+    pub(super) fn unclaim(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> Unclaimed {
+        // Decided here: of two threads that release one lease, one ends the tenure.
+        let again = claim.released.swap(true, Relaxed);
+        #[cfg(all(test, feature = "shuttle"))]
+        let again = again && !crate::testing::interleavings::broken("a claim that ends twice");
+        if again {
+            return Unclaimed::Before;
+        }
+        self.claims.retain(|known| !Arc::ptr_eq(known, claim));
+        if !self.claims.is_empty() {
+            claim.left.store(self.is_held_at(now), Relaxed);
+            // Whoever waits for the end of this lease looks again.
+            effects.fate = Some(self.fate);
+            return Unclaimed::Others;
+        }
+        if self.fate == Fate::Held && !self.check(now, effects).is_zero() {
+            self.end(Fate::Released, effects);
+        }
+        Unclaimed::Ended(self.fate)
+    }
+
+    /// Ends it here, and leaves the keys alone. Fails with its fate: `Held` if it has several claims.
+    pub(super) fn detach(&mut self, now: Stamp, effects: &mut Effects) -> Result<(), Fate> {
+        self.check(now, effects);
+        match self.fate {
+            Fate::Held if self.claims.len() > 1 => Err(Fate::Held),
+            Fate::Held => {
+                self.claims.clear();
+                self.end(Fate::Detached, effects);
+                Ok(())
+            }
+            fate => Err(fate),
+        }
+    }
+}

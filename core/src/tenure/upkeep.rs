@@ -1,0 +1,150 @@
+//! What a tenure asks the nodes while it is held: whether a late grant came, to extend it, to take it in again where it is
+//! missing. Renewals, of many tenures at once, are sent by the watchdog.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Fate, Tenure};
+use crate::{
+    clock::{self, Deadline, Stamp},
+    config::NEVER,
+    protocol::{
+        reply::{self, Renewed, Vote},
+        script::Reply,
+    },
+    quorum::{Count, FanOut, Presence},
+    server::{Lane, Link, NodeError, Sent},
+};
+
+/// Why an extension failed.
+pub(crate) enum Fallen {
+    Ended(Fate),
+    Unanswered(Vec<(usize, NodeError)>),
+}
+
+impl Tenure {
+    /// Takes in the answers that came after the quorum had been reached.
+    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent: Vec<Sent>, since: Stamp) {
+        while let Some((node, answer)) = late.late().await {
+            let presence = match answer {
+                Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
+                    self.held_for(self.terms.ttl, since)
+                }
+                // Renewals and the release include it.
+                Err(error) if error.may_have_run() => Presence::Unknown(sent[node].get()),
+                // What it did is unknown.
+                Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent[node].get()),
+                Ok(reply) => {
+                    self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
+                    Presence::Absent
+                }
+                Err(_) => Presence::Absent,
+            };
+            self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
+        }
+    }
+
+    /// There, with a lease of `ttl` that was asked for at `since`.
+    fn held_for(&self, ttl: Duration, since: Stamp) -> Presence {
+        Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)))
+    }
+
+    /// A node answered a renewal that asked for `ttl` at `sent`.
+    pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
+        self.change(|state, effects| state.renewed(node, found, (ttl, sent), clock::now(), effects));
+    }
+
+    /// A node did not answer a renewal.
+    pub(crate) fn renewal_failed(&self, node: usize) {
+        self.change(|state, _| state.renewal_failed(node, clock::now()));
+    }
+
+    /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
+    /// after the end is released.
+    pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
+        let presence = match self.state.lock().presences[node].clone() {
+            Presence::Unknown(Some(link)) => Some(link),
+            Presence::Unknown(None) | Presence::Absent | Presence::Held(_) => None,
+        };
+        let presence = self.put_back(node, presence, (ttl, since)).await;
+        self.change(|state, effects| state.repaired(node, presence, (ttl, since), clock::now(), effects));
+    }
+
+    /// What is known of a node after it was asked to take the tenure in; nothing new after silence. `unknown`: the
+    /// connection of a request that may have put it there, or still may.
+    async fn put_back(&self, node: usize, unknown: Option<Link>, (ttl, since): (Duration, Stamp)) -> Option<Presence> {
+        let (target, terms) = (&self.quorum.nodes[node], &self.terms);
+        let limit = self.quorum.settings.reply_timeout(ttl);
+        if let Some(link) = unknown {
+            // First of all the acquire that was never answered has run, or never will.
+            let call = self.quorum.protocol.renew_one(&terms.names, &terms.field, ttl);
+            match renewal(&target.eval_after(link, call, limit).await.ok()?)? {
+                Renewed::Gone => {}
+                Renewed::Extended => return Some(self.held_for(ttl, since)),
+                Renewed::Taken | Renewed::Ended => return Some(Presence::Absent),
+            }
+        }
+        if !self.is_held() {
+            return Some(Presence::Absent);
+        }
+        let sent = Sent::default();
+        let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
+        Some(match target.eval(Lane::Background, call, limit, sent.clone()).await {
+            Ok(reply) => match renewal(&reply) {
+                Some(Renewed::Extended) => self.held_for(ttl, since),
+                Some(_) => Presence::Absent,
+                None => Presence::Unknown(sent.get()),
+            },
+            Err(error) if error.may_have_run() => Presence::Unknown(sent.get()),
+            Err(_) => Presence::Absent,
+        })
+    }
+
+    /// Asks all nodes for a lease of `ttl` from now on.
+    pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
+        let sent = clock::now();
+        // What never ends is asked for as that, and so stays.
+        let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
+        let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
+        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
+        let nodes = {
+            let mut state = self.state.lock();
+            state.asked_for(ttl, sent);
+            state.leftovers()
+        };
+        let mut answers = FanOut::new(nodes.into_iter().map(|(node, _)| {
+            let (answer, tenure) =
+                (self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default()), self.clone());
+            Box::pin(async move {
+                let answer = answer.await;
+                // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.
+                if let Some(found) = answer.as_ref().ok().and_then(renewal) {
+                    tenure.change(|state, effects| state.take_in(node, found, (ttl, sent), clock::now(), effects));
+                }
+                (node, answer)
+            }) as _
+        }));
+        let (mut extended, mut failures) = (0, Vec::new());
+        let counted = answers.count(renewal, |node, answer| {
+            match answer {
+                Ok(found) => extended += usize::from(found == Renewed::Extended),
+                Err(error) => failures.push((node, error)),
+            }
+            let over = extended >= self.quorum.needed() || !self.is_held();
+            if over { Count::Decided(()) } else { Count::More }
+        });
+        let _: Option<()> = counted.await;
+        if !answers.is_over() {
+            self.quorum.spawn(answers.see_through());
+        }
+        match self.current_fate() {
+            Fate::Held if extended >= self.quorum.needed() => Ok(()),
+            Fate::Held => Err(Fallen::Unanswered(failures)),
+            fate => Err(Fallen::Ended(fate)),
+        }
+    }
+}
+
+/// The reply to the renewal of one tenure.
+fn renewal(reply: &Reply) -> Option<Renewed> {
+    reply::renewals(reply, 1).map(|found| found[0])
+}
