@@ -9,7 +9,7 @@ use std::{
 
 use redlock::{
     Lease, LockError, ReleaseOutcome,
-    ffi::{Call, Calls, Outcome, Value, completions::Begun},
+    ffi::{Call, Calls, Operation, Outcome, Value, completions::Begun},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -75,7 +75,7 @@ impl Loop {
 
     /// Releases a lease.
     pub fn release(&mut self, lease: &Lease) -> ReleaseOutcome {
-        let call = self.calls.release(lease);
+        let call = self.calls.start(Operation::Release(lease));
         match self.end(call) {
             Ok(Value::Outcome(outcome)) => outcome,
             other => panic!("no outcome: {other:?}"),

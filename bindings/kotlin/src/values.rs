@@ -245,12 +245,12 @@ impl From<redlock::LockInfo> for Holder {
 impl Outcome {
     /// A lease, watched from now on: a call of its own to start that would cost the JVM as much as the whole acquire.
     fn leased(lease: redlock::Lease) -> Self {
-        match calls().lost(&lease) {
+        match calls().start_numbered(ffi::Operation::Lost(&lease, None)) {
             Ok(lost) => Self::Leased {
                 name: lease.name().to_owned(),
                 owner: lease.owner().to_owned(),
                 token: lease.token().cast_signed(),
-                lost: lost.cast_signed(),
+                lost,
                 lease: Arc::new(Lease::from(lease)),
             },
             Err(error) => Self::Failed { failure: error.into() },

@@ -10,7 +10,7 @@ use crate::{
     event_loop::Loop,
     lock::Lock,
     value::HeldValue,
-    values::{Given, NODE, Options, OrThrow, setting, settings},
+    values::{Given, NODE, Options, OrThrow, settings, text},
 };
 
 /// Nodes, and how to use them.
@@ -61,8 +61,7 @@ impl Client {
     /// A lock by name. Sends nothing.
     #[napi]
     pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
-        let name = ffi::text("name", setting(name));
-        let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
+        let lock = text("name", name).and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
         Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
     }
 

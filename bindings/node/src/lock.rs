@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use napi_derive::napi;
-use redlock::Owner;
+use redlock::{LockError, Owner, Request};
+
+use crate::values::{Given, duration};
 
 /// A lock by name.
 #[napi]
@@ -11,6 +13,17 @@ pub struct Lock {
     pub(crate) core: redlock::Lock,
     /// Its event loop closes clients that are in use.
     pub(crate) _client: Arc<redlock::Client>,
+}
+
+impl Lock {
+    /// An acquire; without `wait` it waits as long as the lock says.
+    pub(crate) fn request(&self, wait: Option<Given>) -> Result<Request, LockError> {
+        let request = self.core.request(Owner::Fresh);
+        match wait {
+            Some(wait) => Ok(Request { wait: Some(duration("wait", wait)?), ..request }),
+            None => Ok(request),
+        }
+    }
 }
 
 #[napi]

@@ -1,5 +1,7 @@
 //! JavaScript's values as the core's, and the core's as JavaScript's.
 
+use std::time::Duration;
+
 use napi::{
     Env, Error, Result, Status, Unknown,
     bindgen_prelude::{Either4, ToNapiValue},
@@ -7,7 +9,7 @@ use napi::{
 use napi_derive::napi;
 use redlock::{
     LockError,
-    ffi::{Idiom, Setting, Value},
+    ffi::{self, Idiom, Setting, Value},
 };
 
 use crate::lease::Lease;
@@ -26,7 +28,7 @@ pub(crate) type Given = Either4<String, f64, bool, Shown>;
 /// Options in the order in which they were given.
 pub(crate) type Options = Vec<(String, Given)>;
 
-pub(crate) fn setting(given: Given) -> Setting {
+fn setting(given: Given) -> Setting {
     match given {
         Either4::A(text) => Setting::Text(text),
         Either4::B(number) => Setting::Number(number),
@@ -37,6 +39,16 @@ pub(crate) fn setting(given: Given) -> Setting {
 
 pub(crate) fn settings(options: Options) -> impl Iterator<Item = (String, Setting)> {
     options.into_iter().map(|(name, given)| (name, setting(given)))
+}
+
+/// A string.
+pub(crate) fn text(argument: &'static str, given: Given) -> std::result::Result<String, LockError> {
+    ffi::text(argument, setting(given))
+}
+
+/// A time.
+pub(crate) fn duration(argument: &'static str, given: Given) -> std::result::Result<Duration, LockError> {
+    NODE.duration(argument, &setting(given))
 }
 
 /// An error, flat: the façade makes an instance of its class of it.
@@ -140,6 +152,6 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
     }
 }
 
-pub(crate) fn millis(time: std::time::Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }

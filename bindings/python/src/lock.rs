@@ -9,18 +9,19 @@ use std::{
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{
     Config, LockError, LockOptions,
-    ffi::{Calls, Value, completions::Begun::Pending},
+    ffi::{
+        Operation::{Acquire, Inspect, Locked, ReleaseNewest},
+        Value,
+    },
 };
 
 use crate::{
     arguments,
     client::Client,
     errors::{Failure, Fallible},
-    events,
-    greenlets::Hub,
     lease::Lease,
     owner::Caller,
-    waiting::{blocking, run, until},
+    waiting::{run, value},
 };
 
 /// A lock by name.
@@ -93,16 +94,12 @@ impl Lock {
     }
 
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let hub = Hub::current(py)?;
         let (owner, thread) = (caller.owner.clone(), Some(caller.thread));
-        let request = redlock::Request { owner, wait, thread, blocking: hub.is_none() };
-        let lease = match hub {
-            Some(hub) => hub.acquire(core, request)?,
-            None => blocking(py, |check| core.acquire_blocking(request, check))?,
-        };
-        Ok(Py::new(py, Lease::new(lease))?)
+        let request = redlock::Request { owner, wait, thread, blocking: false };
+        match value(py, Acquire(self.core(py)?, request))? {
+            Value::Lease(lease) => Ok(Py::new(py, Lease::new(lease))?),
+            _ => Err(LockError::Closed.into()),
+        }
     }
 }
 
@@ -153,9 +150,7 @@ impl Lock {
     /// as `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
     /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        let (core, owner) = (self.core(py)?, Caller::current(py)?.owner);
-        let begin = |calls: &Calls| calls.release_newest(core, &owner);
-        run(py, &self.name, begin, |check| core.release_blocking(&owner, check).map(Value::Outcome))
+        run(py, ReleaseNewest(self.core(py)?, Caller::current(py)?.owner))
     }
 
     /// Whether the calling thread, greenlet or task holds the lock. Asks nobody.
@@ -165,18 +160,12 @@ impl Lock {
 
     /// Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer.
     fn locked(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let begin = |calls: &Calls| calls.locked(core).map(Pending);
-        run(py, &self.name, begin, |check| Ok(Value::Flag(until(check, &self.name, core.locked())??)))
+        run(py, Locked(self.core(py)?))
     }
 
     /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let begin = |calls: &Calls| calls.inspect(core).map(Pending);
-        run(py, &self.name, begin, |check| Ok(Value::Info(until(check, &self.name, core.inspect())??)))
+        run(py, Inspect(self.core(py)?))
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {

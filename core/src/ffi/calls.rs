@@ -1,26 +1,23 @@
 //! Calls that run in the background, or in turns of their host, and end in a host's event loop.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
-use futures_util::FutureExt;
+use futures_util::TryFutureExt;
 #[cfg(target_os = "linux")]
 use rustix::event::{PollFd, PollFlags, poll};
 
 #[cfg(target_os = "linux")]
 use crate::ffi::reactor::Turns;
 use crate::{
-    acquire::Request,
-    client::{Client, NodeStatus},
-    compat::{HeldValue, Retime},
+    client::NodeStatus,
     error::{LockError, LostReason, NodeCause},
     event::Event,
     ffi::{
-        completions::{Begun, Bridge, within},
-        events::Events,
+        completions::{Begun, Bridge},
+        operations::{self, Operation},
     },
     lease::Lease,
-    lock::{Lock, LockInfo},
-    owner::Owner,
+    lock::LockInfo,
     process::runtime::Tied,
     server::Lane,
     tenure::ReleaseOutcome,
@@ -182,14 +179,10 @@ impl Calls {
         Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
     }
 
-    fn run(&self, future: impl Future<Output = Outcome> + Send + 'static) -> Result<u64, LockError> {
-        Ok(self.bridge()?.run(future))
-    }
-
-    /// The number of a call, for a host to which nothing else can be returned: negative if it ended already, so that
+    /// `start`, for a host to which nothing but a number can be returned: negative if the call ended already, so that
     /// [`Calls::take`] has its end.
-    pub fn number(&self, call: Call) -> Result<i64, LockError> {
-        Ok(match call {
+    pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
+        Ok(match self.start(operation)? {
             Begun::Pending(id) => id.cast_signed(),
             Begun::Done(outcome) => -self.bridge()?.keep(outcome).cast_signed(),
         })
@@ -215,124 +208,55 @@ impl Calls {
         self.bridge.get().is_some_and(|bridge| bridge.abandon(id))
     }
 
-    /// Starts an acquire: a `Lease`.
-    pub fn acquire(&self, lock: &Lock, request: Request) -> Result<Call, LockError> {
-        let call = |lane| lock.acquire_in(lane, request).map(|lease| lease.map(Value::Lease));
-        self.begin(true, |host| lock.host_lane(host), call)
+    /// Starts an operation. Its end is the host's as [`Calls::drain`] says, also if it came at once.
+    pub fn start(&self, operation: Operation<'_>) -> Result<Call, LockError> {
+        use Operation as Do;
+        let pending = |id| Ok(Begun::Pending(id));
+        let bridge = self.bridge()?;
+        match operation {
+            Do::Acquire(lock, request) => {
+                let call = |lane| lock.acquire_in(lane, request).map_ok(Value::Lease);
+                self.begin(true, |host| lock.host_lane(host), call)
+            }
+            Do::ReleaseNewest(lock, owner) => {
+                let call = |lane| lock.release_in(lane, &owner).map_ok(Value::Outcome);
+                self.begin(false, |host| lock.host_lane(host), call)
+            }
+            Do::LeaveNewest(lock, owner) => {
+                let call = |lane| lock.leave_in(lane, &owner).map_ok(Value::from);
+                self.begin(false, |host| lock.host_lane(host), call)
+            }
+            Do::Release(lease) => {
+                let call = |lane| lease.release_in(lane).map_ok(Value::Outcome);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Leave(lease) => {
+                let call = |lane| lease.leave_in(lane).map_ok(Value::from);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Extend(lease, ttl) => {
+                let call = |lane| lease.extend_in(lane, ttl).map_ok(Value::from);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Lost(lease, limit) => pending(bridge.listen(operations::lost(lease, limit))),
+            Do::Events(events) => pending(bridge.watch(operations::happened(events))),
+            Do::Locked(lock) => pending(bridge.run(lock.locked().map_ok(Value::Flag))),
+            Do::Inspect(lock) => pending(bridge.run(lock.inspect().map_ok(Value::Info))),
+            Do::ReleaseValue(value) => pending(bridge.run(value.release().map_ok(Value::Flag))),
+            Do::RetimeValue(value, how, millis) => pending(bridge.run(value.retime(how, millis).map_ok(Value::Flag))),
+            Do::IsValueThere(value) => pending(bridge.run(value.is_there().map_ok(Value::Flag))),
+            Do::Ping(client) => pending(bridge.run(client.ping().map_ok(Value::Nodes))),
+            Do::ForceRelease(client, name) => pending(bridge.run(client.force_release(name).map_ok(Value::Flag))),
+            Do::InitNodes(client) => pending(bridge.run(client.init_nodes().map_ok(Value::from))),
+            Do::Attach(client, text, owner) => {
+                pending(bridge.run(client.attach_unseen(text, owner).map_ok(Value::Lease)))
+            }
+            Do::Close(client) => pending(bridge.run(operations::close(client))),
+        }
     }
 
-    /// Starts `lock.release()`: an `Outcome`.
-    pub fn release_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
-        let call = |lane| lock.release_in(lane, owner).map(|outcome| outcome.map(Value::Outcome));
-        self.begin(false, |host| lock.host_lane(host), call)
-    }
-
-    /// Starts to end a block of this owner: `Nothing`.
-    pub fn leave_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
-        let call = |lane| lock.leave_in(lane, owner).map(|left| left.map(|()| Value::Nothing));
-        self.begin(false, |host| lock.host_lane(host), call)
-    }
-
-    /// Starts `lock.locked()`: a `Flag`.
-    pub fn locked(&self, lock: &Lock) -> Result<u64, LockError> {
-        let locked = lock.locked();
-        self.run(async move { locked.await.map(Value::Flag) })
-    }
-
-    /// Starts `lock.inspect()`: an `Info`.
-    pub fn inspect(&self, lock: &Lock) -> Result<u64, LockError> {
-        let info = lock.inspect();
-        self.run(async move { info.await.map(Value::Info) })
-    }
-
-    /// Starts `lease.release()`: an `Outcome`.
-    pub fn release(&self, lease: &Lease) -> Result<Call, LockError> {
-        let call = |lane| lease.release_in(lane).map(|outcome| outcome.map(Value::Outcome));
-        self.begin(false, |host| lease.host_lane(host), call)
-    }
-
-    /// Starts to end the block of a lease: `Nothing`.
-    pub fn leave(&self, lease: &Lease) -> Result<Call, LockError> {
-        let call = |lane| lease.leave_in(lane).map(|left| left.map(|()| Value::Nothing));
-        self.begin(false, |host| lease.host_lane(host), call)
-    }
-
-    /// Starts `lease.extend()`: `Nothing`.
-    pub fn extend(&self, lease: &Lease, ttl: Duration) -> Result<Call, LockError> {
-        let call = |lane| lease.extend_in(lane, ttl).map(|extended| extended.map(|()| Value::Nothing));
-        self.begin(false, |host| lease.host_lane(host), call)
-    }
-
-    /// Waits for the end of a lease: `Lost`. Giving it up ends the waiting and nothing else.
-    pub fn lost(&self, lease: &Lease) -> Result<u64, LockError> {
-        self.lost_within(lease, None)
-    }
-
-    /// `lost`, but for no longer than `limit`.
-    pub fn lost_within(&self, lease: &Lease, limit: Option<Duration>) -> Result<u64, LockError> {
-        let lost = lease.lost();
-        Ok(self.bridge()?.listen(async move { Ok(Value::Lost(within(limit, lost).await.flatten())) }))
-    }
-
-    /// Starts `value.release()`: a `Flag`.
-    pub fn release_value(&self, value: &HeldValue) -> Result<u64, LockError> {
-        let released = value.release();
-        self.run(async move { released.await.map(Value::Flag) })
-    }
-
-    /// Starts `value.retime()`: a `Flag`.
-    pub fn retime_value(&self, value: &HeldValue, how: Retime, millis: i64) -> Result<u64, LockError> {
-        let changed = value.retime(how, millis);
-        self.run(async move { changed.await.map(Value::Flag) })
-    }
-
-    /// Starts `value.is_there()`: a `Flag`.
-    pub fn is_value_there(&self, value: &HeldValue) -> Result<u64, LockError> {
-        let there = value.is_there();
-        self.run(async move { there.await.map(Value::Flag) })
-    }
-
-    /// Starts `client.ping()`: `Nodes`.
-    pub fn ping(&self, client: &Client) -> Result<u64, LockError> {
-        let pinged = client.ping();
-        self.run(async move { pinged.await.map(Value::Nodes) })
-    }
-
-    /// Starts `client.force_release()`: a `Flag`.
-    pub fn force_release(&self, client: &Client, name: &str) -> Result<u64, LockError> {
-        let released = client.force_release(name);
-        self.run(async move { released.await.map(Value::Flag) })
-    }
-
-    /// Starts `client.init_nodes()`: `Nothing`.
-    pub fn init_nodes(&self, client: &Client) -> Result<u64, LockError> {
-        let provisioned = client.init_nodes();
-        self.run(async move { provisioned.await.map(|()| Value::Nothing) })
-    }
-
-    /// Starts `client.attach()`: a `Lease`.
-    pub fn attach(&self, client: &Client, text: &str, owner: Owner) -> Result<u64, LockError> {
-        let attached = client.attach_unseen(text, owner);
-        self.run(async move { attached.await.map(Value::Lease) })
-    }
-
-    /// Starts `client.close()`: `Nothing`.
-    pub fn close(&self, client: &Client) -> Result<u64, LockError> {
-        let closed = client.close();
-        self.run(async move {
-            closed.await;
-            Ok(Value::Nothing)
-        })
-    }
-
-    /// Waits until something happened: `Events`.
-    pub fn events(&self, events: &Events) -> Result<u64, LockError> {
-        let events = events.clone();
-        self.events_of(async move { events.next().await })
-    }
-
-    /// `events`, for a host that fetches them in a way of its own.
-    pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<u64, LockError> {
-        Ok(self.bridge()?.watch(async move { Ok(Value::Events(next.await)) }))
+    /// Starts to wait for events that a host fetches in a way of its own.
+    pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
+        Ok(Begun::Pending(self.bridge()?.watch(async move { Ok(Value::Events(next.await)) })))
     }
 }

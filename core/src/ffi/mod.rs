@@ -1,18 +1,20 @@
 //! What every language layer needs and none should write twice: options as a host gives them, errors as they cross the
 //! boundary, and calls that run in the background and end in a host's event loop.
 //!
-//! A binding turns its language's values into [`Setting`]s, says how that language spells ([`Idiom`]), and delegates to
-//! [`Calls`] or to the core itself.
+//! A binding turns its language's values into [`Setting`]s, says how that language spells ([`Idiom`]), and names one of
+//! the [`Operation`]s, or delegates to the core itself.
 
 mod calls;
 pub mod completions;
 mod events;
+mod operations;
 mod options;
 #[cfg(target_os = "linux")]
 pub mod reactor;
 
 pub use calls::{Call, Calls, Failure, Outcome, Value};
 pub use events::Events;
+pub use operations::{Operation, block, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
 
 #[cfg(test)]

@@ -51,6 +51,11 @@ fn a_lock_takes_a_time_or_adaptive() {
     assert!(ttl(Setting::Number(f64::INFINITY)).is_err() && ttl(Setting::Number(f64::NAN)).is_err());
 }
 
+fn pending(call: Result<Call, LockError>) -> u64 {
+    let Begun::Pending(id) = call.unwrap() else { panic!("nobody took turns") };
+    id
+}
+
 #[test]
 fn calls_end_in_the_queue_of_their_host() {
     let (wake, woken) = channel();
@@ -66,17 +71,16 @@ fn calls_end_in_the_queue_of_their_host() {
         assert_eq!(ended[0].0, id);
         ended.remove(0).1
     };
-    let Begun::Pending(acquire) = calls.acquire(&lock, lock.request(Owner::Fresh)).unwrap() else {
-        panic!("nobody took turns")
-    };
-    let Ok(Value::Lease(lease)) = end(acquire) else { panic!("no lease") };
-    assert!(matches!(end(calls.locked(&lock).unwrap()), Ok(Value::Flag(true))));
-    let Ok(Value::Events(seen)) = end(calls.events(&events).unwrap()) else { panic!("no events") };
+    let happened = || pending(calls.start(Operation::Events(&events)));
+    let acquire = Operation::Acquire(&lock, lock.request(Owner::Fresh));
+    let Ok(Value::Lease(lease)) = end(pending(calls.start(acquire))) else { panic!("no lease") };
+    assert!(matches!(end(pending(calls.start(Operation::Locked(&lock)))), Ok(Value::Flag(true))));
+    let Ok(Value::Events(seen)) = end(happened()) else { panic!("no events") };
     assert_eq!(seen[0].kind(), "acquired");
-    let in_vain = calls.lost_within(&lease, Some(Duration::ZERO)).unwrap();
-    assert!(matches!(end(in_vain), Ok(Value::Lost(None))));
-    let lost = calls.lost(&lease).unwrap();
-    assert!(matches!(calls.release_newest(&lock, &Owner::Fresh).map(|_| ()), Ok(())));
+    let in_vain = Operation::Lost(&lease, Some(Duration::ZERO));
+    assert!(matches!(end(pending(calls.start(in_vain))), Ok(Value::Lost(None))));
+    let lost = pending(calls.start(Operation::Lost(&lease, None)));
+    pending(calls.start(Operation::ReleaseNewest(&lock, Owner::Fresh)));
     let mut ended = Vec::new();
     while ended.len() < 2 {
         woken.recv().unwrap();
@@ -87,7 +91,7 @@ fn calls_end_in_the_queue_of_their_host() {
     drop((lease, lock, client));
     // The released events first, then the end of the queue.
     loop {
-        let Ok(Value::Events(seen)) = end(calls.events(&events).unwrap()) else { panic!("no events") };
+        let Ok(Value::Events(seen)) = end(happened()) else { panic!("no events") };
         if seen.is_empty() {
             break;
         }
