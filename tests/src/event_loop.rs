@@ -77,7 +77,9 @@ impl Loop {
     pub fn release(&mut self, lease: &Lease) -> ReleaseOutcome {
         let call = self.calls.start(Operation::Release(lease));
         match self.end(call) {
-            Ok(Value::Outcome(outcome)) => outcome,
+            Ok(Value::Released("released")) => ReleaseOutcome::Released,
+            Ok(Value::Released("lost")) => ReleaseOutcome::Lost,
+            Ok(Value::Released(_)) => ReleaseOutcome::Unconfirmed,
             other => panic!("no outcome: {other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use redlock::ffi::Operation::{Extend, Leave, Release};
 
 use crate::{
     calls::start,
-    values::{Fallible, duration},
+    values::{Fallible, IDIOM, duration},
 };
 
 /// A held lock. Collecting it releases nothing.
@@ -28,7 +28,7 @@ impl Lease {
 
     /// How long it is held unless it is renewed, in milliseconds.
     pub(crate) fn remaining(&self) -> f64 {
-        self.core.remaining().as_secs_f64() * 1000.0
+        IDIOM.number(self.core.remaining())
     }
 
     /// Why it was lost, if it was.

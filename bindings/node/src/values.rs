@@ -62,9 +62,8 @@ pub struct Failure {
 
 impl From<&LockError> for Failure {
     fn from(error: &LockError) -> Self {
-        let failure = NODE.failure(error);
-        let causes = failure.causes.into_iter().map(|each| (each.node, each.cause)).collect();
-        Self { code: failure.code, message: failure.message, reason: failure.reason, causes }
+        let ffi::Failure { code, message, reason, causes } = NODE.failure(error);
+        Self { code, message, reason, causes }
     }
 }
 
@@ -90,6 +89,12 @@ pub struct LockInfo {
     pub token: u64,
 }
 
+impl From<redlock::LockInfo> for LockInfo {
+    fn from(info: redlock::LockInfo) -> Self {
+        Self { owner: info.owner, ttl: info.ttl.map(|ttl| NODE.number(ttl)), token: info.token }
+    }
+}
+
 /// What a node says of itself.
 #[napi(object, object_from_js = false)]
 pub struct NodeStatus {
@@ -100,13 +105,9 @@ pub struct NodeStatus {
     pub cause: Option<String>,
 }
 
-impl From<redlock::NodeStatus> for NodeStatus {
-    fn from(status: redlock::NodeStatus) -> Self {
-        let (run, version, cause) = match status.state {
-            Ok(ref info) => (info.run.clone(), info.version.clone(), None),
-            Err(cause) => (None, None, Some(cause)),
-        };
-        Self { node: status.node, ok: cause.is_none(), run, version, cause }
+impl From<ffi::NodeStatus> for NodeStatus {
+    fn from(ffi::NodeStatus { node, ok, run, version, cause }: ffi::NodeStatus) -> Self {
+        Self { node, ok, run, version, cause }
     }
 }
 
@@ -142,16 +143,10 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
         Value::Nothing => ().into_unknown(env),
         Value::Flag(flag) => flag.into_unknown(env),
         Value::Lease(core) => Lease { core }.into_unknown(env),
-        Value::Outcome(outcome) => outcome.as_str().into_unknown(env),
-        Value::Info(info) => info
-            .map(|info| LockInfo { owner: info.owner, ttl: info.ttl.map(millis), token: info.token })
-            .into_unknown(env),
+        Value::Released(how) => how.into_unknown(env),
+        Value::Info(info) => info.map(LockInfo::from).into_unknown(env),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),
-        Value::Lost(reason) => reason.map(redlock::LostReason::as_str).into_unknown(env),
+        Value::Lost(reason) => reason.into_unknown(env),
         Value::Events(events) => events.into_iter().map(Event::from).collect::<Vec<_>>().into_unknown(env),
     }
-}
-
-pub(crate) fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
 }

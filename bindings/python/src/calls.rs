@@ -17,7 +17,8 @@ use crate::{
     arguments,
     client::Client,
     errors::{Fallible, instance},
-    events, info,
+    events,
+    info::{LockInfo, NodeStatus},
     lease::Lease,
     lock::{Lock, Request},
     owner::Caller,
@@ -31,9 +32,9 @@ pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
         Value::Flag(flag) => flag.into_py_any(py),
         Value::Lease(lease) => Lease::new(lease).into_py_any(py),
-        Value::Outcome(outcome) => outcome.as_str().into_py_any(py),
-        Value::Info(Some(known)) => info::lock(py, &known),
-        Value::Nodes(nodes) => info::nodes(py, nodes),
+        Value::Released(how) => how.into_py_any(py),
+        Value::Info(Some(known)) => LockInfo::from(known).into_py_any(py),
+        Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_py_any(py),
         Value::Lost(reason) => reason.is_some().into_py_any(py),
         Value::Nothing | Value::Info(None) | Value::Events(_) => Ok(py.None()),
     }

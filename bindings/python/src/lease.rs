@@ -2,7 +2,10 @@
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use redlock::ffi::Operation::{self, Extend, Leave, Release};
+use redlock::ffi::{
+    Idiom::SnakeSeconds,
+    Operation::{self, Extend, Leave, Release},
+};
 
 use crate::{
     arguments,
@@ -59,7 +62,7 @@ impl Lease {
 
     /// Seconds for which it is held unless it is renewed; 0 once it is not.
     fn remaining(&self) -> f64 {
-        self.core.remaining().as_secs_f64()
+        SnakeSeconds.number(self.core.remaining())
     }
 
     /// Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`.

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 #[cfg(target_os = "linux")]
 use crate::ffi::reactor::Turns;
 use crate::{
-    client::NodeStatus,
-    error::{LockError, LostReason, NodeCause},
+    client,
+    error::LockError,
     event::Event,
     ffi::{
         completions::{Begun, Bridge},
@@ -32,11 +32,35 @@ pub struct Failure {
     pub message: String,
     /// Why the lock was lost; only with code `lost`.
     pub reason: Option<&'static str>,
-    /// What each node said; only with code `unavailable`.
-    pub causes: Vec<NodeCause>,
+    /// What each node said, by its address; only with code `unavailable`.
+    pub causes: Vec<(String, String)>,
 }
 
-/// What a call resulted in.
+/// What a node says of itself, flat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// The node's address, without credentials.
+    pub node: String,
+    /// Whether it answered as it should.
+    pub ok: bool,
+    /// The run of the server, which changes with each restart.
+    pub run: Option<String>,
+    /// The version of the server.
+    pub version: Option<String>,
+    /// Why it did not answer, when it did not.
+    pub cause: Option<String>,
+}
+
+impl From<client::NodeStatus> for NodeStatus {
+    fn from(client::NodeStatus { node, state }: client::NodeStatus) -> Self {
+        match state {
+            Ok(info) => Self { node, ok: true, run: info.run, version: info.version, cause: None },
+            Err(cause) => Self { node, ok: false, run: None, version: None, cause: Some(cause) },
+        }
+    }
+}
+
+/// What a call resulted in, in words and plain values.
 #[derive(Debug)]
 pub enum Value {
     /// It is done.
@@ -46,15 +70,33 @@ pub enum Value {
     /// A lease. Dropping it releases nothing once it was drained.
     Lease(Lease),
     /// How a release ended.
-    Outcome(ReleaseOutcome),
+    Released(&'static str),
     /// Who holds a lock.
     Info(Option<LockInfo>),
     /// What the nodes say of themselves.
     Nodes(Vec<NodeStatus>),
     /// Why a lease was lost; `None` when it ended otherwise.
-    Lost(Option<LostReason>),
+    Lost(Option<&'static str>),
     /// What happened since the last time; empty when nothing will happen any more.
     Events(Vec<Event>),
+}
+
+impl From<()> for Value {
+    fn from((): ()) -> Self {
+        Self::Nothing
+    }
+}
+
+impl From<ReleaseOutcome> for Value {
+    fn from(outcome: ReleaseOutcome) -> Self {
+        Self::Released(outcome.as_str())
+    }
+}
+
+impl From<Vec<client::NodeStatus>> for Value {
+    fn from(nodes: Vec<client::NodeStatus>) -> Self {
+        Self::Nodes(nodes.into_iter().map(NodeStatus::from).collect())
+    }
 }
 
 /// The end of a call.
@@ -219,7 +261,7 @@ impl Calls {
                 self.begin(true, |host| lock.host_lane(host), call)
             }
             Do::ReleaseNewest(lock, owner) => {
-                let call = |lane| lock.release_in(lane, &owner).map_ok(Value::Outcome);
+                let call = |lane| lock.release_in(lane, &owner).map_ok(Value::from);
                 self.begin(false, |host| lock.host_lane(host), call)
             }
             Do::LeaveNewest(lock, owner) => {
@@ -227,7 +269,7 @@ impl Calls {
                 self.begin(false, |host| lock.host_lane(host), call)
             }
             Do::Release(lease) => {
-                let call = |lane| lease.release_in(lane).map_ok(Value::Outcome);
+                let call = |lane| lease.release_in(lane).map_ok(Value::from);
                 self.begin(false, |host| lease.host_lane(host), call)
             }
             Do::Leave(lease) => {
@@ -245,7 +287,7 @@ impl Calls {
             Do::ReleaseValue(value) => pending(bridge.run(value.release().map_ok(Value::Flag))),
             Do::RetimeValue(value, how, millis) => pending(bridge.run(value.retime(how, millis).map_ok(Value::Flag))),
             Do::IsValueThere(value) => pending(bridge.run(value.is_there().map_ok(Value::Flag))),
-            Do::Ping(client) => pending(bridge.run(client.ping().map_ok(Value::Nodes))),
+            Do::Ping(client) => pending(bridge.run(client.ping().map_ok(Value::from))),
             Do::ForceRelease(client, name) => pending(bridge.run(client.force_release(name).map_ok(Value::Flag))),
             Do::InitNodes(client) => pending(bridge.run(client.init_nodes().map_ok(Value::from))),
             Do::Attach(client, text, owner) => {

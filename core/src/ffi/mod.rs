@@ -12,7 +12,7 @@ mod options;
 #[cfg(target_os = "linux")]
 pub mod reactor;
 
-pub use calls::{Call, Calls, Failure, Outcome, Value};
+pub use calls::{Call, Calls, Failure, NodeStatus, Outcome, Value};
 pub use events::Events;
 pub use operations::{Operation, block, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};

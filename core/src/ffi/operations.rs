@@ -26,7 +26,7 @@ use crate::{
 pub enum Operation<'a> {
     /// Takes the lock: a `Lease`.
     Acquire(&'a Lock, Request),
-    /// `lock.release()`: an `Outcome`.
+    /// `lock.release()`: `Released`.
     ReleaseNewest(&'a Lock, Owner),
     /// Ends a block of this owner: `Nothing`.
     LeaveNewest(&'a Lock, Owner),
@@ -34,7 +34,7 @@ pub enum Operation<'a> {
     Locked(&'a Lock),
     /// `lock.inspect()`: an `Info`.
     Inspect(&'a Lock),
-    /// `lease.release()`: an `Outcome`.
+    /// `lease.release()`: `Released`.
     Release(&'a Lease),
     /// Ends the block of a lease: `Nothing`.
     Leave(&'a Lease),
@@ -86,18 +86,18 @@ impl<'a> Operation<'a> {
             Self::Acquire(lock, request) => {
                 lock.acquire_blocking(Request { blocking: true, ..request }, check).map(Value::Lease)
             }
-            Self::ReleaseNewest(lock, owner) => lock.release_blocking(&owner, check).map(Value::Outcome),
+            Self::ReleaseNewest(lock, owner) => lock.release_blocking(&owner, check).map(Value::from),
             Self::LeaveNewest(lock, owner) => lock.leave_blocking(&owner, check).map(Value::from),
             Self::Locked(lock) => see(name, lock.locked().map_ok(Value::Flag), check),
             Self::Inspect(lock) => see(name, lock.inspect().map_ok(Value::Info), check),
-            Self::Release(lease) => lease.release_blocking(check).map(Value::Outcome),
+            Self::Release(lease) => lease.release_blocking(check).map(Value::from),
             Self::Leave(lease) => lease.leave_blocking(check).map(Value::from),
             Self::Extend(lease, ttl) => lease.extend_blocking(ttl, check).map(Value::from),
             Self::Lost(lease, limit) => see(name, lost(lease, limit), check),
             Self::ReleaseValue(value) => value.release_blocking(check).map(Value::Flag),
             Self::RetimeValue(value, how, millis) => value.retime_blocking(how, millis, check).map(Value::Flag),
             Self::IsValueThere(value) => value.is_there_blocking(check).map(Value::Flag),
-            Self::Ping(client) => see(name, client.ping().map_ok(Value::Nodes), check),
+            Self::Ping(client) => see(name, client.ping().map_ok(Value::from), check),
             Self::ForceRelease(client, lock) => see(name, client.force_release(lock).map_ok(Value::Flag), check),
             Self::InitNodes(client) => see(name, client.init_nodes().map_ok(Value::from), check),
             Self::Attach(client, text, owner) => see(name, client.attach(text, owner).map_ok(Value::Lease), check),
@@ -107,15 +107,9 @@ impl<'a> Operation<'a> {
     }
 }
 
-impl From<()> for Value {
-    fn from((): ()) -> Self {
-        Self::Nothing
-    }
-}
-
 pub(super) fn lost(lease: &Lease, limit: Option<Duration>) -> impl Future<Output = Outcome> + Send + use<> {
     let lost = lease.lost();
-    async move { Ok(Value::Lost(within(limit, lost).await.flatten())) }
+    async move { Ok(Value::Lost(within(limit, lost).await.flatten().map(LostReason::as_str))) }
 }
 
 pub(super) fn close(client: &Client) -> impl Future<Output = Outcome> + Send + use<> {

@@ -119,6 +119,14 @@ impl Idiom {
         })
     }
 
+    /// A time as a number in the host's unit.
+    pub fn number(self, time: Duration) -> f64 {
+        match self {
+            Self::SnakeSeconds => time.as_secs_f64(),
+            Self::CamelMillis => time.as_secs_f64() * 1000.0,
+        }
+    }
+
     /// The configuration of a client of these nodes. Fails with `invalid` for an unknown option and for a value that is
     /// none of its kind; the rest is checked when the client is made.
     pub fn config(
@@ -198,7 +206,9 @@ impl Idiom {
         }
         let (reason, causes) = match error {
             LockError::Lost { reason, .. } => (Some(reason.as_str()), Vec::new()),
-            LockError::Unavailable { causes, .. } => (None, causes.clone()),
+            LockError::Unavailable { causes, .. } => {
+                (None, causes.iter().map(|each| (each.node.clone(), each.cause.clone())).collect())
+            }
             _ => (None, Vec::new()),
         };
         Failure { code: error.code(), message, reason, causes }
