@@ -60,6 +60,7 @@ export interface Client {
   readonly nodes: string[];
   readonly events: Events;
   lock(name: Given, options: Options): Lock;
+  bind(lock: Unbound): Lock;
   /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
   /** For drop-in shims: a value that may stand in the key of a lock, whoever wrote it. */
@@ -74,6 +75,10 @@ export type HeldValue = {};
 export interface Events {
   setVerbose(verbose: boolean): void;
 }
+
+/** A lock whose client is not known yet. */
+// biome-ignore lint/complexity/noBannedTypes: it has no members
+export type Unbound = {};
 
 export interface Lock {
   owned(): boolean;
@@ -102,6 +107,10 @@ interface Native {
   Client: {
     new (loop: Loop, urls: string[], options: Options): Client;
     fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;
+  };
+  Unbound: {
+    /** Refuses what a client with the default options would refuse. */
+    new (name: Given, options: Options): Unbound;
   };
 }
 

@@ -9,7 +9,7 @@ use redlock::{
 
 use crate::{
     calls::{sink, start},
-    lock::Lock,
+    lock::{Lock, Unbound},
     values::{Fallible, IDIOM, Settings, options},
 };
 
@@ -47,6 +47,11 @@ impl Client {
     /// A lock by name; sends nothing.
     pub(crate) fn lock(&self, name: &str, settings: Settings) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(self.core.lock(name, IDIOM.lock_options(options(settings))?)?)))
+    }
+
+    /// A lock that waited for its client; sends nothing.
+    pub(crate) fn bind(&self, lock: &Unbound) -> Fallible<Arc<Lock>> {
+        Ok(Arc::new(Lock::from(lock.core.of(&self.core)?)))
     }
 
     /// Starts to ask every node for a sign of life: `Nodes`.

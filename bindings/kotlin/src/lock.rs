@@ -2,12 +2,15 @@
 
 use redlock::{
     Owner, Request,
-    ffi::Operation::{Acquire, Inspect, LeaveNewest, Locked, ReleaseNewest},
+    ffi::{
+        self,
+        Operation::{Acquire, Inspect, LeaveNewest, Locked, ReleaseNewest},
+    },
 };
 
 use crate::{
     calls::{check, start},
-    values::{Fallible, wait},
+    values::{Fallible, IDIOM, Settings, options, wait},
 };
 
 /// A thread of the JVM. Alive as long as that thread is; what the thread holds is renewed for that long.
@@ -27,6 +30,23 @@ impl Identity {
 impl Identity {
     fn owner(&self) -> Owner {
         Owner::Ambient(self.0.clone())
+    }
+}
+
+/// A lock whose client is not known yet.
+#[derive(uniffi::Object)]
+pub(crate) struct Unbound {
+    pub(crate) core: ffi::Unbound,
+}
+
+#[uniffi::export]
+impl Unbound {
+    /// Refuses what a client with the default options would refuse.
+    #[uniffi::constructor]
+    pub(crate) fn new(name: String, settings: Settings) -> Fallible<Self> {
+        let core = ffi::Unbound { name, options: IDIOM.lock_options(options(settings))? };
+        core.check()?;
+        Ok(Self { core })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(config: Config) -> Fallible<Self> {
+    fn of(config: Config) -> Fallible<Self> {
         Ok(Self { core: redlock::Client::with_events(config, events::sink())? })
     }
 }

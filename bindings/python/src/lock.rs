@@ -8,10 +8,10 @@ use std::{
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{
-    Config, LockError, LockOptions,
+    LockError, LockOptions,
     ffi::{
         Operation::{Acquire, Inspect, Locked, ReleaseNewest},
-        Value,
+        Unbound, Value,
     },
 };
 
@@ -27,8 +27,8 @@ use crate::{
 /// A lock by name.
 #[pyclass(frozen, subclass, weakref, module = "redlock._native")]
 pub(crate) struct Lock {
-    name: String,
-    options: LockOptions,
+    /// Its name and options.
+    known: Unbound,
     /// Made with the lock, or, on the default client, at its first use.
     core: OnceLock<redlock::Lock>,
     entered: Entered,
@@ -83,14 +83,14 @@ impl Lock {
         }
         let default_client = DEFAULT_CLIENT.import(py, "redlock._client", "default_client")?;
         let client: Py<Client> = default_client.call0()?.extract().map_err(PyErr::from)?;
-        let core = client.get().core.lock(&self.name, self.options.clone())?;
+        let core = self.known.of(&client.get().core)?;
         Ok(self.core.get_or_init(|| core))
     }
 
     /// A lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
-        let core = OnceLock::from(client.lock(name, options.clone())?);
-        Ok(Self { name: name.to_owned(), options, core, entered: Entered::default() })
+        let known = Unbound { name: name.to_owned(), options };
+        Ok(Self { core: OnceLock::from(known.of(client)?), known, entered: Entered::default() })
     }
 
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
@@ -109,21 +109,19 @@ impl Lock {
     #[new]
     #[pyo3(signature = (client, name, **options))]
     fn new(client: Option<&Client>, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
-        let name = arguments::name(name)?;
-        let options = arguments::lock_options(options)?;
-        let check = |client: &redlock::Client| client.lock(&name, options.clone()).map_err(Failure::Lock);
+        let known = Unbound { name: arguments::name(name)?, options: arguments::lock_options(options)? };
         let core = match client {
-            Some(client) => OnceLock::from(check(&client.core)?),
+            Some(client) => OnceLock::from(known.of(&client.core)?),
             // Bad options are refused now, not when the default client is known.
-            None => check(&Client::of(Config::new(["memory://"]))?.core).map(|_| OnceLock::new())?,
+            None => known.check().map(|()| OnceLock::new())?,
         };
-        Ok(Self { name, options, core, entered: Entered::default() })
+        Ok(Self { known, core, entered: Entered::default() })
     }
 
     /// The name, without the client's prefix.
     #[getter]
     fn name(&self) -> &str {
-        &self.name
+        &self.known.name
     }
 
     /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits
@@ -139,7 +137,7 @@ impl Lock {
         blocking: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> Fallible<Option<Py<Lease>>> {
-        let wait = arguments::wait(blocking, timeout, self.options.wait)?;
+        let wait = arguments::wait(blocking, timeout, self.known.options.wait)?;
         match self.take(py, &Caller::current(py)?, wait) {
             Err(Failure::Lock(LockError::Timeout { .. })) => Ok(None),
             taken => Ok(Some(taken?)),
@@ -170,7 +168,7 @@ impl Lock {
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
         let caller = Caller::current(py)?;
-        let lease = self.take(py, &caller, self.options.wait)?;
+        let lease = self.take(py, &caller, self.known.options.wait)?;
         self.entered.stack().push((caller.number, lease.clone_ref(py)));
         Ok(lease)
     }
@@ -198,7 +196,7 @@ impl Lock {
         blocking: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> Fallible<Request> {
-        Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.options.wait)? })
+        Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.known.options.wait)? })
     }
 
     /// For asyncio: notes the lease of an `async with` block.

@@ -11,11 +11,13 @@ mod operations;
 mod options;
 #[cfg(target_os = "linux")]
 pub mod reactor;
+mod unbound;
 
 pub use calls::{Call, Calls, Failure, NodeStatus, Outcome, Value};
 pub use events::Events;
 pub use operations::{Operation, block, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
+pub use unbound::Unbound;
 
 #[cfg(test)]
 #[path = "../testing/ffi.rs"]
