@@ -28,12 +28,10 @@ export interface Failure {
   causes: [node: string, cause: string][];
 }
 
-/** The calls of this event loop. All but the first three start a call and return its number, or its end. */
+/** The calls of this event loop. All but the first two start a call and return its number, or its end. */
 export interface Loop {
   /** Sends what was begun while other calls were under way. To be called soon after a call is pending. */
   flush(): void;
-  /** What ended since the last time: number, value, failure; number, value, failure; and so on. */
-  drain(): unknown[];
   /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
   abandon(id: Id): boolean;
   acquire(lock: Lock, wait?: Given): Begun;
@@ -99,8 +97,11 @@ export interface Lease {
 
 interface Native {
   Loop: {
-    /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
-    new (wake: () => void): Loop;
+    /**
+     * Calls `take` with what ended, for as long as something refers to that function: number, value, failure; number,
+     * value, failure; and so on.
+     */
+    new (take: (ended: unknown[]) => void): Loop;
     /** Closes all clients of the process when it exits. */
     closeAtExit(): void;
   };

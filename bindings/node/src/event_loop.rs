@@ -1,7 +1,7 @@
-//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with comes
-//! out of `drain`, which is called when a descriptor that the event loop watches is readable.
+//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with is
+//! delivered when a descriptor that the event loop watches is readable.
 
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 use futures_util::future::join_all;
 use napi::{
@@ -24,6 +24,7 @@ use redlock::{
 
 use crate::{
     client::{Client, Events},
+    delivery::{Delivery, Taker},
     lease::Lease,
     lock::Lock,
     value::HeldValue,
@@ -73,19 +74,27 @@ fn end_all(calls: &Calls, clients: &Clients) {
 
 #[napi]
 impl Loop {
-    /// The calls of the event loop that makes it; `wake` is called there when there is something to drain.
+    /// The calls of the event loop that makes it; `take` is called there with what ended: the number of each call, its
+    /// value, and the failure it ended with instead.
     #[napi(constructor)]
-    pub fn new(env: &Env, wake: Listener) -> Result<Self> {
+    pub fn new(env: &Env, take: Taker) -> Result<Self> {
         let clients = Clients::default();
         #[cfg(target_os = "linux")]
-        if let Ok(calls) = Calls::hosted()
+        if let Ok(calls) = Calls::hosted().map(Arc::new)
             && let Some(fd) = calls.fd()
-            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), wake)?
+            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), Delivery::new(env, &take, &calls)?)?
         {
-            return Self { _poll: Some(poll), calls: Arc::new(calls), clients }.closed_with(env);
+            return Self { _poll: Some(poll), calls, clients }.closed_with(env);
         }
-        let waker = Waker::new(env, wake)?;
-        let calls = Arc::new(Calls::new(move || waker.wake()));
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        let known = waker.clone();
+        let calls = Arc::new(Calls::new(move || {
+            if let Some(waker) = known.get() {
+                waker.wake();
+            }
+        }));
+        // No call has begun: nothing was to be told yet.
+        let _ = waker.set(Waker::new(env, Delivery::new(env, &take, &calls)?)?);
         Self {
             #[cfg(target_os = "linux")]
             _poll: None,
@@ -112,18 +121,6 @@ impl Loop {
         on.apply(process, ("exit", close).into())?;
         ONCE.call_once(|| {});
         Ok(())
-    }
-
-    /// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
-    #[napi]
-    pub fn drain<'e>(&self, env: &'e Env) -> Result<Vec<Unknown<'e>>> {
-        let ended = self.calls.drain().or_throw(env)?;
-        let mut flat = Vec::with_capacity(ended.len() * 3);
-        for (id, outcome) in ended {
-            let [value, failure] = end(env, outcome)?;
-            flat.extend([number(id).into_unknown(env)?, value, failure]);
-        }
-        Ok(flat)
     }
 
     /// Sends what was begun while other calls were under way.
@@ -176,6 +173,17 @@ starters! {
     attach(client: &Client, given: Given) => Attach(&client.core, &text("text", given)?, Owner::Fresh);
     close(client: &Client) => Close(&client.core);
     events(events: &Events) => Operation::Events(&events.core);
+}
+
+/// What ended since the last time, flat.
+pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<Unknown<'e>>> {
+    let ended = calls.drain().or_throw(env)?;
+    let mut flat = Vec::with_capacity(ended.len() * 3);
+    for (id, outcome) in ended {
+        let [value, failure] = end(env, outcome)?;
+        flat.extend([number(id).into_unknown(env)?, value, failure]);
+    }
+    Ok(flat)
 }
 
 /// The value of a call, and the failure it ended with instead.
