@@ -10,7 +10,7 @@ import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
 import { type Body, block, type Found, Lock, type Using } from "./lock";
 import { call, calls } from "./loop";
-import { type Client, type Given, type Lease as NativeLease, native, type Options } from "./native";
+import { type Client, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
 import { type ClientOptions, type LockOptions, nodes, setting, settings, split, type TakeOptions } from "./options";
 
 /** What a node says of itself. */
@@ -73,12 +73,13 @@ export class Redlock {
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
-    return new Lock(name, this.find(setting(name), settings(options)));
+    const native = sync(() => this.#native.lock(setting(name), settings(options)));
+    return new Lock(name, { native, client: this.#native });
   }
 
   /** @internal */
-  find(name: Given, options: Options): Found {
-    return { native: sync(() => this.#native.lock(name, options)), client: this.#native };
+  bind(lock: Unbound): Found {
+    return { native: sync(() => this.#native.bind(lock)), client: this.#native };
   }
 
   /** Takes a lock: `lock(name, options).acquire({ signal })`. */

@@ -5,12 +5,13 @@
  */
 
 import { ENVIRONMENT, Redlock } from "./client";
+import { sync } from "./errors";
 import type { Lease } from "./lease";
 import { type Body, block, Lock, type Using } from "./lock";
+import { native } from "./native";
 import { type ClientOptions, type LockOptions, setting, settings, split, type TakeOptions } from "./options";
 
 let standard: Redlock | undefined;
-let checker: Redlock | undefined;
 
 /**
  * Sets the client of `lock()`, `acquire()` and `using()` of this package. Without `urls` it uses the environment
@@ -26,13 +27,11 @@ export function configure(urls?: string | readonly string[] | null, options?: Cl
  * lock. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
-  const given = settings(options);
   // Bad options are refused now, not when the client is known.
-  checker ??= new Redlock("memory://");
-  checker.find(setting(name), given);
+  const unbound = sync(() => new native.Unbound(setting(name), settings(options)));
   return new Lock(name, () => {
     standard ??= new Redlock(ENVIRONMENT);
-    return standard.find(setting(name), given);
+    return standard.bind(unbound);
   });
 }
 

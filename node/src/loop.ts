@@ -35,14 +35,13 @@ const LONG = 2 ** 31 - 1;
 let unsent = false;
 
 // Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
-// The native module does not keep `drain` alive, so the calls do.
+// The native module does not keep `take` alive, so the calls do.
 /** The calls of this event loop. */
-export const calls: Loop = Object.assign(new native.Loop(drain), { wake: drain });
+export const calls: Loop = Object.assign(new native.Loop(take), { take });
 // A worker thread's clients are closed by the native module when the thread ends, in whatever way.
 if (isMainThread) native.Loop.closeAtExit();
 
-function drain(): void {
-  const all = calls.drain();
+function take(all: unknown[]): void {
   for (let at = 0; at < all.length; at += 3) {
     finish(all[at] as Id)?.resolve(ended(all[at + 1], all[at + 2] as Failure | null | undefined));
   }

@@ -28,12 +28,10 @@ export interface Failure {
   causes: [node: string, cause: string][];
 }
 
-/** The calls of this event loop. All but the first three start a call and return its number, or its end. */
+/** The calls of this event loop. All but the first two start a call and return its number, or its end. */
 export interface Loop {
   /** Sends what was begun while other calls were under way. To be called soon after a call is pending. */
   flush(): void;
-  /** What ended since the last time: number, value, failure; number, value, failure; and so on. */
-  drain(): unknown[];
   /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
   abandon(id: Id): boolean;
   acquire(lock: Lock, wait?: Given): Begun;
@@ -60,6 +58,7 @@ export interface Client {
   readonly nodes: string[];
   readonly events: Events;
   lock(name: Given, options: Options): Lock;
+  bind(lock: Unbound): Lock;
   /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
   /** For drop-in shims: a value that may stand in the key of a lock, whoever wrote it. */
@@ -74,6 +73,10 @@ export type HeldValue = {};
 export interface Events {
   setVerbose(verbose: boolean): void;
 }
+
+/** A lock whose client is not known yet. */
+// biome-ignore lint/complexity/noBannedTypes: it has no members
+export type Unbound = {};
 
 export interface Lock {
   owned(): boolean;
@@ -94,14 +97,21 @@ export interface Lease {
 
 interface Native {
   Loop: {
-    /** Calls `wake` when there is something to drain, for as long as something refers to that function. */
-    new (wake: () => void): Loop;
+    /**
+     * Calls `take` with what ended, for as long as something refers to that function: number, value, failure; number,
+     * value, failure; and so on.
+     */
+    new (take: (ended: unknown[]) => void): Loop;
     /** Closes all clients of the process when it exits. */
     closeAtExit(): void;
   };
   Client: {
     new (loop: Loop, urls: string[], options: Options): Client;
     fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;
+  };
+  Unbound: {
+    /** Refuses what a client with the default options would refuse. */
+    new (name: Given, options: Options): Unbound;
   };
 }
 

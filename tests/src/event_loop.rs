@@ -9,7 +9,7 @@ use std::{
 
 use redlock::{
     Lease, LockError, ReleaseOutcome,
-    ffi::{Call, Calls, Outcome, Value, completions::Begun},
+    ffi::{Call, Calls, Operation, Outcome, Value, completions::Begun},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -75,9 +75,11 @@ impl Loop {
 
     /// Releases a lease.
     pub fn release(&mut self, lease: &Lease) -> ReleaseOutcome {
-        let call = self.calls.release(lease);
+        let call = self.calls.start(Operation::Release(lease));
         match self.end(call) {
-            Ok(Value::Outcome(outcome)) => outcome,
+            Ok(Value::Released("released")) => ReleaseOutcome::Released,
+            Ok(Value::Released("lost")) => ReleaseOutcome::Lost,
+            Ok(Value::Released(_)) => ReleaseOutcome::Unconfirmed,
             other => panic!("no outcome: {other:?}"),
         }
     }

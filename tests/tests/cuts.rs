@@ -16,7 +16,10 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
-use redlock::{Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl, ffi::Value};
+use redlock::{
+    Client, Config, Lease, LockError, LockOptions, Owner, ReleaseOutcome, Ttl,
+    ffi::{Operation, Value},
+};
 use redlock_tests::{
     campaign::number,
     event_loop::Loop,
@@ -105,7 +108,7 @@ impl Case {
         let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
         let outcome = spawn_blocking(move || {
             let mut host = host.lock().unwrap();
-            let call = host.calls.acquire(&lock, request);
+            let call = host.calls.start(Operation::Acquire(&lock, request));
             host.end(call)
         });
         match outcome.await.unwrap()? {

@@ -8,7 +8,8 @@ use std::{
 };
 
 use redlock::{
-    Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, ffi::completions::Begun,
+    Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome,
+    ffi::{Operation, completions::Begun},
 };
 use redlock_tests::{
     event_loop::Loop,
@@ -123,12 +124,13 @@ async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool
     let text = lease.detach().unwrap();
     let before = fields(server);
     let mut host = Loop::new();
-    let call = host.calls.attach(client, &text, Owner::Fresh).unwrap();
+    let call = host.calls.start(Operation::Attach(client, &text, Owner::Fresh)).unwrap();
+    let Begun::Pending(id) = call else { panic!("it needed no round trip") };
     until(SOON, "it is attached", || fields(server) != before).await;
     if fetched {
-        host.lease(Ok(Begun::Pending(call))).abandon();
+        host.lease(Ok(call)).abandon();
     } else {
-        assert!(host.calls.abandon(call));
+        assert!(host.calls.abandon(id));
         // What it gave up is dropped in its next turn.
         host.turn(SOON);
     }

@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 
 use redlock::{
     Client, Config, LockError, LockOptions, Owner, ReleaseOutcome,
-    ffi::{Call, Value, completions::Begun},
+    ffi::{
+        Call,
+        Operation::{Acquire, Close, Extend, Leave, Ping, Release},
+        Value,
+        completions::Begun,
+    },
 };
 use redlock_tests::{event_loop::Loop, server::Server};
 
@@ -28,7 +33,7 @@ fn client(server: &Server) -> Client {
 fn connected(server: &Server) -> (Client, Loop) {
     let (client, mut host) = (client(server), Loop::new());
     let lock = client.lock("first", LockOptions::default()).unwrap();
-    let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    let lease = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     (client, host)
 }
@@ -60,9 +65,9 @@ fn one_connection_of_the_loop_carries_everything() {
     let connections = connections(&server);
     let lock = client.lock("x", LockOptions::default()).unwrap();
     for _ in 0..20 {
-        let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
-        assert!(matches!(host.end(host.calls.extend(&lease, Duration::from_secs(60))), Ok(Value::Nothing)));
-        assert!(matches!(host.end(host.calls.leave(&lease)), Ok(Value::Nothing)));
+        let lease = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
+        assert!(matches!(host.end(host.calls.start(Extend(&lease, Duration::from_secs(60)))), Ok(Value::Nothing)));
+        assert!(matches!(host.end(host.calls.start(Leave(&lease))), Ok(Value::Nothing)));
     }
     assert_eq!((connections, self::connections(&server)), (1, 1));
     assert!(keys(&server).is_empty());
@@ -75,12 +80,13 @@ fn what_needs_no_round_trip_ends_at_once() {
     let mut options = LockOptions::default();
     options.owner = Some("job".to_owned());
     let lock = client.lock("x", options).unwrap();
-    let outer = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
-    let Begun::Done(Ok(Value::Lease(nested))) = host.calls.acquire(&lock, lock.request(Owner::Fresh)).unwrap() else {
+    let outer = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
+    let Begun::Done(Ok(Value::Lease(nested))) = host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))).unwrap()
+    else {
         panic!("a nested acquire waited")
     };
     assert_eq!(nested.token(), outer.token());
-    assert!(matches!(host.calls.release(&nested), Ok(Begun::Done(Ok(Value::Outcome(ReleaseOutcome::Released))))));
+    assert!(matches!(host.calls.start(Release(&nested)), Ok(Begun::Done(Ok(Value::Released("released"))))));
     assert_eq!(host.release(&outer), ReleaseOutcome::Released);
 }
 
@@ -95,7 +101,7 @@ fn calls_of_one_turn_share_a_write() {
         reads.trim().parse().unwrap()
     };
     let before = reads();
-    let begun: Vec<_> = locks.iter().map(|lock| host.calls.acquire(lock, lock.request(Owner::Fresh))).collect();
+    let begun: Vec<_> = locks.iter().map(|lock| host.calls.start(Acquire(lock, lock.request(Owner::Fresh)))).collect();
     host.calls.flush();
     for call in begun {
         host.lease(call);
@@ -113,7 +119,7 @@ fn a_call_that_is_given_up_leaves_nothing_and_disturbs_no_other() {
     for _ in 0..5 {
         server.freeze();
         let begun: Vec<_> =
-            locks.iter().map(|lock| pending(host.calls.acquire(lock, lock.request(Owner::Fresh)))).collect();
+            locks.iter().map(|lock| pending(host.calls.start(Acquire(lock, lock.request(Owner::Fresh))))).collect();
         host.calls.flush();
         for id in begun.iter().step_by(2) {
             assert!(host.calls.abandon(*id));
@@ -138,7 +144,7 @@ fn a_loop_that_stands_still_leaves_nothing() {
     let (client, host) = connected(&server);
     let lock = client.lock("x", LockOptions::default()).unwrap();
     server.freeze();
-    let id = pending(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    let id = pending(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
     assert!(host.calls.abandon(id));
     server.thaw();
     // It takes no further turn.
@@ -152,16 +158,16 @@ fn a_loop_that_ends_leaves_nothing() {
     let (client, mut host) = connected(&server);
     let lock = |name: &str| client.lock(name, LockOptions::default()).unwrap();
     let (held, asked) = (lock("held"), lock("asked"));
-    let lease = host.lease(host.calls.acquire(&held, held.request(Owner::Fresh)));
+    let lease = host.lease(host.calls.start(Acquire(&held, held.request(Owner::Fresh))));
     server.freeze();
     // One that was sent, and one that was not.
-    pending(host.calls.acquire(&asked, asked.request(Owner::Fresh)));
-    pending(host.calls.release(&lease));
+    pending(host.calls.start(Acquire(&asked, asked.request(Owner::Fresh))));
+    pending(host.calls.start(Release(&lease)));
     drop(host);
     server.thaw();
     until("both are gone", || keys(&server).is_empty());
     let mut next = Loop::new();
-    let lease = next.lease(next.calls.acquire(&asked, asked.request(Owner::Fresh)));
+    let lease = next.lease(next.calls.start(Acquire(&asked, asked.request(Owner::Fresh))));
     assert_eq!(next.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -172,11 +178,11 @@ fn a_result_that_came_before_a_flush_is_still_told() {
     let lock = client.lock("x", LockOptions::default()).unwrap();
     for _ in 0..20 {
         // By the background.
-        let id = host.calls.ping(&client).unwrap();
+        let ping = host.calls.start(Ping(&client));
         assert!(host.is_readable(LONG));
         host.calls.flush();
-        assert!(matches!(host.end(Ok(Begun::Pending(id))), Ok(Value::Nodes(_))));
-        let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+        assert!(matches!(host.end(ping), Ok(Value::Nodes(_))));
+        let lease = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
         assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     }
 }
@@ -189,12 +195,12 @@ fn a_frozen_server_is_unavailable_in_time_and_serves_again() {
     let mut request = lock.request(Owner::Fresh);
     request.wait = Some(Duration::ZERO);
     server.freeze();
-    let outcome = host.end(host.calls.acquire(&lock, request.clone()));
+    let outcome = host.end(host.calls.start(Acquire(&lock, request.clone())));
     assert!(matches!(outcome, Err(LockError::Unavailable { .. })), "{outcome:?}");
     server.thaw();
     let start = Instant::now();
     let lease = loop {
-        match host.end(host.calls.acquire(&lock, request.clone())) {
+        match host.end(host.calls.start(Acquire(&lock, request.clone()))) {
             Ok(Value::Lease(lease)) => break lease,
             other => assert!(start.elapsed() < LONG, "{other:?}"),
         }
@@ -208,7 +214,7 @@ fn a_server_that_restarts_is_connected_to_again() {
     let (client, mut host) = connected(&server);
     let lock = client.lock("x", LockOptions::default()).unwrap();
     server.restart();
-    let lease = host.lease(host.calls.acquire(&lock, lock.request(Owner::Fresh)));
+    let lease = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -219,10 +225,10 @@ fn a_closed_client_ends_its_calls() {
     let other = self::client(&server);
     let lock = |client: &Client| client.lock("x", LockOptions::default()).unwrap();
     let (held, wanted) = (lock(&other), lock(&client));
-    let lease = host.lease(host.calls.acquire(&held, held.request(Owner::Fresh)));
-    let waiting = host.calls.acquire(&wanted, wanted.request(Owner::Fresh));
-    let closed = host.calls.close(&client).unwrap();
+    let lease = host.lease(host.calls.start(Acquire(&held, held.request(Owner::Fresh))));
+    let waiting = host.calls.start(Acquire(&wanted, wanted.request(Owner::Fresh)));
+    let closed = host.calls.start(Close(&client));
     assert!(matches!(host.end(waiting), Err(LockError::Closed)));
-    assert!(matches!(host.end(Ok(Begun::Pending(closed))), Ok(Value::Nothing)));
+    assert!(matches!(host.end(closed), Ok(Value::Nothing)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }

@@ -1,15 +1,10 @@
 //! What belongs to the process and not to a client: the calls under way, the events, the end.
 
-use std::{
-    convert::Infallible,
-    sync::{LazyLock, OnceLock},
-};
+use std::sync::{LazyLock, OnceLock};
 
 use redlock::{
-    EventSink, LockError,
-    ffi::{Call, Calls, Events},
-    process::runtime,
-    server::Lane,
+    EventSink,
+    ffi::{Calls, Events, Operation, block},
 };
 
 use crate::values::{Fallible, Outcome, Refusal};
@@ -30,9 +25,9 @@ pub(crate) fn calls() -> &'static Calls {
     &PROCESS.calls
 }
 
-/// The number of a call that began.
-pub(crate) fn number(begun: Result<Call, LockError>) -> Fallible<i64> {
-    Ok(calls().number(begun?)?)
+/// Starts a call; says its number.
+pub(crate) fn start(operation: Operation<'_>) -> Fallible<i64> {
+    Ok(calls().start_numbered(operation)?)
 }
 
 /// Where the events of all clients go.
@@ -71,7 +66,7 @@ pub(crate) fn abandon(call: i64) -> bool {
 /// Waits until something happened in a client.
 #[uniffi::export]
 pub(crate) fn watch_events() -> Fallible<i64> {
-    Ok(calls().events(&PROCESS.events)?.cast_signed())
+    start(Operation::Events(&PROCESS.events))
 }
 
 /// Whether events that are no warnings are wanted.
@@ -83,7 +78,7 @@ pub(crate) fn want_all_events(wanted: bool) {
 /// Releases what all clients hold, within a second.
 #[uniffi::export]
 pub(crate) fn close_all() {
-    let _ = runtime::block(Lane::Background, redlock::close_all(), &mut || Ok::<(), Infallible>(()));
+    block(redlock::close_all());
 }
 
 /// Knows whether the thread that calls it was interrupted.

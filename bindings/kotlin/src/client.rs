@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use redlock::{Config, Owner};
+use redlock::{
+    Config, Owner,
+    ffi::Operation::{Attach, Close, ForceRelease, InitNodes, Ping},
+};
 
 use crate::{
-    calls::{calls, sink},
-    lock::Lock,
+    calls::{sink, start},
+    lock::{Lock, Unbound},
     values::{Fallible, IDIOM, Settings, options},
 };
 
@@ -46,28 +49,33 @@ impl Client {
         Ok(Arc::new(Lock::from(self.core.lock(name, IDIOM.lock_options(options(settings))?)?)))
     }
 
+    /// A lock that waited for its client; sends nothing.
+    pub(crate) fn bind(&self, lock: &Unbound) -> Fallible<Arc<Lock>> {
+        Ok(Arc::new(Lock::from(lock.core.of(&self.core)?)))
+    }
+
     /// Starts to ask every node for a sign of life: `Nodes`.
     pub(crate) fn ping(&self) -> Fallible<i64> {
-        Ok(calls().ping(&self.core)?.cast_signed())
+        start(Ping(&self.core))
     }
 
     /// Starts to free a lock whoever holds it: a `Flag`.
     pub(crate) fn force_release(&self, name: &str) -> Fallible<i64> {
-        Ok(calls().force_release(&self.core, name)?.cast_signed())
+        start(ForceRelease(&self.core, name))
     }
 
     /// Starts to vouch for all nodes of a quorum: `Nothing`.
     pub(crate) fn init_nodes(&self) -> Fallible<i64> {
-        Ok(calls().init_nodes(&self.core)?.cast_signed())
+        start(InitNodes(&self.core))
     }
 
     /// Starts to take over a detached lease: `Leased`.
     pub(crate) fn attach(&self, text: &str) -> Fallible<i64> {
-        Ok(calls().attach(&self.core, text, Owner::Fresh)?.cast_signed())
+        start(Attach(&self.core, text, Owner::Fresh))
     }
 
     /// Starts to release what this client holds, and to disconnect: `Nothing`.
     pub(crate) fn shut_down(&self) -> Fallible<i64> {
-        Ok(calls().close(&self.core)?.cast_signed())
+        start(Close(&self.core))
     }
 }

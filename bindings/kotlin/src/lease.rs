@@ -1,8 +1,10 @@
 //! A lease.
 
+use redlock::ffi::Operation::{Extend, Leave, Release};
+
 use crate::{
-    calls::{calls, number},
-    values::{Fallible, duration},
+    calls::start,
+    values::{Fallible, IDIOM, duration},
 };
 
 /// A held lock. Collecting it releases nothing.
@@ -26,7 +28,7 @@ impl Lease {
 
     /// How long it is held unless it is renewed, in milliseconds.
     pub(crate) fn remaining(&self) -> f64 {
-        self.core.remaining().as_secs_f64() * 1000.0
+        IDIOM.number(self.core.remaining())
     }
 
     /// Why it was lost, if it was.
@@ -41,17 +43,17 @@ impl Lease {
 
     /// Starts to let it end so many milliseconds from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
-        number(calls().extend(&self.core, duration("ttl", ttl_ms)?))
+        start(Extend(&self.core, duration("ttl", ttl_ms)?))
     }
 
     /// Starts a release: `Released`.
     pub(crate) fn release(&self) -> Fallible<i64> {
-        number(calls().release(&self.core))
+        start(Release(&self.core))
     }
 
     /// Starts to end its block: `Nothing`, or the error `lost`.
     pub(crate) fn leave(&self) -> Fallible<i64> {
-        number(calls().leave(&self.core))
+        start(Leave(&self.core))
     }
 
     /// Releases it in the background: it was delivered to nobody.

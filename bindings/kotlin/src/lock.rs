@@ -1,10 +1,16 @@
 //! A lock, for coroutines, which own each acquire anew, and for threads, which own what they took.
 
-use redlock::{Owner, Request};
+use redlock::{
+    Owner, Request,
+    ffi::{
+        self,
+        Operation::{Acquire, Inspect, LeaveNewest, Locked, ReleaseNewest},
+    },
+};
 
 use crate::{
-    calls::{calls, check, number},
-    values::{Fallible, wait},
+    calls::{check, start},
+    values::{Fallible, IDIOM, Settings, options, wait},
 };
 
 /// A thread of the JVM. Alive as long as that thread is; what the thread holds is renewed for that long.
@@ -24,6 +30,23 @@ impl Identity {
 impl Identity {
     fn owner(&self) -> Owner {
         Owner::Ambient(self.0.clone())
+    }
+}
+
+/// A lock whose client is not known yet.
+#[derive(uniffi::Object)]
+pub(crate) struct Unbound {
+    pub(crate) core: ffi::Unbound,
+}
+
+#[uniffi::export]
+impl Unbound {
+    /// Refuses what a client with the default options would refuse.
+    #[uniffi::constructor]
+    pub(crate) fn new(name: String, settings: Settings) -> Fallible<Self> {
+        let core = ffi::Unbound { name, options: IDIOM.lock_options(options(settings))? };
+        core.check()?;
+        Ok(Self { core })
     }
 }
 
@@ -48,17 +71,17 @@ fn request(owner: Owner, wait_ms: f64, thread: Option<i64>) -> Fallible<Request>
 impl Lock {
     /// Starts an acquire by an owner of its own: `Leased`.
     pub(crate) fn acquire(&self, wait_ms: f64) -> Fallible<i64> {
-        number(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, None)?))
+        start(Acquire(&self.core, request(Owner::Fresh, wait_ms, None)?))
     }
 
     /// Starts an acquire by an owner of its own, for which a thread blocks: `Leased`.
     pub(crate) fn acquire_blocking(&self, wait_ms: f64, thread: i64) -> Fallible<i64> {
-        number(calls().acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?))
+        start(Acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?))
     }
 
     /// Starts an acquire by a thread that does not block in here: `Leased`.
     pub(crate) fn acquire_as(&self, owner: &Identity, wait_ms: f64, thread: i64) -> Fallible<i64> {
-        number(calls().acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?))
+        start(Acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?))
     }
 
     /// Takes the lock for a thread and blocks it until then. The lock is the thread's; there is no lease to keep.
@@ -74,7 +97,7 @@ impl Lock {
 
     /// Starts `unlock`, for a thread that does not block in here: `Nothing`.
     pub(crate) fn unlock_as(&self, owner: &Identity) -> Fallible<i64> {
-        number(calls().leave_newest(&self.core, &owner.owner()))
+        start(LeaveNewest(&self.core, owner.owner()))
     }
 
     /// Whether a thread holds it.
@@ -94,16 +117,16 @@ impl Lock {
 
     /// Starts to release the newest lease of this lock object: `Released`.
     pub(crate) fn release(&self) -> Fallible<i64> {
-        number(calls().release_newest(&self.core, &Owner::Fresh))
+        start(ReleaseNewest(&self.core, Owner::Fresh))
     }
 
     /// Starts to ask whether anybody holds it: a `Flag`.
     pub(crate) fn locked(&self) -> Fallible<i64> {
-        Ok(calls().locked(&self.core)?.cast_signed())
+        start(Locked(&self.core))
     }
 
     /// Starts to ask who holds it: `Info`.
     pub(crate) fn inspect(&self) -> Fallible<i64> {
-        Ok(calls().inspect(&self.core)?.cast_signed())
+        start(Inspect(&self.core))
     }
 }

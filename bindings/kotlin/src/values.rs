@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redlock::{
-    LockError, NodeStatus,
-    ffi::{self, Idiom, Value},
+    LockError,
+    ffi::{self, Idiom, NodeStatus, Value},
 };
 
 use crate::{calls::calls, lease::Lease};
@@ -89,7 +89,7 @@ impl From<LockError> for Failure {
             code: code.to_owned(),
             detail: message,
             reason: reason.map(str::to_owned),
-            causes: causes.into_iter().map(|each| Cause { node: each.node, cause: each.cause }).collect(),
+            causes: causes.into_iter().map(|(node, cause)| Cause { node, cause }).collect(),
         }
     }
 }
@@ -131,11 +131,8 @@ pub(crate) struct Node {
 }
 
 impl From<NodeStatus> for Node {
-    fn from(NodeStatus { node, state, .. }: NodeStatus) -> Self {
-        match state {
-            Ok(info) => Self { address: node, run: info.run, version: info.version, cause: None },
-            Err(cause) => Self { address: node, run: None, version: None, cause: Some(cause) },
-        }
+    fn from(NodeStatus { node, run, version, cause, .. }: NodeStatus) -> Self {
+        Self { address: node, run, version, cause }
     }
 }
 
@@ -221,10 +218,10 @@ impl From<ffi::Outcome> for Outcome {
             Ok(Value::Nothing) => Self::Nothing,
             Ok(Value::Flag(value)) => Self::Flag { value },
             Ok(Value::Lease(lease)) => Self::leased(lease),
-            Ok(Value::Outcome(outcome)) => Self::Released { outcome: outcome.as_str().to_owned() },
+            Ok(Value::Released(how)) => Self::Released { outcome: how.to_owned() },
             Ok(Value::Info(info)) => Self::Info { holder: info.map(Holder::from) },
             Ok(Value::Nodes(nodes)) => Self::Nodes { nodes: nodes.into_iter().map(Node::from).collect() },
-            Ok(Value::Lost(reason)) => Self::Lost { reason: reason.map(|reason| reason.as_str().to_owned()) },
+            Ok(Value::Lost(reason)) => Self::Lost { reason: reason.map(str::to_owned) },
             Ok(Value::Events(events)) => Self::Events {
                 events: events
                     .iter()
@@ -237,7 +234,7 @@ impl From<ffi::Outcome> for Outcome {
 
 impl From<redlock::LockInfo> for Holder {
     fn from(info: redlock::LockInfo) -> Self {
-        let ttl = info.ttl.map(|ttl| ttl.as_secs_f64() * 1000.0);
+        let ttl = info.ttl.map(|ttl| IDIOM.number(ttl));
         Self { owner: info.owner, ttl, token: info.token.cast_signed() }
     }
 }
@@ -245,12 +242,12 @@ impl From<redlock::LockInfo> for Holder {
 impl Outcome {
     /// A lease, watched from now on: a call of its own to start that would cost the JVM as much as the whole acquire.
     fn leased(lease: redlock::Lease) -> Self {
-        match calls().lost(&lease) {
+        match calls().start_numbered(ffi::Operation::Lost(&lease, None)) {
             Ok(lost) => Self::Leased {
                 name: lease.name().to_owned(),
                 owner: lease.owner().to_owned(),
                 token: lease.token().cast_signed(),
-                lost: lost.cast_signed(),
+                lost,
                 lease: Arc::new(Lease::from(lease)),
             },
             Err(error) => Self::Failed { failure: error.into() },

@@ -8,9 +8,9 @@ use redlock::{Config, LockError, ffi};
 
 use crate::{
     event_loop::Loop,
-    lock::Lock,
+    lock::{Lock, Unbound, unbound},
     value::HeldValue,
-    values::{Given, NODE, Options, OrThrow, setting, settings},
+    values::{Given, NODE, Options, OrThrow, settings},
 };
 
 /// Nodes, and how to use them.
@@ -31,6 +31,10 @@ impl Client {
         let (sink, events) = ffi::Events::queue();
         let core = config.and_then(|config| redlock::Client::with_events(config, sink)).or_throw(env)?;
         Ok(Self { core: owner.register(core), events })
+    }
+
+    fn made(&self, env: &Env, lock: std::result::Result<redlock::Lock, LockError>) -> Result<Lock> {
+        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
     }
 }
 
@@ -61,16 +65,19 @@ impl Client {
     /// A lock by name. Sends nothing.
     #[napi]
     pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
-        let name = ffi::text("name", setting(name));
-        let lock = name.and_then(|name| self.core.lock(&name, NODE.lock_options(settings(options))?));
-        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+        self.made(env, unbound(name, options).and_then(|lock| lock.of(&self.core)))
+    }
+
+    /// A lock that waited for its client. Sends nothing.
+    #[napi]
+    pub fn bind(&self, env: &Env, lock: &Unbound) -> Result<Lock> {
+        self.made(env, lock.core.of(&self.core))
     }
 
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
     #[napi]
     pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Lock> {
-        let lock = self.core.lock(&name, ffi::shim_options(value, ttl.map(|millis| millis as u64)));
-        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+        self.made(env, self.core.lock(&name, ffi::shim_options(value, ttl.map(|millis| millis as u64))))
     }
 
     /// For drop-in shims: a value that may stand in the key of a lock.

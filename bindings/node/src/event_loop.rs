@@ -1,10 +1,7 @@
-//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with comes
-//! out of `drain`, which is called when a descriptor that the event loop watches is readable.
+//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with is
+//! delivered when a descriptor that the event loop watches is readable.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex, Once, PoisonError, Weak},
-};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 use futures_util::future::join_all;
 use napi::{
@@ -13,18 +10,25 @@ use napi::{
 };
 use napi_derive::napi;
 use redlock::{
-    LockError, Owner, Request,
-    ffi::{Call, Calls, Outcome, completions::Begun},
-    process::runtime,
-    server::Lane,
+    LockError, Owner,
+    ffi::{
+        Call, Calls,
+        Operation::{
+            self, Acquire, Attach, Close, Extend, ForceRelease, InitNodes, Inspect, IsValueThere, Leave, Locked, Lost,
+            Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
+        },
+        Outcome, block,
+        completions::Begun,
+    },
 };
 
 use crate::{
     client::{Client, Events},
+    delivery::{Delivery, Taker},
     lease::Lease,
     lock::Lock,
     value::HeldValue,
-    values::{Failure, Given, NODE, OrThrow, result, setting},
+    values::{Failure, Given, OrThrow, duration, result, text},
     waker::Waker,
 };
 #[cfg(target_os = "linux")]
@@ -48,7 +52,7 @@ pub struct Loop {
 impl Loop {
     fn closed_with(self, env: &Env) -> Result<Self> {
         let ending = (self.calls.clone(), self.clients.clone());
-        env.add_env_cleanup_hook(ending, |(calls, clients)| close(&calls, &clients))?;
+        env.add_env_cleanup_hook(ending, |(calls, clients)| end_all(&calls, &clients))?;
         Ok(self)
     }
 
@@ -62,31 +66,35 @@ impl Loop {
 }
 
 /// What a worker thread's event loop leaves behind ends with it, also when the thread was terminated.
-fn close(calls: &Calls, clients: &Clients) {
+fn end_all(calls: &Calls, clients: &Clients) {
     calls.end();
     let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
     block(join_all(clients.iter().filter_map(Weak::upgrade).map(|client| client.close())));
 }
 
-fn block<T>(future: impl Future<Output = T>) {
-    let Ok(_) = runtime::block(Lane::Background, future, &mut || Ok::<_, Infallible>(())) else { return };
-}
-
 #[napi]
 impl Loop {
-    /// The calls of the event loop that makes it; `wake` is called there when there is something to drain.
+    /// The calls of the event loop that makes it; `take` is called there with what ended: the number of each call, its
+    /// value, and the failure it ended with instead.
     #[napi(constructor)]
-    pub fn new(env: &Env, wake: Listener) -> Result<Self> {
+    pub fn new(env: &Env, take: Taker) -> Result<Self> {
         let clients = Clients::default();
         #[cfg(target_os = "linux")]
-        if let Ok(calls) = Calls::hosted()
+        if let Ok(calls) = Calls::hosted().map(Arc::new)
             && let Some(fd) = calls.fd()
-            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), wake)?
+            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), Delivery::new(env, &take, &calls)?)?
         {
-            return Self { _poll: Some(poll), calls: Arc::new(calls), clients }.closed_with(env);
+            return Self { _poll: Some(poll), calls, clients }.closed_with(env);
         }
-        let waker = Waker::new(env, wake)?;
-        let calls = Arc::new(Calls::new(move || waker.wake()));
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        let known = waker.clone();
+        let calls = Arc::new(Calls::new(move || {
+            if let Some(waker) = known.get() {
+                waker.wake();
+            }
+        }));
+        // No call has begun: nothing was to be told yet.
+        let _ = waker.set(Waker::new(env, Delivery::new(env, &take, &calls)?)?);
         Self {
             #[cfg(target_os = "linux")]
             _poll: None,
@@ -115,18 +123,6 @@ impl Loop {
         Ok(())
     }
 
-    /// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
-    #[napi]
-    pub fn drain<'e>(&self, env: &'e Env) -> Result<Vec<Unknown<'e>>> {
-        let ended = self.calls.drain().or_throw(env)?;
-        let mut flat = Vec::with_capacity(ended.len() * 3);
-        for (id, outcome) in ended {
-            let [value, failure] = end(env, outcome)?;
-            flat.extend([number(id).into_unknown(env)?, value, failure]);
-        }
-        Ok(flat)
-    }
-
     /// Sends what was begun while other calls were under way.
     #[napi]
     pub fn flush(&self) {
@@ -141,118 +137,53 @@ impl Loop {
     pub fn abandon(&self, id: f64) -> bool {
         self.calls.abandon(id as u64)
     }
+}
 
-    /// Starts an acquire; without `wait` it waits as long as the lock says.
-    #[napi]
-    pub fn acquire<'e>(&self, env: &'e Env, lock: &Lock, wait: Option<Given>) -> Result<Unknown<'e>> {
-        let mut request = lock.core.request(Owner::Fresh);
-        if let Some(wait) = wait {
-            request = Request { wait: Some(NODE.duration("wait", &setting(wait)).or_throw(env)?), ..request };
+/// Methods that start a call: what each is given, and which operation that makes. They return the call's end or number.
+macro_rules! starters {
+    ($($name:ident($($given:tt)*) => $operation:expr;)*) => {
+        #[napi]
+        impl Loop {
+            $(
+                #[napi]
+                pub fn $name<'e>(&self, env: &'e Env, $($given)*) -> Result<Unknown<'e>> {
+                    let start = || self.calls.start($operation);
+                    begun(env, start())
+                }
+            )*
         }
-        begun(env, self.calls.acquire(&lock.core, request))
-    }
+    };
+}
 
-    /// Starts `lock.release()`.
-    #[napi]
-    pub fn release_newest<'e>(&self, env: &'e Env, lock: &Lock) -> Result<Unknown<'e>> {
-        begun(env, self.calls.release_newest(&lock.core, &Owner::Fresh))
-    }
+starters! {
+    acquire(lock: &Lock, wait: Option<Given>) => Acquire(&lock.core, lock.request(wait)?);
+    release_newest(lock: &Lock) => ReleaseNewest(&lock.core, Owner::Fresh);
+    locked(lock: &Lock) => Locked(&lock.core);
+    inspect(lock: &Lock) => Inspect(&lock.core);
+    release(lease: &Lease) => Release(&lease.core);
+    leave(lease: &Lease) => Leave(&lease.core);
+    extend(lease: &Lease, ttl: Given) => Extend(&lease.core, duration("ttl", ttl)?);
+    lost(lease: &Lease) => Lost(&lease.core, None);
+    release_value(value: &HeldValue) => ReleaseValue(&value.core);
+    retime_value(value: &HeldValue, how: String, millis: f64) => RetimeValue(&value.core, how.parse()?, millis as i64);
+    is_value_there(value: &HeldValue) => IsValueThere(&value.core);
+    ping(client: &Client) => Ping(&client.core);
+    force_release(client: &Client, name: Given) => ForceRelease(&client.core, &text("name", name)?);
+    init_nodes(client: &Client) => InitNodes(&client.core);
+    attach(client: &Client, given: Given) => Attach(&client.core, &text("text", given)?, Owner::Fresh);
+    close(client: &Client) => Close(&client.core);
+    events(events: &Events) => Operation::Events(&events.core);
+}
 
-    /// Starts `lock.locked()`.
-    #[napi]
-    pub fn locked(&self, env: &Env, lock: &Lock) -> Result<f64> {
-        self.calls.locked(&lock.core).map(number).or_throw(env)
+/// What ended since the last time, flat.
+pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<Unknown<'e>>> {
+    let ended = calls.drain().or_throw(env)?;
+    let mut flat = Vec::with_capacity(ended.len() * 3);
+    for (id, outcome) in ended {
+        let [value, failure] = end(env, outcome)?;
+        flat.extend([number(id).into_unknown(env)?, value, failure]);
     }
-
-    /// Starts `lock.inspect()`.
-    #[napi]
-    pub fn inspect(&self, env: &Env, lock: &Lock) -> Result<f64> {
-        self.calls.inspect(&lock.core).map(number).or_throw(env)
-    }
-
-    /// Starts `lease.release()`.
-    #[napi]
-    pub fn release<'e>(&self, env: &'e Env, lease: &Lease) -> Result<Unknown<'e>> {
-        begun(env, self.calls.release(&lease.core))
-    }
-
-    /// Starts to end the block of a lease.
-    #[napi]
-    pub fn leave<'e>(&self, env: &'e Env, lease: &Lease) -> Result<Unknown<'e>> {
-        begun(env, self.calls.leave(&lease.core))
-    }
-
-    /// Starts `lease.extend()`.
-    #[napi]
-    pub fn extend<'e>(&self, env: &'e Env, lease: &Lease, ttl: Given) -> Result<Unknown<'e>> {
-        begun(env, NODE.duration("ttl", &setting(ttl)).and_then(|ttl| self.calls.extend(&lease.core, ttl)))
-    }
-
-    /// Waits for the end of a lease: why it was lost, if it was.
-    #[napi]
-    pub fn lost(&self, env: &Env, lease: &Lease) -> Result<f64> {
-        self.calls.lost(&lease.core).map(number).or_throw(env)
-    }
-
-    /// Starts `value.release()`: whether it was there.
-    #[napi]
-    pub fn release_value(&self, env: &Env, value: &HeldValue) -> Result<f64> {
-        self.calls.release_value(&value.core).map(number).or_throw(env)
-    }
-
-    /// Starts `value.retime()`: whether it was there. `how`: "add", "replace" or "set".
-    #[napi]
-    pub fn retime_value(&self, env: &Env, value: &HeldValue, how: String, millis: f64) -> Result<f64> {
-        how.parse().and_then(|how| self.calls.retime_value(&value.core, how, millis as i64)).map(number).or_throw(env)
-    }
-
-    /// Starts `value.isThere()`.
-    #[napi]
-    pub fn is_value_there(&self, env: &Env, value: &HeldValue) -> Result<f64> {
-        self.calls.is_value_there(&value.core).map(number).or_throw(env)
-    }
-
-    /// Starts `client.ping()`.
-    #[napi]
-    pub fn ping(&self, env: &Env, client: &Client) -> Result<f64> {
-        self.calls.ping(&client.core).map(number).or_throw(env)
-    }
-
-    /// Starts `client.forceRelease()`.
-    #[napi]
-    pub fn force_release(&self, env: &Env, client: &Client, name: Given) -> Result<f64> {
-        redlock::ffi::text("name", setting(name))
-            .and_then(|name| self.calls.force_release(&client.core, &name))
-            .map(number)
-            .or_throw(env)
-    }
-
-    /// Starts `client.initNodes()`.
-    #[napi]
-    pub fn init_nodes(&self, env: &Env, client: &Client) -> Result<f64> {
-        self.calls.init_nodes(&client.core).map(number).or_throw(env)
-    }
-
-    /// Starts `client.attach()`.
-    #[napi]
-    pub fn attach(&self, env: &Env, client: &Client, text: Given) -> Result<f64> {
-        redlock::ffi::text("text", setting(text))
-            .and_then(|text| self.calls.attach(&client.core, &text, Owner::Fresh))
-            .map(number)
-            .or_throw(env)
-    }
-
-    /// Starts `client.close()`.
-    #[napi]
-    pub fn close(&self, env: &Env, client: &Client) -> Result<f64> {
-        self.calls.close(&client.core).map(number).or_throw(env)
-    }
-
-    /// Waits until something happened in a client; nothing once that client is gone.
-    #[napi]
-    pub fn events(&self, env: &Env, events: &Events) -> Result<f64> {
-        self.calls.events(&events.core).map(number).or_throw(env)
-    }
+    Ok(flat)
 }
 
 /// The value of a call, and the failure it ended with instead.

@@ -3,7 +3,7 @@
 use napi::{Env, Result};
 use napi_derive::napi;
 
-use crate::values::{OrThrow, millis};
+use crate::values::{NODE, OrThrow};
 
 /// A held lock.
 #[napi]
@@ -46,7 +46,7 @@ impl Lease {
     /// Milliseconds for which it is held unless it is renewed.
     #[napi]
     pub fn remaining(&self) -> f64 {
-        millis(self.core.remaining())
+        NODE.number(self.core.remaining())
     }
 
     /// Fails after a loss, a release or `detach()`.

@@ -2,8 +2,32 @@
 
 use std::sync::Arc;
 
+use napi::{Env, Result};
 use napi_derive::napi;
-use redlock::Owner;
+use redlock::{LockError, Owner, Request, ffi};
+
+use crate::values::{Given, NODE, Options, OrThrow, duration, settings, text};
+
+/// A lock whose client is not known yet.
+#[napi]
+pub struct Unbound {
+    pub(crate) core: ffi::Unbound,
+}
+
+#[napi]
+impl Unbound {
+    /// Refuses what a client with the default options would refuse.
+    #[napi(constructor)]
+    pub fn new(env: &Env, name: Given, options: Options) -> Result<Self> {
+        let core = unbound(name, options).and_then(|core| core.check().map(|()| core));
+        Ok(Self { core: core.or_throw(env)? })
+    }
+}
+
+/// A name and options, for whichever client.
+pub(crate) fn unbound(name: Given, options: Options) -> std::result::Result<ffi::Unbound, LockError> {
+    Ok(ffi::Unbound { name: text("name", name)?, options: NODE.lock_options(settings(options))? })
+}
 
 /// A lock by name.
 #[napi]
@@ -11,6 +35,17 @@ pub struct Lock {
     pub(crate) core: redlock::Lock,
     /// Its event loop closes clients that are in use.
     pub(crate) _client: Arc<redlock::Client>,
+}
+
+impl Lock {
+    /// An acquire; without `wait` it waits as long as the lock says.
+    pub(crate) fn request(&self, wait: Option<Given>) -> std::result::Result<Request, LockError> {
+        let request = self.core.request(Owner::Fresh);
+        match wait {
+            Some(wait) => Ok(Request { wait: Some(duration("wait", wait)?), ..request }),
+            None => Ok(request),
+        }
+    }
 }
 
 #[napi]

@@ -14,7 +14,9 @@ use std::{
 };
 
 use libloading::os::unix::Library;
-use napi::{Env, JsValue, Result, bindgen_prelude::Function, check_status, sys};
+use napi::{Env, Result, check_status, sys};
+
+use crate::delivery::Delivery;
 
 /// `uv_handle_type`'s `UV_POLL`, and `uv_poll_event`'s `UV_READABLE`.
 const POLL: c_int = 8;
@@ -62,19 +64,17 @@ struct Watched {
     env: sys::napi_env,
     handle: Handle,
     layout: Layout,
-    /// Refers weakly to what is called.
-    function: sys::napi_ref,
+    delivery: Delivery,
     /// Closes the handle when the event loop ends.
     hook: Cell<sys::napi_async_cleanup_hook_handle>,
     closing: Cell<bool>,
 }
 
 impl Poll {
-    /// Calls `function` whenever the descriptor is readable, for as long as JavaScript refers to that function. `None`
-    /// without libuv.
-    pub(crate) fn new(env: &Env, fd: c_int, function: Function<(), ()>) -> Result<Option<Self>> {
+    /// Delivers whenever the descriptor is readable. `None` without libuv.
+    pub(crate) fn new(env: &Env, fd: c_int, delivery: Delivery) -> Result<Option<Self>> {
         let Some(uv) = Libuv::find() else { return Ok(None) };
-        let (mut uv_loop, mut weak, mut hook) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (mut uv_loop, mut hook) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: all values are of this environment, on its thread. The handle gets memory of the size that libuv asks
         // for, which is freed once it is closed; `data` is a count of `Rc` until then.
         unsafe {
@@ -91,12 +91,10 @@ impl Poll {
                 return Ok(None);
             }
             (uv.unref)(handle);
-            let created = sys::napi_create_reference(env.raw(), function.raw(), 0, &raw mut weak);
-            let (env, function, closing) = (env.raw(), weak, Cell::new(false));
-            let watched = Rc::new(Watched { uv, env, handle, layout, function, hook: Cell::default(), closing });
+            let (env, closing) = (env.raw(), Cell::new(false));
+            let watched = Rc::new(Watched { uv, env, handle, layout, delivery, hook: Cell::default(), closing });
             *handle = Rc::into_raw(watched.clone()).cast_mut().cast();
             let poll = Self(watched);
-            check_status!(created)?;
             check_status!(sys::napi_add_async_cleanup_hook(env, Some(end), handle.cast(), &raw mut hook))?;
             poll.0.hook.set(hook);
             (uv.start)(handle, READABLE, ready);
@@ -123,27 +121,26 @@ impl Watched {
     }
 
     fn call(&self) {
-        let (mut scope, mut function, mut this) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (mut scope, mut this) = (ptr::null_mut(), ptr::null_mut());
+        let (mut failed, mut thrown) = (false, ptr::null_mut());
         let env = self.env;
-        // SAFETY: libuv calls on the thread of the environment, outside of any scope. The function is null once it was
-        // collected. What it throws is Node's to report.
+        // SAFETY: libuv calls on the thread of the environment, outside of any scope. What is thrown is Node's to report.
         unsafe {
             if sys::napi_open_handle_scope(env, &raw mut scope) != sys::Status::napi_ok {
                 return;
             }
-            if sys::napi_get_reference_value(env, self.function, &raw mut function) == sys::Status::napi_ok
-                && !function.is_null()
-                && sys::napi_get_global(env, &raw mut this) == sys::Status::napi_ok
-            {
+            if sys::napi_get_global(env, &raw mut this) == sys::Status::napi_ok {
                 // Runs microtasks afterwards, as all calls from libuv must.
                 let none = ptr::null_mut();
-                let called = sys::napi_make_callback(env, none, this, function, 0, ptr::null(), ptr::null_mut());
-                let mut thrown = ptr::null_mut();
-                if called == sys::Status::napi_pending_exception
-                    && sys::napi_get_and_clear_last_exception(env, &raw mut thrown) == sys::Status::napi_ok
-                {
-                    sys::napi_fatal_exception(env, thrown);
-                }
+                self.delivery.deliver(env, |function, ended| {
+                    sys::napi_make_callback(env, none, this, function, 1, &raw const ended, ptr::null_mut());
+                });
+            }
+            if sys::napi_is_exception_pending(env, &raw mut failed) == sys::Status::napi_ok
+                && failed
+                && sys::napi_get_and_clear_last_exception(env, &raw mut thrown) == sys::Status::napi_ok
+            {
+                sys::napi_fatal_exception(env, thrown);
             }
             sys::napi_close_handle_scope(env, scope);
         }
@@ -175,7 +172,7 @@ unsafe extern "C" fn closed(handle: Handle) {
     // SAFETY: the last thing that libuv does with a handle, once.
     unsafe {
         let watched: Rc<Watched> = Rc::from_raw((*handle).cast_const().cast());
-        sys::napi_delete_reference(watched.env, watched.function);
+        watched.delivery.end(watched.env);
         let hook = watched.hook.get();
         if !hook.is_null() {
             sys::napi_remove_async_cleanup_hook(hook);

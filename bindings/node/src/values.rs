@@ -1,5 +1,7 @@
 //! JavaScript's values as the core's, and the core's as JavaScript's.
 
+use std::time::Duration;
+
 use napi::{
     Env, Error, Result, Status, Unknown,
     bindgen_prelude::{Either4, ToNapiValue},
@@ -7,7 +9,7 @@ use napi::{
 use napi_derive::napi;
 use redlock::{
     LockError,
-    ffi::{Idiom, Setting, Value},
+    ffi::{self, Idiom, Setting, Value},
 };
 
 use crate::lease::Lease;
@@ -26,7 +28,7 @@ pub(crate) type Given = Either4<String, f64, bool, Shown>;
 /// Options in the order in which they were given.
 pub(crate) type Options = Vec<(String, Given)>;
 
-pub(crate) fn setting(given: Given) -> Setting {
+fn setting(given: Given) -> Setting {
     match given {
         Either4::A(text) => Setting::Text(text),
         Either4::B(number) => Setting::Number(number),
@@ -37,6 +39,16 @@ pub(crate) fn setting(given: Given) -> Setting {
 
 pub(crate) fn settings(options: Options) -> impl Iterator<Item = (String, Setting)> {
     options.into_iter().map(|(name, given)| (name, setting(given)))
+}
+
+/// A string.
+pub(crate) fn text(argument: &'static str, given: Given) -> std::result::Result<String, LockError> {
+    ffi::text(argument, setting(given))
+}
+
+/// A time.
+pub(crate) fn duration(argument: &'static str, given: Given) -> std::result::Result<Duration, LockError> {
+    NODE.duration(argument, &setting(given))
 }
 
 /// An error, flat: the façade makes an instance of its class of it.
@@ -50,9 +62,8 @@ pub struct Failure {
 
 impl From<&LockError> for Failure {
     fn from(error: &LockError) -> Self {
-        let failure = NODE.failure(error);
-        let causes = failure.causes.into_iter().map(|each| (each.node, each.cause)).collect();
-        Self { code: failure.code, message: failure.message, reason: failure.reason, causes }
+        let ffi::Failure { code, message, reason, causes } = NODE.failure(error);
+        Self { code, message, reason, causes }
     }
 }
 
@@ -78,6 +89,12 @@ pub struct LockInfo {
     pub token: u64,
 }
 
+impl From<redlock::LockInfo> for LockInfo {
+    fn from(info: redlock::LockInfo) -> Self {
+        Self { owner: info.owner, ttl: info.ttl.map(|ttl| NODE.number(ttl)), token: info.token }
+    }
+}
+
 /// What a node says of itself.
 #[napi(object, object_from_js = false)]
 pub struct NodeStatus {
@@ -88,13 +105,9 @@ pub struct NodeStatus {
     pub cause: Option<String>,
 }
 
-impl From<redlock::NodeStatus> for NodeStatus {
-    fn from(status: redlock::NodeStatus) -> Self {
-        let (run, version, cause) = match status.state {
-            Ok(ref info) => (info.run.clone(), info.version.clone(), None),
-            Err(cause) => (None, None, Some(cause)),
-        };
-        Self { node: status.node, ok: cause.is_none(), run, version, cause }
+impl From<ffi::NodeStatus> for NodeStatus {
+    fn from(ffi::NodeStatus { node, ok, run, version, cause }: ffi::NodeStatus) -> Self {
+        Self { node, ok, run, version, cause }
     }
 }
 
@@ -130,16 +143,10 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
         Value::Nothing => ().into_unknown(env),
         Value::Flag(flag) => flag.into_unknown(env),
         Value::Lease(core) => Lease { core }.into_unknown(env),
-        Value::Outcome(outcome) => outcome.as_str().into_unknown(env),
-        Value::Info(info) => info
-            .map(|info| LockInfo { owner: info.owner, ttl: info.ttl.map(millis), token: info.token })
-            .into_unknown(env),
+        Value::Released(how) => how.into_unknown(env),
+        Value::Info(info) => info.map(LockInfo::from).into_unknown(env),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),
-        Value::Lost(reason) => reason.map(redlock::LostReason::as_str).into_unknown(env),
+        Value::Lost(reason) => reason.into_unknown(env),
         Value::Events(events) => events.into_iter().map(Event::from).collect::<Vec<_>>().into_unknown(env),
     }
-}
-
-pub(crate) fn millis(time: std::time::Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
 }

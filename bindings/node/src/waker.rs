@@ -1,7 +1,6 @@
-//! How the library's threads wake an event loop: a thread-safe function of Node-API that calls one JavaScript function,
-//! without arguments.
+//! How the library's threads wake an event loop: a thread-safe function of Node-API that delivers there.
 //!
-//! It is made by hand because napi's own holds that function, and with it everything a test runner's sandbox has loaded,
+//! It is made by hand because napi's own holds the function of JavaScript, and with it everything a test runner's sandbox has loaded,
 //! for ever; and because it looks to async hooks as if it kept the process alive, which test runners report.
 
 use std::{
@@ -17,22 +16,23 @@ use napi::{
     threadsafe_function::ThreadsafeFunctionHandle,
 };
 
+use crate::delivery::Delivery;
+
 /// Wakes an event loop, until that ends.
 pub(crate) struct Waker(Arc<ThreadsafeFunctionHandle>);
 
 impl Waker {
-    /// One that calls `function` for as long as JavaScript refers to it.
-    pub(crate) fn new(env: &Env, function: Function<(), ()>) -> Result<Self> {
+    /// One that has this delivered.
+    pub(crate) fn new(env: &Env, delivery: Delivery) -> Result<Self> {
         let name = env.create_string("redlock")?;
         let mut resource = Object::new(env)?;
         let has_ref: Function<(), bool> = env.create_function_from_closure("hasRef", |_| Ok(false))?;
         resource.set_named_property("hasRef", has_ref)?;
         let handle = ThreadsafeFunctionHandle::null();
-        let (mut weak, mut raw) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: all values are of this environment, on its thread. `weak` and the weak pointer to the handle become
-        // the thread-safe function's, which hands both to `finalize` once.
+        let mut raw = ptr::null_mut();
+        // SAFETY: all values are of this environment, on its thread. The delivery and the weak pointer to the handle
+        // become the thread-safe function's, which hands both to `finalize` once.
         unsafe {
-            check_status!(sys::napi_create_reference(env.raw(), function.raw(), 0, &raw mut weak))?;
             check_status!(sys::napi_create_threadsafe_function(
                 env.raw(),
                 ptr::null_mut(),
@@ -42,7 +42,7 @@ impl Waker {
                 1,
                 Arc::downgrade(&handle).into_raw().cast_mut().cast(),
                 Some(finalize),
-                weak.cast(),
+                Box::into_raw(Box::new(delivery)).cast(),
                 Some(call),
                 &raw mut raw,
             ))?;
@@ -70,15 +70,13 @@ unsafe extern "C" fn call(env: sys::napi_env, _: sys::napi_value, context: *mut 
     if env.is_null() {
         return;
     }
-    let (mut function, mut this) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: `context` is the reference that `new` made. The function is null once it was collected. What it throws is
-    // Node's to report.
+    let mut this = ptr::null_mut();
+    // SAFETY: `context` is what `new` gave away; Node has opened a scope. What is thrown is Node's to report.
     unsafe {
-        if sys::napi_get_reference_value(env, context.cast(), &raw mut function) == sys::Status::napi_ok
-            && !function.is_null()
-            && sys::napi_get_undefined(env, &raw mut this) == sys::Status::napi_ok
-        {
-            sys::napi_call_function(env, this, function, 0, ptr::null(), ptr::null_mut());
+        if sys::napi_get_undefined(env, &raw mut this) == sys::Status::napi_ok {
+            (*context.cast::<Delivery>()).deliver(env, |function, ended| {
+                sys::napi_call_function(env, this, function, 1, &raw const ended, ptr::null_mut());
+            });
         }
     }
 }
@@ -90,6 +88,6 @@ unsafe extern "C" fn finalize(env: sys::napi_env, handle: *mut c_void, context: 
         if let Some(handle) = Weak::from_raw(handle.cast::<ThreadsafeFunctionHandle>()).upgrade() {
             handle.with_write_aborted(|mut ended| *ended = true);
         }
-        sys::napi_delete_reference(env, context.cast());
+        Box::from_raw(context.cast::<Delivery>()).end(env);
     }
 }

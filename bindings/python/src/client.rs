@@ -3,7 +3,11 @@
 use pyo3::{prelude::*, types::PyDict};
 use redlock::{
     Config,
-    ffi::{self, Calls, Value, completions::Begun::Pending},
+    ffi::{
+        self,
+        Operation::{Attach, Close, ForceRelease, InitNodes, Ping},
+        until,
+    },
 };
 
 use crate::{
@@ -13,7 +17,7 @@ use crate::{
     lock::Lock,
     owner::Caller,
     value::HeldValue,
-    waiting::{blocking, run, until},
+    waiting::{blocking, run},
 };
 
 /// Nodes, and how to use them.
@@ -23,7 +27,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(config: Config) -> Fallible<Self> {
+    fn of(config: Config) -> Fallible<Self> {
         Ok(Self { core: redlock::Client::with_events(config, events::sink())? })
     }
 }
@@ -58,9 +62,7 @@ impl Client {
 
     /// Asks every node for a sign of life.
     fn ping(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let begin = |calls: &Calls| calls.ping(&self.core).map(Pending);
-        run(py, "", begin, |check| Ok(Value::Nodes(until(check, "", self.core.ping())??)))
+        run(py, Ping(&self.core))
     }
 
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
@@ -76,31 +78,22 @@ impl Client {
 
     /// Frees a lock whoever holds it; says whether anybody did.
     fn force_release(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let name = arguments::name(name)?;
-        let begin = |calls: &Calls| calls.force_release(&self.core, &name).map(Pending);
-        run(py, &name, begin, |check| Ok(Value::Flag(until(check, &name, self.core.force_release(&name))??)))
+        run(py, ForceRelease(&self.core, &arguments::name(name)?))
     }
 
     /// Vouches for all nodes of a quorum.
     fn init_nodes(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let begin = |calls: &Calls| calls.init_nodes(&self.core).map(Pending);
-        run(py, "", begin, |check| Ok(until(check, "", self.core.init_nodes())?.map(|()| Value::Nothing)?))
+        run(py, InitNodes(&self.core))
     }
 
     /// Takes over a detached lease.
     fn attach(&self, py: Python<'_>, text: &str) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let owner = Caller::current(py)?.owner;
-        let begin = |calls: &Calls| calls.attach(&self.core, text, owner.clone()).map(Pending);
-        run(py, "", begin, |check| Ok(Value::Lease(until(check, "", self.core.attach(text, owner.clone()))??)))
+        run(py, Attach(&self.core, text, Caller::current(py)?.owner))
     }
 
     /// Releases what this client holds, and disconnects.
     fn close(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        let begin = |calls: &Calls| calls.close(&self.core).map(Pending);
-        run(py, "", begin, |check| until(check, "", self.core.close()).map(|()| Value::Nothing))
+        run(py, Close(&self.core))
     }
 }
 
@@ -108,5 +101,5 @@ impl Client {
 /// process ends.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> Fallible<()> {
-    blocking(py, |check| until(check, "", redlock::close_all()))
+    blocking(py, |check| until("", redlock::close_all(), check))
 }

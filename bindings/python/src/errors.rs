@@ -51,8 +51,8 @@ pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Boun
         (Some(reason), _) => class.call1((failure.message, reason)),
         (_, LockError::Unavailable { .. }) => {
             let by_node = PyDict::new(py);
-            for each in failure.causes {
-                by_node.set_item(each.node, each.cause)?;
+            for (node, cause) in failure.causes {
+                by_node.set_item(node, cause)?;
             }
             class.call1((failure.message, by_node))
         }

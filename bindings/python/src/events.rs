@@ -18,7 +18,7 @@ use std::{
 use pyo3::{prelude::*, sync::PyOnceLock};
 use redlock::{
     Event, EventSink,
-    ffi::{Events, Value, completions::Begun::Pending},
+    ffi::{Events, Operation, Value},
     process::runtime,
 };
 
@@ -116,7 +116,7 @@ fn lines(events: &[Event]) -> Vec<Line> {
 }
 
 /// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
-pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
+fn attend(py: Python<'_>) -> PyResult<()> {
     static LOGS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let process = Process::current();
     if !process.started.swap(true, Relaxed) {
@@ -133,6 +133,15 @@ pub(crate) fn attend(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// `attend`, unless an operation ends what another began.
+pub(crate) fn attend_to(py: Python<'_>, operation: &Operation<'_>) -> PyResult<()> {
+    use Operation::{Close, Extend, Leave, Lost, Release, ReleaseNewest};
+    match operation {
+        ReleaseNewest(..) | Release(_) | Leave(_) | Extend(..) | Lost(..) | Close(_) => Ok(()),
+        _ => attend(py),
+    }
+}
+
 /// Blocks until something happened. After `end_events` it only fetches what is there.
 #[pyfunction]
 pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
@@ -143,7 +152,7 @@ pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
     let Some(hub) = Hub::current(py)? else {
         return Ok(py.detach(|| lines(&runtime::background().block_on(process.next()))));
     };
-    match hub.attend(|calls| calls.events_of(process.next()).map(Pending)) {
+    match hub.attend(|calls| calls.events_of(process.next())) {
         Ok(Value::Events(events)) => Ok(lines(&events)),
         // A greenlet of the parent of this process ends with it.
         Ok(_) | Err(Failure::Lock(_)) => Ok(Vec::new()),

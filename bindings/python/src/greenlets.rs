@@ -9,8 +9,8 @@ use pyo3::{
     types::{PyDict, PyString},
 };
 use redlock::{
-    Lease, Lock, LockError, LostReason, Request,
-    ffi::{Call, Calls, Value, completions::Begun},
+    LockError,
+    ffi::{Call, Calls, Operation, Value, completions::Begun, forked},
 };
 
 use crate::{
@@ -71,18 +71,10 @@ impl<'py> Hub<'py> {
         Ok(Some(Self { bridge, native }))
     }
 
-    /// Runs a call of the core. What ends the waiting gives it up: an acquire leaves nothing behind, a release goes on.
-    /// `name` is what it is about, should the process fork meanwhile.
-    pub(crate) fn run(&self, name: &str, begin: impl FnOnce(&Calls) -> Result<Call, LockError>) -> Fallible<Value> {
-        self.run_in(intern!(self.bridge.py(), "wait"), name, begin)
-    }
-
-    /// Takes a lock.
-    pub(crate) fn acquire(&self, lock: &Lock, request: Request) -> Fallible<Lease> {
-        match self.run(lock.name(), |calls| calls.acquire(lock, request))? {
-            Value::Lease(lease) => Ok(lease),
-            _ => Err(LockError::Closed.into()),
-        }
+    /// Makes a call of the core and waits for its end. What ends the waiting gives the call up: an acquire leaves nothing
+    /// behind, a release goes on.
+    pub(crate) fn run(&self, operation: Operation<'_>) -> Fallible<Value> {
+        self.run_in(intern!(self.bridge.py(), "wait"), operation.name(), |calls| calls.start(operation))
     }
 
     /// `run`, for what the process does not wait for: its hub may end before.
@@ -90,6 +82,7 @@ impl<'py> Hub<'py> {
         self.run_in(intern!(self.bridge.py(), "idle"), "", begin)
     }
 
+    /// `name` is what it is about, should the process fork meanwhile.
     fn run_in(
         &self,
         how: &Bound<'_, PyString>,
@@ -105,7 +98,7 @@ impl<'py> Hub<'py> {
         let outcome = native.take(id);
         match (waited, outcome) {
             (Ok(_), Some(outcome)) => Ok(outcome?),
-            (Ok(_), None) => Err(LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into()),
+            (Ok(_), None) => Err(forked(name).into()),
             (Err(given_up), outcome) => {
                 native.calls().abandon(id);
                 if let Some(Ok(Value::Lease(lease))) = outcome {

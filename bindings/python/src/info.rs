@@ -2,10 +2,10 @@
 //! Python's `dataclasses` would take longer to import than everything else of the package.
 
 use pyo3::{
-    IntoPyObjectExt,
     prelude::*,
     types::{PyTuple, PyType},
 };
+use redlock::ffi::{self, Idiom::SnakeSeconds};
 
 /// A value as the call that would make it.
 fn shown<const N: usize>(class: &str, names: [&str; N], parts: &Bound<'_, PyTuple>) -> PyResult<String> {
@@ -111,17 +111,14 @@ impl NodeStatus {
     }
 }
 
-/// Who holds a lock, as `redlock.LockInfo`.
-pub(crate) fn lock(py: Python<'_>, info: &redlock::LockInfo) -> PyResult<Py<PyAny>> {
-    let ttl = info.ttl.map(|ttl| ttl.as_secs_f64());
-    LockInfo { owner: info.owner.clone(), ttl, token: info.token }.into_py_any(py)
+impl From<redlock::LockInfo> for LockInfo {
+    fn from(info: redlock::LockInfo) -> Self {
+        Self { owner: info.owner, ttl: info.ttl.map(|ttl| SnakeSeconds.number(ttl)), token: info.token }
+    }
 }
 
-/// The states of nodes, as a list of `redlock.NodeStatus`.
-pub(crate) fn nodes(py: Python<'_>, nodes: Vec<redlock::NodeStatus>) -> PyResult<Py<PyAny>> {
-    let status = |status: redlock::NodeStatus| match status.state {
-        Ok(info) => NodeStatus { node: status.node, ok: true, run: info.run, version: info.version, cause: None },
-        Err(cause) => NodeStatus { node: status.node, ok: false, run: None, version: None, cause: Some(cause) },
-    };
-    nodes.into_iter().map(status).collect::<Vec<_>>().into_py_any(py)
+impl From<ffi::NodeStatus> for NodeStatus {
+    fn from(ffi::NodeStatus { node, ok, run, version, cause }: ffi::NodeStatus) -> Self {
+        Self { node, ok, run, version, cause }
+    }
 }

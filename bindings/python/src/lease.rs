@@ -3,14 +3,14 @@
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
 use redlock::ffi::{
-    Calls, Value,
-    completions::{Begun::Pending, within},
+    Idiom::SnakeSeconds,
+    Operation::{self, Extend, Leave, Release},
 };
 
 use crate::{
     arguments,
     errors::{Failure, Fallible},
-    waiting::{run, until},
+    waiting::run,
 };
 
 /// A held lock.
@@ -27,8 +27,7 @@ impl Lease {
 
     /// Ends the block that took it: `failed` when the block raised an error of its own, which no other may mask.
     pub(crate) fn leave_block(&self, py: Python<'_>, failed: bool) -> Fallible<()> {
-        let begin = |calls: &Calls| calls.leave(&self.core);
-        match run(py, self.name(), begin, |check| self.core.leave_blocking(check).map(|()| Value::Nothing)) {
+        match run(py, Leave(&self.core)) {
             Err(Failure::Lock(_)) if failed => Ok(()),
             left => left.map(|_| ()),
         }
@@ -63,7 +62,7 @@ impl Lease {
 
     /// Seconds for which it is held unless it is renewed; 0 once it is not.
     fn remaining(&self) -> f64 {
-        self.core.remaining().as_secs_f64()
+        SnakeSeconds.number(self.core.remaining())
     }
 
     /// Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`.
@@ -74,17 +73,14 @@ impl Lease {
     /// Lets the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have. A renewed lease
     /// is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
     fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
-        let ttl = arguments::duration("ttl", ttl)?;
-        let begin = |calls: &Calls| calls.extend(&self.core, ttl);
-        run(py, self.name(), begin, |check| self.core.extend_blocking(ttl, check).map(|()| Value::Nothing))
+        run(py, Extend(&self.core, arguments::duration("ttl", ttl)?))
     }
 
     /// Ends this lease; the last one of its owner frees the lock. Returns "released", "lost" (it had been lost before)
     /// or "unconfirmed" (too few nodes answered; they are asked again until the lease ends by itself), and the same
     /// when called again. Raises `NotHeld` after `detach()`.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        let begin = |calls: &Calls| calls.release(&self.core);
-        run(py, self.name(), begin, |check| self.core.release_blocking(check).map(Value::Outcome))
+        run(py, Release(&self.core))
     }
 
     /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` of a client
@@ -153,12 +149,7 @@ impl Lost {
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<Py<PyAny>> {
         let limit = timeout.map(|timeout| arguments::duration("timeout", timeout)).transpose()?;
-        let lease = &self.lease.get().core;
-        let begin = |calls: &Calls| calls.lost_within(lease, limit).map(Pending);
-        run(py, lease.name(), begin, |check| {
-            let lost = until(check, lease.name(), async { within(limit, lease.lost()).await })?;
-            Ok(Value::Lost(lost.flatten()))
-        })
+        run(py, Operation::Lost(&self.lease.get().core, limit))
     }
 
     fn __bool__(&self) -> bool {

@@ -5,6 +5,7 @@
 //! queue, and blocking calls wait detached from the interpreter.
 
 mod arguments;
+mod calls;
 mod client;
 mod errors;
 mod event_loop;
@@ -25,6 +26,7 @@ mod native {
 
     #[pymodule_export]
     use crate::{
+        calls::Calls,
         client::{Client, close_all},
         event_loop::Loop,
         events::{end_events, next_events},

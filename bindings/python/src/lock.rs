@@ -8,26 +8,27 @@ use std::{
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
 use redlock::{
-    Config, LockError, LockOptions,
-    ffi::{Calls, Value, completions::Begun::Pending},
+    LockError, LockOptions,
+    ffi::{
+        Operation::{Acquire, Inspect, Locked, ReleaseNewest},
+        Unbound, Value,
+    },
 };
 
 use crate::{
     arguments,
     client::Client,
     errors::{Failure, Fallible},
-    events,
-    greenlets::Hub,
     lease::Lease,
     owner::Caller,
-    waiting::{blocking, run, until},
+    waiting::{run, value},
 };
 
 /// A lock by name.
 #[pyclass(frozen, subclass, weakref, module = "redlock._native")]
 pub(crate) struct Lock {
-    name: String,
-    options: LockOptions,
+    /// Its name and options.
+    known: Unbound,
     /// Made with the lock, or, on the default client, at its first use.
     core: OnceLock<redlock::Lock>,
     entered: Entered,
@@ -82,27 +83,23 @@ impl Lock {
         }
         let default_client = DEFAULT_CLIENT.import(py, "redlock._client", "default_client")?;
         let client: Py<Client> = default_client.call0()?.extract().map_err(PyErr::from)?;
-        let core = client.get().core.lock(&self.name, self.options.clone())?;
+        let core = self.known.of(&client.get().core)?;
         Ok(self.core.get_or_init(|| core))
     }
 
     /// A lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
-        let core = OnceLock::from(client.lock(name, options.clone())?);
-        Ok(Self { name: name.to_owned(), options, core, entered: Entered::default() })
+        let known = Unbound { name: name.to_owned(), options };
+        Ok(Self { core: OnceLock::from(known.of(client)?), known, entered: Entered::default() })
     }
 
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let hub = Hub::current(py)?;
         let (owner, thread) = (caller.owner.clone(), Some(caller.thread));
-        let request = redlock::Request { owner, wait, thread, blocking: hub.is_none() };
-        let lease = match hub {
-            Some(hub) => hub.acquire(core, request)?,
-            None => blocking(py, |check| core.acquire_blocking(request, check))?,
-        };
-        Ok(Py::new(py, Lease::new(lease))?)
+        let request = redlock::Request { owner, wait, thread, blocking: false };
+        match value(py, Acquire(self.core(py)?, request))? {
+            Value::Lease(lease) => Ok(Py::new(py, Lease::new(lease))?),
+            _ => Err(LockError::Closed.into()),
+        }
     }
 }
 
@@ -112,21 +109,19 @@ impl Lock {
     #[new]
     #[pyo3(signature = (client, name, **options))]
     fn new(client: Option<&Client>, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
-        let name = arguments::name(name)?;
-        let options = arguments::lock_options(options)?;
-        let check = |client: &redlock::Client| client.lock(&name, options.clone()).map_err(Failure::Lock);
+        let known = Unbound { name: arguments::name(name)?, options: arguments::lock_options(options)? };
         let core = match client {
-            Some(client) => OnceLock::from(check(&client.core)?),
+            Some(client) => OnceLock::from(known.of(&client.core)?),
             // Bad options are refused now, not when the default client is known.
-            None => check(&Client::of(Config::new(["memory://"]))?.core).map(|_| OnceLock::new())?,
+            None => known.check().map(|()| OnceLock::new())?,
         };
-        Ok(Self { name, options, core, entered: Entered::default() })
+        Ok(Self { known, core, entered: Entered::default() })
     }
 
     /// The name, without the client's prefix.
     #[getter]
     fn name(&self) -> &str {
-        &self.name
+        &self.known.name
     }
 
     /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits
@@ -142,7 +137,7 @@ impl Lock {
         blocking: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> Fallible<Option<Py<Lease>>> {
-        let wait = arguments::wait(blocking, timeout, self.options.wait)?;
+        let wait = arguments::wait(blocking, timeout, self.known.options.wait)?;
         match self.take(py, &Caller::current(py)?, wait) {
             Err(Failure::Lock(LockError::Timeout { .. })) => Ok(None),
             taken => Ok(Some(taken?)),
@@ -153,9 +148,7 @@ impl Lock {
     /// as `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
     /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        let (core, owner) = (self.core(py)?, Caller::current(py)?.owner);
-        let begin = |calls: &Calls| calls.release_newest(core, &owner);
-        run(py, &self.name, begin, |check| core.release_blocking(&owner, check).map(Value::Outcome))
+        run(py, ReleaseNewest(self.core(py)?, Caller::current(py)?.owner))
     }
 
     /// Whether the calling thread, greenlet or task holds the lock. Asks nobody.
@@ -165,23 +158,17 @@ impl Lock {
 
     /// Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer.
     fn locked(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let begin = |calls: &Calls| calls.locked(core).map(Pending);
-        run(py, &self.name, begin, |check| Ok(Value::Flag(until(check, &self.name, core.locked())??)))
+        run(py, Locked(self.core(py)?))
     }
 
     /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
-        events::attend(py)?;
-        let core = self.core(py)?;
-        let begin = |calls: &Calls| calls.inspect(core).map(Pending);
-        run(py, &self.name, begin, |check| Ok(Value::Info(until(check, &self.name, core.inspect())??)))
+        run(py, Inspect(self.core(py)?))
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
         let caller = Caller::current(py)?;
-        let lease = self.take(py, &caller, self.options.wait)?;
+        let lease = self.take(py, &caller, self.known.options.wait)?;
         self.entered.stack().push((caller.number, lease.clone_ref(py)));
         Ok(lease)
     }
@@ -209,7 +196,7 @@ impl Lock {
         blocking: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> Fallible<Request> {
-        Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.options.wait)? })
+        Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.known.options.wait)? })
     }
 
     /// For asyncio: notes the lease of an `async with` block.

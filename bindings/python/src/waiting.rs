@@ -1,19 +1,13 @@
 //! Calls that wait: a greenlet in its hub, everybody else blocked, which is detached from the interpreter, so that
 //! other threads run, and deaf to signals for 50 ms at most.
 
-use std::future::Future;
-
 use pyo3::prelude::*;
-use redlock::{
-    LockError, LostReason,
-    ffi::{Call, Calls, Value},
-    process::runtime::{self, Interrupted},
-    server::Lane,
-};
+use redlock::ffi::{Operation, Value};
 
 use crate::{
+    calls::python,
     errors::{Failure, Fallible},
-    event_loop::python,
+    events,
     greenlets::Hub,
     owner,
 };
@@ -34,24 +28,16 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
     })
 }
 
-/// Blocks until a future of the core is done. `name` is what it is about, should the process fork meanwhile.
-pub(crate) fn until<T>(check: Check<'_>, name: &str, future: impl Future<Output = T>) -> Fallible<T> {
-    runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
-        Interrupted::Check(failure) => failure,
-        Interrupted::Forked => LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into(),
-    })
+/// Makes a call of the core and waits for its end: a greenlet in its hub, everybody else blocked.
+pub(crate) fn value(py: Python<'_>, operation: Operation<'_>) -> Fallible<Value> {
+    events::attend_to(py, &operation)?;
+    match Hub::current(py)? {
+        Some(hub) => hub.run(operation),
+        None => blocking(py, |check| operation.block(check)),
+    }
 }
 
-/// Runs a call of the core to its end: begun for a greenlet, which waits in its hub, blocking for everybody else.
-pub(crate) fn run(
-    py: Python<'_>,
-    name: &str,
-    begin: impl FnOnce(&Calls) -> Result<Call, LockError>,
-    block: impl FnOnce(Check<'_>) -> Fallible<Value> + Send,
-) -> Fallible<Py<PyAny>> {
-    let value = match Hub::current(py)? {
-        Some(hub) => hub.run(name, begin)?,
-        None => blocking(py, block)?,
-    };
-    Ok(python(py, value)?)
+/// `value`, as Python's.
+pub(crate) fn run(py: Python<'_>, operation: Operation<'_>) -> Fallible<Py<PyAny>> {
+    Ok(python(py, value(py, operation)?)?)
 }

@@ -7,6 +7,7 @@ package dev.redlock
 import dev.redlock.internal.Client
 import dev.redlock.internal.Loader
 import dev.redlock.internal.Outcome
+import dev.redlock.internal.Unbound
 import java.util.concurrent.atomic.AtomicReference
 import kotlin.time.Duration
 
@@ -15,7 +16,7 @@ import kotlin.time.Duration
  * clients release what they hold. The first one loads the native library: an [UnsatisfiedLinkError] says what to do where
  * there is none for this machine.
  */
-public class Redlock private constructor(private val native: Client) : AutoCloseable {
+public class Redlock private constructor(internal val native: Client) : AutoCloseable {
     /**
      * A client of these nodes with the default options.
      *
@@ -138,9 +139,6 @@ public class Redlock private constructor(private val native: Client) : AutoClose
         val shared: Redlock
             get() = default.updateAndGet { it ?: fromEnvironment(RedlockOptions()) }!!
 
-        /** Knows what is wrong with a lock before the default client is known. */
-        val judge: Redlock by lazy { Redlock("memory://") }
-
         fun share(client: Redlock) = default.set(client)
 
         fun fromEnvironment(options: RedlockOptions) = Redlock(loaded { Client.fromEnv(options.settings) })
@@ -170,8 +168,9 @@ public fun configure(url: String, options: RedlockOptions = RedlockOptions()): U
  */
 @JvmOverloads
 public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
-    Redlock.judge.lock(name, options)
-    return Lock(name, options, lazy { Redlock.shared.lock(name, options).native })
+    // Bad options are refused now, not when the client is known.
+    val unbound = loaded { Unbound(name, options.settings) }
+    return Lock(name, options, lazy { native { Redlock.shared.native.bind(unbound) } })
 }
 
 /**
@@ -189,9 +188,9 @@ public fun lock(
 ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
 
 /** The native library's first call, which nothing else in this package comes before. */
-private inline fun loaded(client: () -> Client): Client {
+private inline fun <T> loaded(call: () -> T): T {
     Loader.load()
-    return native(client)
+    return native(call)
 }
 
 private fun Outcome.nodes() = (this as Outcome.Nodes).nodes.map { it.status() }

@@ -1,0 +1,62 @@
+//! What wakes an event loop brings along: what ended since the last time, handed to JavaScript in the call that wakes it.
+
+use std::{
+    ptr,
+    sync::{Arc, Weak},
+};
+
+use napi::{
+    Env, JsError, JsValue, Result, Unknown,
+    bindgen_prelude::{Function, ToNapiValue},
+    check_status, sys,
+};
+use redlock::ffi::Calls;
+
+use crate::event_loop::ended;
+
+/// A function of JavaScript that takes what ended.
+pub(crate) type Taker<'env> = Function<'env, Unknown<'env>, ()>;
+
+/// A function of JavaScript, which is told what ended; and the calls of which it is told. Refers weakly to both.
+pub(crate) struct Delivery {
+    function: sys::napi_ref,
+    calls: Weak<Calls>,
+}
+
+impl Delivery {
+    pub(crate) fn new(env: &Env, function: &Taker<'_>, calls: &Arc<Calls>) -> Result<Self> {
+        let mut weak = ptr::null_mut();
+        // SAFETY: the function is of this environment, on its thread.
+        check_status!(unsafe { sys::napi_create_reference(env.raw(), function.raw(), 0, &raw mut weak) })?;
+        Ok(Self { function: weak, calls: Arc::downgrade(calls) })
+    }
+
+    /// Calls the function, as `call` does it, with what ended. Not once nobody refers to it: then nothing is drained.
+    ///
+    /// # Safety
+    /// `env` is that of the function, and this its thread, with an open scope for handles.
+    pub(crate) unsafe fn deliver(&self, env: sys::napi_env, call: impl FnOnce(sys::napi_value, sys::napi_value)) {
+        let Some(calls) = self.calls.upgrade() else { return };
+        let mut function = ptr::null_mut();
+        // SAFETY: as above. The function is null once it was collected.
+        unsafe {
+            if sys::napi_get_reference_value(env, self.function, &raw mut function) != sys::Status::napi_ok
+                || function.is_null()
+            {
+                return;
+            }
+            let known = Env::from_raw(env);
+            match ended(&known, &calls).and_then(|ended| Vec::to_napi_value(env, ended)) {
+                Ok(ended) => call(function, ended),
+                Err(error) => JsError::from(error).throw_into(env),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As `deliver`, but that no scope is needed; nothing is delivered any more.
+    pub(crate) unsafe fn end(&self, env: sys::napi_env) {
+        // SAFETY: as above.
+        unsafe { sys::napi_delete_reference(env, self.function) };
+    }
+}

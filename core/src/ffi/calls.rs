@@ -1,0 +1,304 @@
+//! Calls that run in the background, or in turns of their host, and end in a host's event loop.
+
+use std::{future::Future, sync::Arc};
+
+use futures_util::TryFutureExt;
+#[cfg(target_os = "linux")]
+use rustix::event::{PollFd, PollFlags, poll};
+
+#[cfg(target_os = "linux")]
+use crate::ffi::reactor::Turns;
+use crate::{
+    client,
+    error::LockError,
+    event::Event,
+    ffi::{
+        completions::{Begun, Bridge},
+        operations::{self, Operation},
+    },
+    lease::Lease,
+    lock::LockInfo,
+    process::runtime::Tied,
+    server::Lane,
+    tenure::ReleaseOutcome,
+};
+
+/// An error, flat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code, which is the contract.
+    pub code: &'static str,
+    /// The text for people.
+    pub message: String,
+    /// Why the lock was lost; only with code `lost`.
+    pub reason: Option<&'static str>,
+    /// What each node said, by its address; only with code `unavailable`.
+    pub causes: Vec<(String, String)>,
+}
+
+/// What a node says of itself, flat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// The node's address, without credentials.
+    pub node: String,
+    /// Whether it answered as it should.
+    pub ok: bool,
+    /// The run of the server, which changes with each restart.
+    pub run: Option<String>,
+    /// The version of the server.
+    pub version: Option<String>,
+    /// Why it did not answer, when it did not.
+    pub cause: Option<String>,
+}
+
+impl From<client::NodeStatus> for NodeStatus {
+    fn from(client::NodeStatus { node, state }: client::NodeStatus) -> Self {
+        match state {
+            Ok(info) => Self { node, ok: true, run: info.run, version: info.version, cause: None },
+            Err(cause) => Self { node, ok: false, run: None, version: None, cause: Some(cause) },
+        }
+    }
+}
+
+/// What a call resulted in, in words and plain values.
+#[derive(Debug)]
+pub enum Value {
+    /// It is done.
+    Nothing,
+    /// Yes or no.
+    Flag(bool),
+    /// A lease. Dropping it releases nothing once it was drained.
+    Lease(Lease),
+    /// How a release ended.
+    Released(&'static str),
+    /// Who holds a lock.
+    Info(Option<LockInfo>),
+    /// What the nodes say of themselves.
+    Nodes(Vec<NodeStatus>),
+    /// Why a lease was lost; `None` when it ended otherwise.
+    Lost(Option<&'static str>),
+    /// What happened since the last time; empty when nothing will happen any more.
+    Events(Vec<Event>),
+}
+
+impl From<()> for Value {
+    fn from((): ()) -> Self {
+        Self::Nothing
+    }
+}
+
+impl From<ReleaseOutcome> for Value {
+    fn from(outcome: ReleaseOutcome) -> Self {
+        Self::Released(outcome.as_str())
+    }
+}
+
+impl From<Vec<client::NodeStatus>> for Value {
+    fn from(nodes: Vec<client::NodeStatus>) -> Self {
+        Self::Nodes(nodes.into_iter().map(NodeStatus::from).collect())
+    }
+}
+
+/// The end of a call.
+pub type Outcome = Result<Value, LockError>;
+
+/// A call that began: its end, if it needed no waiting, or its number.
+pub type Call = Begun<Outcome>;
+
+/// The host now owns the lease: collecting it releases nothing.
+fn keep(outcome: &Outcome) {
+    if let Ok(Value::Lease(lease)) = outcome {
+        lease.keep();
+    }
+}
+
+/// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
+/// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
+/// fork every call fails with `closed`.
+pub struct Calls {
+    bridge: Tied<Arc<Bridge<Outcome>>>,
+    /// Where a thread that fetches waits, unless it watches a descriptor.
+    woken: Option<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>,
+}
+
+impl Calls {
+    /// Calls whose `wake` runs on the library's threads: it must return at once and run nothing of the host's.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { bridge: Tied::new(Bridge::new(wake)), woken: None }
+    }
+
+    /// Calls of an event loop that watches [`Calls::fd`], and drains whenever that is readable. Their round trips to a
+    /// single server are made by the loop's own thread. Fails when the process has no descriptor left.
+    #[cfg(target_os = "linux")]
+    pub fn hosted() -> std::io::Result<Self> {
+        Ok(Self { bridge: Tied::new(Bridge::hosted(Turns::of_event_loop()?)), woken: None })
+    }
+
+    /// Calls that any thread begins, and that one thread of the host's, which does nothing else, fetches the ends of
+    /// ([`Calls::fetch`]). On Linux these threads make the round trips to a single server.
+    pub fn fetched() -> Self {
+        #[cfg(target_os = "linux")]
+        if let Ok(turns) = Turns::attended() {
+            return Self { bridge: Tied::new(Bridge::hosted(turns)), woken: None };
+        }
+        let (wake, woken) = std::sync::mpsc::channel();
+        // The receiver is kept beside it.
+        let bridge = Bridge::new(move || wake.send(()).unwrap_or_default());
+        Self { bridge: Tied::new(bridge), woken: Some(woken.into()) }
+    }
+
+    /// Blocks until calls ended, for the thread that fetches: see [`Calls::drain`].
+    pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
+        loop {
+            if let Some(woken) = &self.woken {
+                let woken = woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                woken.recv().map_err(|_| LockError::Closed)?;
+            }
+            #[cfg(target_os = "linux")]
+            if let Some(fd) = self.fd() {
+                // Interrupted by a signal it looks, and waits again.
+                let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
+            }
+            let ended = self.drain()?;
+            if !ended.is_empty() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// What an event loop watches for readability, if it takes turns.
+    #[cfg(target_os = "linux")]
+    pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.bridge.get()?.turns().map(|turns| turns.fd())
+    }
+
+    /// Sends what was begun while other calls were under way. A host that takes turns does so soon after each call that
+    /// is pending: at the end of the turn in which it was made, so that calls made together are sent together.
+    #[cfg(target_os = "linux")]
+    pub fn flush(&self) {
+        if let Some(bridge) = self.bridge.get() {
+            bridge.turn();
+        }
+    }
+
+    /// Gives up every call, since the event loop runs no more. What must not be cut short goes on in the background.
+    pub fn end(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = self.bridge.get().and_then(|bridge| bridge.turns()) {
+            turns.close();
+        }
+    }
+
+    fn bridge(&self) -> Result<&Arc<Bridge<Outcome>>, LockError> {
+        self.bridge.get().ok_or(LockError::Closed)
+    }
+
+    /// Begins a call in the lane of the host if there is one, else in the background: to its end, unless it
+    /// `may_be_cut`.
+    fn begin<F>(
+        &self,
+        may_be_cut: bool,
+        lane: impl FnOnce(u64) -> Lane,
+        call: impl FnOnce(Lane) -> F,
+    ) -> Result<Call, LockError>
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let bridge = self.bridge()?;
+        #[cfg(not(target_os = "linux"))]
+        let _ = lane;
+        #[cfg(target_os = "linux")]
+        if let Some(turns) = bridge.turns()
+            && let lane @ Lane::Host(_) = lane(turns.id())
+        {
+            let begun = bridge.begin(turns, call(lane));
+            if let Begun::Done(outcome) = &begun {
+                keep(outcome);
+            }
+            return Ok(begun);
+        }
+        let call = call(Lane::Background);
+        Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
+    }
+
+    /// `start`, for a host to which nothing but a number can be returned: negative if the call ended already, so that
+    /// [`Calls::take`] has its end.
+    pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
+        Ok(match self.start(operation)? {
+            Begun::Pending(id) => id.cast_signed(),
+            Begun::Done(outcome) => -self.bridge()?.keep(outcome).cast_signed(),
+        })
+    }
+
+    /// The end of a call whose number is negative; fails with `closed` if it was taken before.
+    pub fn take(&self, number: i64) -> Outcome {
+        self.bridge()?.take(number.unsigned_abs()).unwrap_or(Err(LockError::Closed))
+    }
+
+    /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.
+    pub fn drain(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
+        let ended = self.bridge()?.drain();
+        for (_, outcome) in &ended {
+            keep(outcome);
+        }
+        Ok(ended)
+    }
+
+    /// Gives up a call that was not drained. An acquire leaves nothing behind; what must not be cut short, such as a
+    /// release, goes on. False: it was drained before.
+    pub fn abandon(&self, id: u64) -> bool {
+        self.bridge.get().is_some_and(|bridge| bridge.abandon(id))
+    }
+
+    /// Starts an operation. Its end is the host's as [`Calls::drain`] says, also if it came at once.
+    pub fn start(&self, operation: Operation<'_>) -> Result<Call, LockError> {
+        use Operation as Do;
+        let pending = |id| Ok(Begun::Pending(id));
+        let bridge = self.bridge()?;
+        match operation {
+            Do::Acquire(lock, request) => {
+                let call = |lane| lock.acquire_in(lane, request).map_ok(Value::Lease);
+                self.begin(true, |host| lock.host_lane(host), call)
+            }
+            Do::ReleaseNewest(lock, owner) => {
+                let call = |lane| lock.release_in(lane, &owner).map_ok(Value::from);
+                self.begin(false, |host| lock.host_lane(host), call)
+            }
+            Do::LeaveNewest(lock, owner) => {
+                let call = |lane| lock.leave_in(lane, &owner).map_ok(Value::from);
+                self.begin(false, |host| lock.host_lane(host), call)
+            }
+            Do::Release(lease) => {
+                let call = |lane| lease.release_in(lane).map_ok(Value::from);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Leave(lease) => {
+                let call = |lane| lease.leave_in(lane).map_ok(Value::from);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Extend(lease, ttl) => {
+                let call = |lane| lease.extend_in(lane, ttl).map_ok(Value::from);
+                self.begin(false, |host| lease.host_lane(host), call)
+            }
+            Do::Lost(lease, limit) => pending(bridge.listen(operations::lost(lease, limit))),
+            Do::Events(events) => pending(bridge.watch(operations::happened(events))),
+            Do::Locked(lock) => pending(bridge.run(lock.locked().map_ok(Value::Flag))),
+            Do::Inspect(lock) => pending(bridge.run(lock.inspect().map_ok(Value::Info))),
+            Do::ReleaseValue(value) => pending(bridge.run(value.release().map_ok(Value::Flag))),
+            Do::RetimeValue(value, how, millis) => pending(bridge.run(value.retime(how, millis).map_ok(Value::Flag))),
+            Do::IsValueThere(value) => pending(bridge.run(value.is_there().map_ok(Value::Flag))),
+            Do::Ping(client) => pending(bridge.run(client.ping().map_ok(Value::from))),
+            Do::ForceRelease(client, name) => pending(bridge.run(client.force_release(name).map_ok(Value::Flag))),
+            Do::InitNodes(client) => pending(bridge.run(client.init_nodes().map_ok(Value::from))),
+            Do::Attach(client, text, owner) => {
+                pending(bridge.run(client.attach_unseen(text, owner).map_ok(Value::Lease)))
+            }
+            Do::Close(client) => pending(bridge.run(operations::close(client))),
+        }
+    }
+
+    /// Starts to wait for events that a host fetches in a way of its own.
+    pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
+        Ok(Begun::Pending(self.bridge()?.watch(async move { Ok(Value::Events(next.await)) })))
+    }
+}

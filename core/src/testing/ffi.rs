@@ -1,0 +1,99 @@
+//! Options as hosts spell them, and calls that end in the queue of their host.
+
+use std::{sync::mpsc::channel, time::Duration};
+
+use super::*;
+use crate::{
+    client::Client,
+    config::{Config, LockOptions, Ttl},
+    error::LockError,
+    ffi::completions::Begun,
+    owner::Owner,
+};
+
+fn options(list: &[(&str, Setting)]) -> Vec<(String, Setting)> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+}
+
+fn refused<T>(result: Result<T, LockError>, idiom: Idiom) -> String {
+    result.err().map(|error| idiom.failure(&error).message).unwrap()
+}
+
+#[test]
+fn options_are_spelled_as_their_host_spells() {
+    let node = Idiom::CamelMillis;
+    let given = options(&[("maxTtl", Setting::Number(1500.0)), ("tokenKey", Setting::Text("redisson".to_owned()))]);
+    let config = node.config(["memory://".to_owned()], given).unwrap();
+    assert_eq!(config.max_ttl, Duration::from_millis(1500));
+    assert_eq!(config.token_key, crate::TokenKey::Redisson);
+    let python = Idiom::SnakeSeconds;
+    let config = python.config(["memory://".to_owned()], options(&[("max_ttl", Setting::Number(1.5))])).unwrap();
+    assert_eq!(config.max_ttl, Duration::from_millis(1500));
+
+    let unknown = refused(node.config([], options(&[("max_ttl", Setting::Number(1.0))])), node);
+    assert!(unknown.contains("\"max_ttl\"") && unknown.contains("maxTtl, minReplicas, patience"), "{unknown}");
+    let wrong = refused(node.lock_options(options(&[("maxHold", Setting::Flag(true))])), node);
+    assert_eq!(wrong, "maxHold: must be a number of milliseconds, not true");
+    let wrong = refused(python.lock_options(options(&[("max_hold", Setting::Number(-1.0))])), python);
+    assert_eq!(wrong, "max_hold: must be a number of seconds of at least 0, not -1");
+    let secret = refused(node.config([], options(&[("password", Setting::Number(1234.0))])), node);
+    assert!(secret.starts_with("password: ") && !secret.contains("1234"), "{secret}");
+}
+
+#[test]
+fn a_lock_takes_a_time_or_adaptive() {
+    let idiom = Idiom::CamelMillis;
+    let ttl = |value: Setting| idiom.lock_options(options(&[("ttl", value)])).map(|lock| lock.ttl);
+    assert_eq!(ttl(Setting::Number(250.0)).unwrap(), Ttl::Fixed(Duration::from_millis(250)));
+    assert_eq!(ttl(Setting::Text("adaptive".to_owned())).unwrap(), Ttl::Adaptive);
+    let wrong = refused(ttl(Setting::Text("soon".to_owned())), idiom);
+    assert_eq!(wrong, "ttl: must be a number of milliseconds or 'adaptive', not \"soon\"");
+    assert!(ttl(Setting::Number(f64::INFINITY)).is_err() && ttl(Setting::Number(f64::NAN)).is_err());
+}
+
+fn pending(call: Result<Call, LockError>) -> u64 {
+    let Begun::Pending(id) = call.unwrap() else { panic!("nobody took turns") };
+    id
+}
+
+#[test]
+fn calls_end_in_the_queue_of_their_host() {
+    let (wake, woken) = channel();
+    let calls = Calls::new(move || wake.send(()).unwrap());
+    let (sink, events) = Events::queue();
+    events.set_verbose(true);
+    let client = Client::with_events(Config::new(["memory://host-calls"]), sink).unwrap();
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let end = |id: u64| {
+        woken.recv().unwrap();
+        let mut ended = calls.drain().unwrap();
+        assert_eq!(ended.len(), 1);
+        assert_eq!(ended[0].0, id);
+        ended.remove(0).1
+    };
+    let happened = || pending(calls.start(Operation::Events(&events)));
+    let acquire = Operation::Acquire(&lock, lock.request(Owner::Fresh));
+    let Ok(Value::Lease(lease)) = end(pending(calls.start(acquire))) else { panic!("no lease") };
+    assert!(matches!(end(pending(calls.start(Operation::Locked(&lock)))), Ok(Value::Flag(true))));
+    let Ok(Value::Events(seen)) = end(happened()) else { panic!("no events") };
+    assert_eq!(seen[0].kind(), "acquired");
+    let in_vain = Operation::Lost(&lease, Some(Duration::ZERO));
+    assert!(matches!(end(pending(calls.start(in_vain))), Ok(Value::Lost(None))));
+    let lost = pending(calls.start(Operation::Lost(&lease, None)));
+    pending(calls.start(Operation::ReleaseNewest(&lock, Owner::Fresh)));
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        woken.recv().unwrap();
+        ended.extend(calls.drain().unwrap());
+    }
+    let of_lost = ended.into_iter().find(|(id, _)| *id == lost).unwrap();
+    assert!(matches!(of_lost.1, Ok(Value::Lost(None))));
+    drop((lease, lock, client));
+    // The released events first, then the end of the queue.
+    loop {
+        let Ok(Value::Events(seen)) = end(happened()) else { panic!("no events") };
+        if seen.is_empty() {
+            break;
+        }
+    }
+}
