@@ -6,19 +6,29 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     thread,
 };
 
+use redis::{Client, Cmd};
 use sha1_smol::Sha1;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+    task::JoinSet,
+    time::Instant,
+};
 
 use super::{
-    replies::{permanent, refusal_text},
+    connection::RESTED,
+    errors::{not_run, permanent, refusal_text},
+    request::MOST_UNANSWERED,
     *,
 };
 use crate::{
     config::{Config, Wire},
     protocol::script::Script,
+    server::NodeErrorKind,
 };
 
 /// Far more than anything here takes on a busy machine.
