@@ -19,7 +19,10 @@ use crate::{
     event::Event,
     lease::{Lease, extend},
     owner::{Owner, OwnerKey},
-    process::runtime::{self, Interrupted},
+    process::{
+        runtime::{self, Interrupted},
+        timer,
+    },
     protocol::names::Names,
     quorum::{Ballot, PendingWork, Verdict},
     server::Lane,
@@ -518,7 +521,7 @@ impl Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
             Pause::None => Ok(()),
-            Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
+            Pause::Split(time) => self.wait(pin!(timer::brief(time))).await,
             Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Busy(free_in) => {
                 let (quorum, names) = (&self.session.quorum, &self.names);
@@ -535,7 +538,7 @@ impl Acquisition {
                         let rest = listener.news(heard, quorum.needed() as u64);
                         let _ = timeout(Duration::from_millis(1), rest).await;
                     }
-                    runtime::brief(backoff::after_release(self.races, listener.has_rivals())).await;
+                    timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
                 };
                 self.wait(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
                 self.races += 1;

@@ -14,7 +14,10 @@ use std::{
 use crate::{
     error::{LockError, LostReason},
     owner::shown,
-    process::runtime::{self, Interrupted, Tied},
+    process::{
+        fork::Tied,
+        runtime::{self, Interrupted},
+    },
     server::{Lane, NodeErrorKind},
     session::Session,
     tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unclaimed, Unseen},

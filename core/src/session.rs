@@ -19,7 +19,7 @@ use crate::{
     error::{LockError, LostReason},
     event::{EventSink, contained},
     owner::{Fields, OwnerKey},
-    process::runtime::{self, Tied},
+    process::{fork::Tied, runtime},
     protocol::names::Names,
     protocol::reply,
     quorum::Quorum,

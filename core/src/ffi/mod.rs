@@ -32,7 +32,7 @@ use crate::{
     lease::Lease,
     lock::{Lock, LockInfo},
     owner::Owner,
-    process::runtime::Tied,
+    process::fork::Tied,
     server::Lane,
     tenure::ReleaseOutcome,
 };

@@ -2,20 +2,15 @@
 //! waiters; a second one, driven by whoever blocks in it, saves blocking callers the hop between threads.
 //!
 //! Both are leaked, never dropped: dropping a runtime joins its threads, which deadlocks under an interpreter's lock
-//! and after a fork, where those threads do not exist. A fork raises the generation; a child never touches a runtime,
-//! a connection or a lock of its parent's, it starts its own.
-#![allow(
-    unsafe_code,
-    reason = "pthread_atfork, a leaked value behind an atomic pointer since no lock may be taken here, and a registered timer"
-)]
+//! and after a fork, where those threads do not exist: a child starts its own.
+#![allow(unsafe_code, reason = "a leaked value behind an atomic pointer, since no lock may be taken here")]
 
 use std::{
     any::Any,
-    mem::ManuallyDrop,
     ptr,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicPtr, Ordering},
     },
     time::Duration,
 };
@@ -24,12 +19,12 @@ use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::yield_now,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
+use super::fork::generation;
 use crate::server::Lane;
 
-static GENERATION: AtomicU64 = AtomicU64::new(0);
 static CURRENT: AtomicPtr<Runtimes> = AtomicPtr::new(ptr::null_mut());
 
 struct Runtimes {
@@ -37,31 +32,6 @@ struct Runtimes {
     background: OnceLock<Runtime>,
     caller: OnceLock<Runtime>,
     living: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
-}
-
-/// How many forks lie between the first process and this one.
-pub fn generation() -> u64 {
-    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
-    #[cfg(unix)]
-    watch_forks();
-    GENERATION.load(Ordering::Acquire)
-}
-
-#[cfg(unix)]
-fn watch_forks() {
-    use std::sync::atomic::AtomicBool;
-    // Not a `Once`, which a fork may copy half-way: installed twice by a race of threads, the handler only counts twice.
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if !INSTALLED.load(Ordering::Acquire) {
-        // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        INSTALLED.store(true, Ordering::Release);
-    }
-}
-
-#[cfg(unix)]
-extern "C" fn forked() {
-    GENERATION.fetch_add(1, Ordering::Release);
 }
 
 fn runtimes() -> &'static Runtimes {
@@ -139,42 +109,6 @@ pub(crate) fn registered() -> Vec<Arc<dyn Any + Send + Sync>> {
     runtimes().living.lock().iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Something that belongs to one fork generation. In a child of that process it is neither used nor dropped: its
-/// threads do not exist there, its locks may be held by nobody, its connections are the parent's.
-#[derive(Debug)]
-pub struct Tied<T> {
-    generation: u64,
-    value: ManuallyDrop<T>,
-}
-
-impl<T> Tied<T> {
-    /// Ties a value to this process.
-    pub fn new(value: T) -> Self {
-        Self { generation: generation(), value: ManuallyDrop::new(value) }
-    }
-
-    /// The value, unless the process forked since.
-    pub fn get(&self) -> Option<&T> {
-        (self.generation == generation()).then_some(&*self.value)
-    }
-}
-
-impl<T: Clone> Clone for Tied<T> {
-    fn clone(&self) -> Self {
-        // An `Arc` may be cloned in a child: that only counts.
-        Self { generation: self.generation, value: self.value.clone() }
-    }
-}
-
-impl<T> Drop for Tied<T> {
-    fn drop(&mut self) {
-        if self.generation == generation() {
-            // SAFETY: dropped once, here, and not used after.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
-        }
-    }
-}
-
 /// How long a blocked caller is deaf to signals and forks.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -214,7 +148,7 @@ pub fn block<T, E>(
             return Ok(value);
         }
         let checked = check();
-        if generation != self::generation() {
+        if generation != super::fork::generation() {
             // Its memory is a copy; what it refers to lives in the parent.
             std::mem::forget(future);
             return Err(Interrupted::Forked);
@@ -229,39 +163,6 @@ pub fn detached<T: Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let task = background().spawn(future);
     async move { task.await.ok() }
-}
-
-/// Sleeps for a time below a millisecond; the runtime's timers would take one or two.
-pub(crate) async fn brief(time: Duration) {
-    #[cfg(feature = "simulation")]
-    if test::is_entered() {
-        return sleep(time).await;
-    }
-    #[cfg(target_os = "linux")]
-    if let Ok(timer) = timer(time) {
-        // Readable when the time is over, or broken; then there is nothing better to do either.
-        let _ = timer.readable().await.map(|mut ready| ready.clear_ready());
-        return;
-    }
-    sleep(time).await;
-}
-
-#[cfg(target_os = "linux")]
-fn timer(time: Duration) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-    };
-    use tokio::io::{Interest, unix::AsyncFd};
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    // A time of zero would stop it.
-    let nanoseconds = time.subsec_nanos().max(1);
-    let once = Itimerspec {
-        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: nanoseconds.into() },
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-    // SAFETY: the timer stays open for as long as it is registered, since it is owned.
-    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
 }
 
 /// Puts another runtime in the place of the background's, for the current thread: simulations give each client its own.

@@ -21,7 +21,7 @@ use tokio::{
 use self::store::{State, Status, Store, Subscriber, Unsubscribe, find};
 use crate::{
     event::{Event, EventSink},
-    process::runtime,
+    process::fork,
     protocol::script::{Call, Reply},
     server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
 };
@@ -43,7 +43,7 @@ impl MemoryNode {
         Arc::new(Self(Arc::new(Session {
             name: format!("memory://{name}"),
             number: NEXT.fetch_add(1, Relaxed),
-            store: find(runtime::generation(), name),
+            store: find(fork::generation(), name),
             events,
             down: AtomicBool::new(false),
             closed: watch::Sender::new(false),
@@ -202,7 +202,7 @@ impl Session {
     }
 
     fn forked(&self) -> bool {
-        self.store.generation != runtime::generation()
+        self.store.generation != fork::generation()
     }
 
     fn answers(&self) {

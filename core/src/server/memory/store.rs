@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::commands::{Commands, millis};
 use crate::{
     clock::{self, Deadline, Stamp},
-    process::runtime,
+    process::fork,
     sync::Mutex,
 };
 
@@ -150,7 +150,7 @@ impl Memory {
 
     // Looked up each time, so that a handle made before a fork means the child's store in the child.
     fn store(&self) -> Arc<Store> {
-        find(runtime::generation(), &self.name)
+        find(fork::generation(), &self.name)
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Commands<'_>) -> T) -> T {
@@ -167,7 +167,7 @@ pub(super) struct Unsubscribe {
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        if self.store.generation != runtime::generation() {
+        if self.store.generation != fork::generation() {
             return;
         }
         let mut state = self.store.state.lock();

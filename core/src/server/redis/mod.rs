@@ -24,7 +24,7 @@ use crate::{
     config::{Endpoint, Settings},
     error::LockError,
     event::{Event, EventSink},
-    process::runtime,
+    process::{fork, runtime},
     protocol::script::{Call, Reply},
     server::{BoxFuture, Lane, Link, Node, NodeError, NodeInfo, Sent, Subscription},
     sync::Mutex,
@@ -90,7 +90,7 @@ impl RedisNode {
             reply_timeout: config.reply_timeout,
             guarded: settings.guarded(),
             events,
-            generation: runtime::generation(),
+            generation: fork::generation(),
             state: Mutex::new(State::default()),
             changes: watch::Sender::new(0),
             news: watch::Sender::new(()),
@@ -216,7 +216,7 @@ impl Drop for Task {
 
 impl Inner {
     fn forked(&self) -> bool {
-        self.generation != runtime::generation()
+        self.generation != fork::generation()
     }
 
     fn emit(&self, event: &Event) {

@@ -25,7 +25,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    process::runtime,
+    process::{fork, runtime},
     server::{BoxFuture, NodeError, NodeErrorKind, Subscription},
 };
 
@@ -360,7 +360,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some((changes, channel)) = self.leave.take() else { return };
-        if self.generation == runtime::generation() {
+        if self.generation == fork::generation() {
             // Fails when the connection is gone, and the subscription with it.
             let _ = changes.send(Change::Leave { channel });
         } else {

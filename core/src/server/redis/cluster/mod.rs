@@ -20,7 +20,7 @@ use crate::{
     config::{Address, Endpoint, Settings, Transport},
     error::LockError,
     event::EventSink,
-    process::runtime,
+    process::{fork, runtime},
     protocol::script::{Call, Reply, WhileMoving},
     server::{BoxFuture, Hint, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
     sync::Mutex,
@@ -70,7 +70,7 @@ impl ClusterNode {
             tls: *tls,
             settings: settings.clone(),
             events,
-            generation: runtime::generation(),
+            generation: fork::generation(),
             map: Mutex::new(Map {
                 members: BTreeMap::new(),
                 owners: vec![NOBODY; SLOTS],
@@ -161,7 +161,7 @@ impl Node for ClusterNode {
 
 impl Inner {
     fn forked(&self) -> bool {
-        self.generation != runtime::generation()
+        self.generation != fork::generation()
     }
 
     fn close(&self) {
