@@ -20,13 +20,14 @@ use crate::{
     lease::{Lease, extend},
     owner::{Owner, OwnerKey},
     process::{
+        exit::stay_silent_at_the_end,
         runtime::{self, Interrupted},
         timer,
     },
     protocol::names::Names,
     quorum::{Ballot, PendingWork, Verdict},
     server::Lane,
-    session::{Session, stay_silent_at_the_end},
+    session::Session,
     tenure::{Claim, Fate, Tenure, Terms},
     wait::{
         backoff,

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ptr,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
     time::Duration,
@@ -19,12 +19,15 @@ use crate::{
     error::{LockError, LostReason},
     event::{EventSink, contained},
     owner::{Fields, OwnerKey},
-    process::{fork::Tied, runtime},
+    process::{
+        exit::{self, EndsWithProcess},
+        fork::Tied,
+    },
     protocol::names::Names,
     protocol::reply,
     quorum::Quorum,
     server::{
-        Lane, Node,
+        BoxFuture, Lane, Node,
         memory::MemoryNode,
         redis::{ClusterNode, RedisNode},
     },
@@ -138,8 +141,8 @@ impl Session {
             })
             .collect::<Result<_, _>>()?;
         let session = Self::with_nodes(settings, events, nodes);
-        let weak: std::sync::Weak<dyn std::any::Any + Send + Sync> = Arc::<Self>::downgrade(&session);
-        runtime::register(weak);
+        let known: Weak<Self> = Arc::downgrade(&session);
+        exit::register(known);
         Ok(session)
     }
 
@@ -296,28 +299,10 @@ impl Averages {
     }
 }
 
-static ENDING: AtomicBool = AtomicBool::new(false);
-
-/// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
-/// without a word; waking it with an error would only make it complain.
-pub(crate) async fn stay_silent_at_the_end() {
-    if ENDING.load(Ordering::SeqCst) {
-        std::future::pending::<()>().await;
+impl EndsWithProcess for Session {
+    fn end(self: Arc<Self>) -> BoxFuture<()> {
+        Box::pin(async move { self.close().await })
     }
-}
-
-/// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
-pub async fn close_all() {
-    ENDING.store(true, Ordering::SeqCst);
-    #[cfg(target_os = "linux")]
-    for turns in runtime::registered().into_iter().filter_map(|one| one.downcast::<crate::ffi::reactor::Turns>().ok()) {
-        if !turns.is_attended() {
-            // Its event loop runs no more.
-            turns.close();
-        }
-    }
-    let sessions = runtime::registered().into_iter().filter_map(|session| session.downcast::<Session>().ok());
-    futures_util::future::join_all(sessions.map(|session| async move { session.close().await })).await;
 }
 
 #[cfg(test)]

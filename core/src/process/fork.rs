@@ -1,10 +1,14 @@
 //! Forks of the process. Each raises the generation; a child never touches a runtime, a connection or a lock of its
 //! parent's, and what is tied to a generation is neither used nor dropped in another.
-#![allow(unsafe_code, reason = "pthread_atfork, and a value that is not dropped everywhere")]
+#![allow(
+    unsafe_code,
+    reason = "pthread_atfork, a value that is not dropped everywhere, and a leaked one behind an atomic pointer"
+)]
 
 use std::{
     mem::ManuallyDrop,
-    sync::atomic::{AtomicU64, Ordering},
+    ptr,
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -66,6 +70,43 @@ impl<T> Drop for Tied<T> {
         if self.generation == generation() {
             // SAFETY: dropped once, here, and not used after.
             unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// What each process makes for itself. Made without a lock, which a fork might copy in a locked state, and never freed: a
+/// child leaks what was its parent's.
+pub(crate) struct PerProcess<T>(AtomicPtr<Made<T>>);
+
+struct Made<T> {
+    generation: u64,
+    value: T,
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// This process' own.
+    pub(crate) fn get(&'static self) -> &'static T {
+        let generation = generation();
+        let mut current = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or from `Box::into_raw` below, and never freed.
+            match unsafe { current.as_ref() } {
+                Some(made) if made.generation == generation => return &made.value,
+                _ => {}
+            }
+            let fresh = Box::into_raw(Box::new(Made { generation, value: T::default() }));
+            match self.0.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => current = fresh,
+                Err(other) => {
+                    // SAFETY: `fresh` came from `Box::into_raw` above and was not published.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    current = other;
+                }
+            }
         }
     }
 }

@@ -3,63 +3,24 @@
 //!
 //! Both are leaked, never dropped: dropping a runtime joins its threads, which deadlocks under an interpreter's lock
 //! and after a fork, where those threads do not exist: a child starts its own.
-#![allow(unsafe_code, reason = "a leaked value behind an atomic pointer, since no lock may be taken here")]
 
-use std::{
-    any::Any,
-    ptr,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicPtr, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::OnceLock, time::Duration};
 
-use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::yield_now,
     time::timeout,
 };
 
-use super::fork::generation;
+use super::fork::{PerProcess, generation};
 use crate::server::Lane;
 
-static CURRENT: AtomicPtr<Runtimes> = AtomicPtr::new(ptr::null_mut());
+static RUNTIMES: PerProcess<Runtimes> = PerProcess::new();
 
+#[derive(Default)]
 struct Runtimes {
-    generation: u64,
     background: OnceLock<Runtime>,
     caller: OnceLock<Runtime>,
-    living: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
-}
-
-fn runtimes() -> &'static Runtimes {
-    let generation = generation();
-    let mut current = CURRENT.load(Ordering::Acquire);
-    loop {
-        // SAFETY: the pointer is null or from `Box::into_raw` below, and never freed.
-        match unsafe { current.as_ref() } {
-            Some(runtimes) if runtimes.generation == generation => return runtimes,
-            _ => {}
-        }
-        let fresh = Runtimes {
-            generation,
-            background: OnceLock::new(),
-            caller: OnceLock::new(),
-            living: Mutex::new(Vec::new()),
-        };
-        let fresh = Box::into_raw(Box::new(fresh));
-        match CURRENT.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // The old one, if any, is the parent's: leaked on purpose.
-            Ok(_) => current = fresh,
-            Err(other) => {
-                // SAFETY: `fresh` came from `Box::into_raw` above and was not published.
-                drop(unsafe { Box::from_raw(fresh) });
-                current = other;
-            }
-        }
-    }
 }
 
 fn build(mut builder: Builder, name: &str) -> Runtime {
@@ -79,7 +40,7 @@ pub fn background() -> Handle {
 }
 
 fn always_driven() -> &'static Runtime {
-    runtimes().background.get_or_init(|| {
+    RUNTIMES.get().background.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
         build(builder, "redlock")
@@ -94,19 +55,7 @@ pub(crate) fn enter() -> tokio::runtime::EnterGuard<'static> {
 
 /// The runtime that is driven only by threads inside its `block_on`.
 pub fn caller() -> &'static Runtime {
-    runtimes().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
-}
-
-/// Notes something that must be closed when the process ends.
-pub(crate) fn register(value: Weak<dyn Any + Send + Sync>) {
-    let mut living = runtimes().living.lock();
-    living.retain(|known| known.strong_count() > 0);
-    living.push(value);
-}
-
-/// Everything registered in this process that still lives.
-pub(crate) fn registered() -> Vec<Arc<dyn Any + Send + Sync>> {
-    runtimes().living.lock().iter().filter_map(Weak::upgrade).collect()
+    RUNTIMES.get().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
 }
 
 /// How long a blocked caller is deaf to signals and forks.
@@ -129,7 +78,7 @@ pub fn block<T, E>(
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, Interrupted<E>> {
     let mut future = Box::pin(future);
-    let generation = generation();
+    let before = generation();
     loop {
         let slice = async {
             let result = timeout(SLICE, future.as_mut()).await;
@@ -148,7 +97,7 @@ pub fn block<T, E>(
             return Ok(value);
         }
         let checked = check();
-        if generation != super::fork::generation() {
+        if before != generation() {
             // Its memory is a copy; what it refers to lives in the parent.
             std::mem::forget(future);
             return Err(Interrupted::Forked);

@@ -26,7 +26,7 @@ use super::{
     request::MOST_UNANSWERED,
 };
 #[cfg(target_os = "linux")]
-use crate::ffi::reactor;
+use crate::process::host_io;
 use crate::{
     process::runtime,
     server::{Lane, Link, NodeError},
@@ -189,8 +189,8 @@ impl Inner {
             }
             // A few turns, in which its end, if it came, is read: else this request would be lost with it.
             #[cfg(target_os = "linux")]
-            if let (Lane::Host(_), Some(turns)) = (lane, reactor::current()) {
-                turns.peek();
+            if let (Lane::Host(_), Some(host)) = (lane, host_io::current()) {
+                host.peek();
             }
             for _ in 0..3 {
                 tokio::task::yield_now().await;
