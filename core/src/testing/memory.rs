@@ -165,7 +165,7 @@ async fn a_frozen_store_runs_what_waited_in_order_also_what_timed_out() {
     // Released by the request whose caller had gone; the lock is free again.
     assert_eq!(code(eval(&node, acquire("c:1"), LONG).await), 1);
     drop(subscription);
-    assert!(node.0.store.state.lock().subscribers.is_empty());
+    assert!(node.access.get().expect("no fork").store.state.lock().subscribers.is_empty());
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_closed_node_fails_alone() {
 #[tokio::test]
 async fn it_identifies_itself() {
     let (memory, node) = store("marked");
-    let started = node.0.store.state.lock().started;
+    let started = node.access.get().expect("no fork").store.state.lock().started;
     let mark = |kind: &str| {
         let args = texts(&[kind, &clock::now().wall_micros().to_string()]);
         let keys = texts(&["marker"]);
@@ -218,7 +218,7 @@ async fn it_identifies_itself() {
     assert_eq!(code(eval(&node, vote(), LONG).await), 1);
     memory.set("marker", "another-run 0");
     assert_eq!(code(eval(&node, vote(), LONG).await), 3);
-    let mut state = node.0.store.state.lock();
+    let mut state = node.access.get().expect("no fork").store.state.lock();
     let expected = format!("{} {started}", state.run);
     let mut commands = Commands { state: &mut state, now: clock::now() };
     assert!(matches!(commands.get("marker"), Ok(Some(mark)) if mark == expected));

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use redis::{Client, Cmd};
+use redis::{Client, Cmd, Value};
 use sha1_smol::Sha1;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -431,9 +431,9 @@ async fn unanswered_requests_are_bounded() {
     assert_eq!(error, not_run("1024 requests unanswered"));
     server.signal("-CONT");
     // A clean-up queues behind them all, and so does the probe that counts them.
-    let link = tested.node.inner.state.lock().background.clone().unwrap().link.clone();
+    let link = tested.node.inner().unwrap().state.lock().background.clone().unwrap().link.clone();
     tested.node.eval_after(link, del("x"), PATIENCE).await.unwrap();
-    let connection = tested.node.inner.state.lock().background.clone().unwrap();
+    let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while connection.unanswered.load(SeqCst) > 0 {
         assert!(Instant::now() < deadline);
@@ -520,7 +520,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         };
         let link = tokio::task::spawn_blocking(give_up).await.unwrap();
         assert_eq!(link.lane, Lane::Caller);
-        assert!(node.node.inner.state.lock().own.values().all(|own| own.connection.is_none()));
+        assert!(node.node.inner().unwrap().state.lock().own.values().all(|own| own.connection.is_none()));
         let clean_up = node.node.eval_after(link, del("lock"), PATIENCE);
         let clean_up = tokio::spawn(clean_up);
         server.signal("-CONT");
@@ -536,7 +536,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
 async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     let server = Arc::new(Server::start(&[]));
     let mut tested = Tested::hasty(&server.url());
-    let node = Arc::new(RedisNode { inner: Arc::clone(&tested.node.inner) });
+    let node = Arc::new(RedisNode { name: tested.node.name.clone(), inner: tested.node.inner.clone() });
     let callers: Vec<_> = (0..4)
         .map(|_| {
             let node = Arc::clone(&node);
@@ -585,14 +585,17 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
     };
     eval().unwrap();
     for _ in 0..10 {
-        let number = tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number();
+        let number = tested.node.inner().unwrap().state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number();
         server.run("CLIENT KILL TYPE normal");
         let killed = Instant::now();
         while killed.elapsed() < RESTED {
             thread::yield_now();
         }
         eval().unwrap();
-        assert_ne!(tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number(), number);
+        assert_ne!(
+            tested.node.inner().unwrap().state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number(),
+            number
+        );
     }
 }
 
@@ -673,7 +676,7 @@ async fn rights_are_checked() {
     bob.node.subscribe("own".to_owned()).await.map(drop).unwrap();
 
     // Without the right to KILL the clean-up runs all the same, and says so.
-    let current = bob.node.inner.state.lock().background.clone().unwrap().link.clone();
+    let current = bob.node.inner().unwrap().state.lock().background.clone().unwrap().link.clone();
     let link = Link { number: 0, ..current };
     assert_eq!(bob.node.eval_after(link, del("own"), PATIENCE).await, Ok(Reply::Int(0)));
     assert!(matches!(bob.event().await, Event::NodeWarning { .. }));

@@ -3,7 +3,7 @@
 //! function over one, by the `commands` that scripts use.
 
 use std::{
-    future::pending,
+    future::{pending, ready},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -21,7 +21,7 @@ use tokio::{
 use self::store::{State, Status, Store, Subscriber, Unsubscribe, find};
 use crate::{
     event::{Event, EventSink},
-    process::fork,
+    process::fork::{self, Tied},
     protocol::script::{Call, Reply},
     server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
 };
@@ -33,73 +33,89 @@ mod twins;
 pub use self::store::Memory;
 
 /// A client's view of a store.
-pub struct MemoryNode(Arc<Session>);
+pub struct MemoryNode {
+    name: Arc<str>,
+    /// The store is this process'.
+    access: Tied<Arc<Access>>,
+}
 
 impl MemoryNode {
     /// Opens the store behind `memory://name`, which is made if need be. Several clients share it. `events` learns
     /// when the store stops answering this client, and when it answers again.
     pub fn open(name: &str, events: Option<EventSink>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Self(Arc::new(Session {
-            name: format!("memory://{name}"),
+        let (store, name) = (find(fork::generation(), name), Arc::<str>::from(format!("memory://{name}")));
+        let access = Access {
+            name: Arc::clone(&name),
             number: NEXT.fetch_add(1, Relaxed),
-            store: find(fork::generation(), name),
+            store,
             events,
             down: AtomicBool::new(false),
             closed: watch::Sender::new(false),
-        })))
+        };
+        Arc::new(Self { name, access: Tied::new(Arc::new(access)) })
     }
+
+    /// Has the store do `work`, unless it is another process'.
+    fn request<T: Send + 'static>(
+        &self,
+        sent: Option<(Lane, Sent)>,
+        timeout: Option<Duration>,
+        work: impl FnOnce(&mut State) -> Result<T, NodeError> + Send + 'static,
+    ) -> BoxFuture<Result<T, NodeError>> {
+        match self.access.get() {
+            Some(access) => Box::pin(Arc::clone(access).request(sent, timeout, work)),
+            None => forked(),
+        }
+    }
+}
+
+/// The answer to a child of the process that opened the store.
+fn forked<T: Send + 'static>() -> BoxFuture<Result<T, NodeError>> {
+    Box::pin(ready(Err(NodeError::new(NodeErrorKind::NotRun, "opened before a fork"))))
 }
 
 impl Node for MemoryNode {
     fn name(&self) -> &str {
-        &self.0.name
+        &self.name
     }
 
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        let session = Arc::clone(&self.0);
-        at_once(Box::pin(session.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call))))
+        at_once(self.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call)))
     }
 
     fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         // A store has one queue: whatever was sent before runs before.
-        let session = Arc::clone(&self.0);
-        at_once(Box::pin(session.request(None, Some(timeout), |state| state.run_script(call))))
+        at_once(self.request(None, Some(timeout), |state| state.run_script(call)))
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
-        let session = Arc::clone(&self.0);
-        let (store, node) = (Arc::clone(&session.store), session.number);
-        Box::pin(session.request(None, None, move |state| {
+        let Some(access) = self.access.get() else { return forked() };
+        let (store, node) = (Arc::clone(&access.store), access.number);
+        self.request(None, None, move |state| {
             state.last_subscriber += 1;
             let number = state.last_subscriber;
             let (sender, messages) = watch::channel(0);
             let all = state.subscribers.entry(channel.clone()).or_default();
             all.push(Subscriber { number, node, sender });
-            Ok(Subscription { messages, guard: Box::new(Unsubscribe { store, channel, number }) })
-        }))
+            Ok(Subscription { messages, guard: Box::new(Unsubscribe { store: Tied::new(store), channel, number }) })
+        })
     }
 
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
-        let session = Arc::clone(&self.0);
-        Box::pin(session.request(None, Some(timeout), |state| Ok(NodeInfo::new(Some(state.run.clone()), None))))
+        self.request(None, Some(timeout), |state| Ok(NodeInfo::new(Some(state.run.clone()), None)))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        if self.0.forked() {
-            // The parent's channel has a lock of its own.
-            return watch::channel(0).1;
-        }
-        self.0.store.changes.subscribe()
+        // The parent's channel has a lock of its own.
+        self.access.get().map_or_else(|| watch::channel(0).1, |access| access.store.changes.subscribe())
     }
 
     fn close(&self) {
-        if self.0.forked() {
-            return;
-        }
-        self.0.closed.send_replace(true);
-        self.0.store.state.lock().subscribers.retain(|_, all| {
-            all.retain(|subscriber| subscriber.node != self.0.number);
+        let Some(access) = self.access.get() else { return };
+        access.closed.send_replace(true);
+        access.store.state.lock().subscribers.retain(|_, all| {
+            all.retain(|subscriber| subscriber.node != access.number);
             !all.is_empty()
         });
     }
@@ -115,8 +131,8 @@ fn at_once<T: Send + 'static>(mut request: BoxFuture<T>) -> BoxFuture<T> {
 }
 
 /// What a client's node is made of; a request keeps it alive.
-struct Session {
-    name: String,
+struct Access {
+    name: Arc<str>,
     number: u64,
     store: Arc<Store>,
     events: Option<EventSink>,
@@ -125,7 +141,7 @@ struct Session {
     closed: watch::Sender<bool>,
 }
 
-impl Session {
+impl Access {
     /// Has the store do `work`: now, once it thaws, or never. Notes in `sent` when it may be done.
     async fn request<T: Send + 'static>(
         self: Arc<Self>,
@@ -133,9 +149,6 @@ impl Session {
         timeout: Option<Duration>,
         work: impl FnOnce(&mut State) -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {
-        if self.forked() {
-            return Err(NodeError::new(NodeErrorKind::NotRun, "opened before a fork"));
-        }
         let mut closed = self.closed.subscribe();
         if *closed.borrow_and_update() {
             return Err(NodeError::new(NodeErrorKind::NotRun, "closed"));
@@ -201,19 +214,15 @@ impl Session {
         Ok(Submitted::Done(work(&mut state)))
     }
 
-    fn forked(&self) -> bool {
-        self.store.generation != fork::generation()
-    }
-
     fn answers(&self) {
         if self.down.swap(false, Relaxed) {
-            self.emit(&Event::NodeUp { node: self.name.clone() });
+            self.emit(&Event::NodeUp { node: self.name.to_string() });
         }
     }
 
     fn fails(&self, error: &NodeError) {
         if !self.down.swap(true, Relaxed) {
-            let (node, cause) = (self.name.clone(), error.detail.clone());
+            let (node, cause) = (self.name.to_string(), error.detail.clone());
             self.emit(&Event::NodeDown { node, cause });
         }
     }

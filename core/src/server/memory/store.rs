@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::commands::{Commands, millis};
 use crate::{
     clock::{self, Deadline, Stamp},
-    process::fork,
+    process::fork::{self, Tied},
     sync::Mutex,
 };
 
@@ -160,17 +160,15 @@ impl Memory {
 
 /// Ends a subscription when dropped.
 pub(super) struct Unsubscribe {
-    pub(super) store: Arc<Store>,
+    pub(super) store: Tied<Arc<Store>>,
     pub(super) channel: String,
     pub(super) number: u64,
 }
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
-        if self.store.generation != fork::generation() {
-            return;
-        }
-        let mut state = self.store.state.lock();
+        let Some(store) = self.store.get() else { return };
+        let mut state = store.state.lock();
         if let Some(all) = state.subscribers.get_mut(&self.channel) {
             all.retain(|subscriber| subscriber.number != self.number);
             if all.is_empty() {
@@ -208,12 +206,11 @@ pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
     }
     Arc::clone(at.stores.lock().entry(name.to_owned()).or_insert_with(|| {
         let (state, changes) = (Mutex::new(State::new()), watch::Sender::new(0));
-        Arc::new(Store { generation, state, changes })
+        Arc::new(Store { state, changes })
     }))
 }
 
 pub(super) struct Store {
-    pub(super) generation: u64,
     pub(super) state: Mutex<State>,
     pub(super) changes: watch::Sender<u64>,
 }

@@ -28,7 +28,7 @@ use super::{
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
-    process::runtime,
+    process::{fork::Tied, runtime},
     server::{Lane, Link, NodeError},
     sync::Mutex,
 };
@@ -90,8 +90,7 @@ impl Connection {
 
 /// A request on its way. Dropped unanswered, it leaves the connection to a probe or, in the caller lane, retires it.
 pub(super) struct Outstanding<'a> {
-    inner: &'a Arc<Inner>,
-    connection: &'a Arc<Connection>,
+    of: Tied<(&'a Arc<Inner>, &'a Arc<Connection>)>,
     pub(super) since: Instant,
     answered: bool,
 }
@@ -101,7 +100,7 @@ impl<'a> Outstanding<'a> {
         connection.unanswered.fetch_add(1, SeqCst);
         let since = Instant::now();
         *connection.used.lock() = since;
-        Self { inner, connection, since, answered: false }
+        Self { of: Tied::new((inner, connection)), since, answered: false }
     }
 
     pub(super) fn answered(mut self) {
@@ -111,21 +110,19 @@ impl<'a> Outstanding<'a> {
 
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
-        if self.inner.forked() {
-            return;
-        }
+        let Some((inner, connection)) = self.of.get() else { return };
         if self.answered {
-            self.connection.unanswered.fetch_sub(1, SeqCst);
+            connection.unanswered.fetch_sub(1, SeqCst);
             // Each answer lets one in, whose own answer lets in the next.
-            if self.connection.queued.load(SeqCst) > 0 {
-                self.connection.answers.notify_one();
+            if connection.queued.load(SeqCst) > 0 {
+                connection.answers.notify_one();
             }
-        } else if self.connection.link.lane == Lane::Caller {
+        } else if connection.link.lane == Lane::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
-            self.inner.retire(self.connection.link.lane, self.connection.number());
+            inner.retire(connection.link.lane, connection.number());
         } else {
-            self.connection.abandoned.fetch_add(1, SeqCst);
-            self.inner.probe(self.connection, self.since);
+            connection.abandoned.fetch_add(1, SeqCst);
+            inner.probe(connection, self.since);
         }
     }
 }

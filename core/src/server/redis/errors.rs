@@ -25,6 +25,11 @@ pub(super) fn closed() -> NodeError {
     not_run("closed")
 }
 
+/// In a child of the process that made the node.
+pub(super) fn forked() -> NodeError {
+    not_run("made before a fork")
+}
+
 pub(super) fn no_connection(limit: Duration) -> NodeError {
     not_run(format!("no answer to the connection within {limit:.1?}"))
 }

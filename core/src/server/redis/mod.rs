@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    future::Future,
+    future::{Future, ready},
     pin::pin,
     sync::Arc,
     task::Poll,
@@ -13,7 +13,6 @@ use std::{
 };
 
 use futures_util::poll;
-use redis::Value;
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -24,7 +23,7 @@ use crate::{
     config::{Endpoint, Settings},
     error::LockError,
     event::{Event, EventSink},
-    process::{fork, runtime},
+    process::{fork::Tied, runtime},
     protocol::script::{Call, Reply},
     server::{BoxFuture, Lane, Link, Node, NodeError, NodeInfo, Sent, Subscription},
     sync::Mutex,
@@ -51,10 +50,9 @@ mod target;
 pub(crate) use self::cluster::ClusterNode;
 use self::{
     connection::{Connection, Own},
-    errors::refusal,
+    errors::forked,
     health::Health,
     pubsub::Subscriber,
-    request::{With, ping},
     target::Target,
 };
 
@@ -65,7 +63,10 @@ const CLOSED_BY_SERVER: &str = "connection closed by the server";
 
 /// A server that is reached over the network or a socket file.
 pub(crate) struct RedisNode {
-    inner: Arc<Inner>,
+    name: Arc<str>,
+    /// Its sockets and tasks are this process'. In a child, to close them would talk to the parent's server, and a lock
+    /// may be held by a thread that does not exist there.
+    inner: Tied<Arc<Inner>>,
 }
 
 impl RedisNode {
@@ -82,84 +83,79 @@ impl RedisNode {
         in_cluster: bool,
     ) -> Result<Self, LockError> {
         let config = &settings.config;
+        let name: Arc<str> = endpoint.transport.to_string().into();
         let inner = Inner {
-            name: endpoint.transport.to_string().into(),
+            name: Arc::clone(&name),
             target: Arc::new(Target::new(endpoint, config)?),
             in_cluster,
             connect_timeout: config.connect_timeout,
             reply_timeout: config.reply_timeout,
             guarded: settings.guarded(),
             events,
-            generation: fork::generation(),
             state: Mutex::new(State::default()),
             changes: watch::Sender::new(0),
             news: watch::Sender::new(()),
             kick: Notify::new(),
             replicated: tokio::sync::Mutex::new(()),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { name, inner: Tied::new(Arc::new(inner)) })
+    }
+
+    fn inner(&self) -> Result<&Arc<Inner>, NodeError> {
+        self.inner.get().ok_or_else(forked)
+    }
+
+    /// Does something with what this process made of the node.
+    fn with<T: Send + 'static, F: Future<Output = Result<T, NodeError>> + Send + 'static>(
+        &self,
+        act: impl FnOnce(Arc<Inner>) -> F,
+    ) -> BoxFuture<Result<T, NodeError>> {
+        match self.inner() {
+            Ok(inner) => Box::pin(act(Arc::clone(inner))),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 }
 
 impl Drop for RedisNode {
     fn drop(&mut self) {
-        if self.inner.forked() {
-            // The sockets and the runtime are the parent's: closing them here would talk to the server, and a lock
-            // may have been held by a thread that does not exist in this process. Leaked instead.
-            std::mem::forget(Arc::clone(&self.inner));
-        } else {
-            self.inner.close();
-        }
+        self.close();
     }
 }
 
 impl Node for RedisNode {
     fn name(&self) -> &str {
-        &self.inner.name
+        &self.name
     }
 
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.run(lane, &call, timeout, &sent, false).await })
+        self.with(move |inner| async move { inner.run(lane, &call, timeout, &sent, false).await })
     }
 
     fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.eval_after(link, call, timeout).await })
+        self.with(move |inner| async move { inner.eval_after(link, call, timeout).await })
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.subscribe(channel).await })
+        self.with(move |inner| async move { inner.subscribe(channel).await })
     }
 
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move {
-            let connection = inner.background(timeout).await?;
-            match inner.request(&connection, &ping(), None, timeout, With::default()).await? {
-                // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
-                Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
-                _ => {
-                    let facts = &connection.facts;
-                    Ok(NodeInfo::new(facts.run.clone(), facts.version.clone()))
-                }
-            }
-        })
+        self.with(move |inner| async move { inner.ping(timeout).await })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.inner.changes.subscribe()
+        self.inner.get().map_or_else(|| watch::channel(0).1, |inner| inner.changes.subscribe())
     }
 
     fn close(&self) {
-        if !self.inner.forked() {
-            self.inner.close();
+        if let Some(inner) = self.inner.get() {
+            inner.close();
         }
     }
 
     fn is_hostable(&self) -> bool {
-        cfg!(target_os = "linux") && self.inner.target.is_hostable()
+        cfg!(target_os = "linux") && self.inner.get().is_some_and(|inner| inner.target.is_hostable())
     }
 }
 
@@ -172,8 +168,6 @@ struct Inner {
     reply_timeout: Duration,
     guarded: bool,
     events: EventSink,
-    /// The fork generation it belongs to.
-    generation: u64,
     state: Mutex<State>,
     changes: watch::Sender<u64>,
     /// Tells those who wait for a connection to look again.
@@ -215,10 +209,6 @@ impl Drop for Task {
 }
 
 impl Inner {
-    fn forked(&self) -> bool {
-        self.generation != fork::generation()
-    }
-
     fn emit(&self, event: &Event) {
         (self.events)(event);
     }

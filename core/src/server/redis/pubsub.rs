@@ -25,7 +25,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    process::{fork, runtime},
+    process::{fork::Tied, runtime},
     server::{BoxFuture, NodeError, NodeErrorKind, Subscription},
 };
 
@@ -189,7 +189,6 @@ impl Inner {
             sharded: self.in_cluster,
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
-            generation: self.generation,
             changes: changes.downgrade(),
             channels: HashMap::new(),
         };
@@ -206,7 +205,6 @@ struct Actor {
     sharded: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
-    generation: u64,
     changes: mpsc::WeakUnboundedSender<Change>,
     channels: HashMap<String, Channel>,
 }
@@ -344,28 +342,24 @@ impl Actor {
             return;
         };
         for admission in channel.waiting.drain(..) {
-            let guard = Guard { generation: self.generation, leave: Some((changes.clone(), name.to_owned())) };
+            let guard = Guard { changes: Tied::new(changes.clone()), channel: name.to_owned() };
             let messages = channel.messages.subscribe();
             let _ = admission.send(Ok(Subscription { messages, guard: Box::new(guard) }));
         }
     }
 }
 
-/// One user of a channel.
+/// One user of a channel. In a child, the other end is the parent's.
 struct Guard {
-    generation: u64,
-    leave: Option<(mpsc::UnboundedSender<Change>, String)>,
+    changes: Tied<mpsc::UnboundedSender<Change>>,
+    channel: String,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some((changes, channel)) = self.leave.take() else { return };
-        if self.generation == fork::generation() {
+        if let Some(changes) = self.changes.get() {
             // Fails when the connection is gone, and the subscription with it.
-            let _ = changes.send(Change::Leave { channel });
-        } else {
-            // The other end is the parent's.
-            std::mem::forget(changes);
+            let _ = changes.send(Change::Leave { channel: std::mem::take(&mut self.channel) });
         }
     }
 }

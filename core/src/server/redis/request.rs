@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     protocol::script::{Call, Reply},
-    server::{Hint, Lane, NodeError, NodeErrorKind, Sent},
+    server::{Hint, Lane, NodeError, NodeErrorKind, NodeInfo, Sent},
 };
 
 /// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
@@ -61,6 +61,15 @@ impl Inner {
         let limit = left.min(self.reply_timeout) / 2;
         with.replicas = Some((call.replicas, limit));
         self.eval(&connection, call, left, sent, with).await
+    }
+
+    pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
+        let connection = self.background(timeout).await?;
+        match self.request(&connection, &ping(), None, timeout, With::default()).await? {
+            // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
+            Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
+            _ => Ok(NodeInfo::new(connection.facts.run.clone(), connection.facts.version.clone())),
+        }
     }
 
     async fn eval(

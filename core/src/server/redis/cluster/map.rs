@@ -218,7 +218,7 @@ impl Inner {
                 }
             };
             let masters = map.masters.iter().filter_map(|address| map.members.get(address));
-            (failed_over, masters.into_iter().any(|master| master.inner.is_troubled()))
+            (failed_over, masters.into_iter().any(|master| master.inner().is_ok_and(|inner| inner.is_troubled())))
         };
         self.learned.send_modify(|count| *count += 1);
         if failed_over {
@@ -270,11 +270,12 @@ async fn forward(inner: Weak<Inner>, mut changes: watch::Receiver<u64>) {
 
 /// Asks one server for the map.
 async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<Told, NodeError> {
-    let connection = member.inner.background(limit).await?;
+    let inner = member.inner()?;
+    let connection = inner.background(limit).await?;
     let ask = |what: &'static str| {
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg(what);
-        let (connection, inner) = (&connection, &member.inner);
+        let connection = &connection;
         async move { inner.request(connection, &command, None, limit, With::default()).await }
     };
     let (slots, info) = tokio::try_join!(ask("SLOTS"), ask("INFO"))?;

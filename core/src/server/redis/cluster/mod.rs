@@ -5,7 +5,7 @@
 //! MOVED names the new owner, ASK the next one while the slot is on its way, TRYAGAIN says that some of the keys have
 //! gone there and some not. Source: the Redis Cluster specification, "Redirection and resharding".
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
@@ -13,14 +13,14 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use self::map::{Map, NOBODY, SLOTS, marker, slot};
 use super::{
     RedisNode,
-    errors::{closed, not_run, permanent},
+    errors::{closed, forked, not_run, permanent},
     timer,
 };
 use crate::{
     config::{Address, Endpoint, Settings, Transport},
     error::LockError,
     event::EventSink,
-    process::{fork, runtime},
+    process::{fork::Tied, runtime},
     protocol::script::{Call, Reply, WhileMoving},
     server::{BoxFuture, Hint, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
     sync::Mutex,
@@ -37,18 +37,19 @@ const FORMER_OWNER: Duration = Duration::from_millis(500);
 
 /// A Redis Cluster.
 pub(crate) struct ClusterNode {
-    inner: Arc<Inner>,
+    name: String,
+    hostable: bool,
+    /// As with a server: what it refers to is this process'.
+    inner: Tied<Arc<Inner>>,
 }
 
 struct Inner {
-    name: String,
     seeds: Vec<Address>,
     /// How each server is spoken to; its address is filled in.
     endpoint: Endpoint,
     tls: bool,
     settings: Settings,
     events: EventSink,
-    generation: u64,
     map: Mutex<Map>,
     /// Raised by one with each attempt to learn the map that ended.
     learned: watch::Sender<u64>,
@@ -64,13 +65,11 @@ impl ClusterNode {
             return Err(LockError::invalid("nodes", "not the URL of a cluster"));
         };
         let inner = Arc::new(Inner {
-            name: endpoint.transport.to_string(),
             seeds: seeds.clone(),
             endpoint: endpoint.clone(),
             tls: *tls,
             settings: settings.clone(),
             events,
-            generation: fork::generation(),
             map: Mutex::new(Map {
                 members: BTreeMap::new(),
                 owners: vec![NOBODY; SLOTS],
@@ -88,53 +87,59 @@ impl ClusterNode {
         for seed in seeds {
             inner.member(&mut inner.map.lock(), seed)?;
         }
-        Ok(Self { inner })
+        Ok(Self {
+            name: endpoint.transport.to_string(),
+            hostable: cfg!(target_os = "linux") && !tls,
+            inner: Tied::new(inner),
+        })
+    }
+
+    /// Does something with what this process made of the node.
+    fn with<T: Send + 'static, F: Future<Output = Result<T, NodeError>> + Send + 'static>(
+        &self,
+        act: impl FnOnce(Arc<Inner>) -> F,
+    ) -> BoxFuture<Result<T, NodeError>> {
+        match self.inner.get() {
+            Some(inner) => Box::pin(act(Arc::clone(inner))),
+            None => Box::pin(ready(Err(forked()))),
+        }
     }
 }
 
 impl Drop for ClusterNode {
     fn drop(&mut self) {
-        if self.inner.forked() {
-            // As with a server: what it refers to is the parent's.
-            std::mem::forget(Arc::clone(&self.inner));
-        } else {
-            self.inner.close();
-        }
+        self.close();
     }
 }
 
 impl Node for ClusterNode {
     fn name(&self) -> &str {
-        &self.inner.name
+        &self.name
     }
 
     fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.eval(lane, call, timeout, sent).await })
+        self.with(move |inner| async move { inner.eval(lane, call, timeout, sent).await })
     }
 
     fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.eval_after(link, call, timeout).await })
+        self.with(move |inner| async move { inner.eval_after(link, call, timeout).await })
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.subscribe(channel).await })
+        self.with(move |inner| async move { inner.subscribe(channel).await })
     }
 
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { inner.ping(timeout).await })
+        self.with(move |inner| async move { inner.ping(timeout).await })
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.inner.changes.subscribe()
+        self.inner.get().map_or_else(|| watch::channel(0).1, |inner| inner.changes.subscribe())
     }
 
     fn close(&self) {
-        if !self.inner.forked() {
-            self.inner.close();
+        if let Some(inner) = self.inner.get() {
+            inner.close();
         }
     }
 
@@ -155,15 +160,11 @@ impl Node for ClusterNode {
     }
 
     fn is_hostable(&self) -> bool {
-        cfg!(target_os = "linux") && !self.inner.tls
+        self.hostable
     }
 }
 
 impl Inner {
-    fn forked(&self) -> bool {
-        self.generation != fork::generation()
-    }
-
     fn close(&self) {
         let members = {
             let mut map = self.map.lock();
@@ -199,7 +200,7 @@ impl Inner {
         let mut member = self.owner(slot, left()).await?;
         let (mut asking, mut hops) = (false, 0);
         loop {
-            let result = member.inner.run(lane, &call, left(), &sent, asking).await;
+            let result = member.inner()?.run(lane, &call, left(), &sent, asking).await;
             let Err(error) = result else { return result };
             hops += 1;
             if hops > MOST_HOPS {
