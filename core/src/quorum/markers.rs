@@ -64,7 +64,7 @@ impl Quorum {
             .nodes
             .iter()
             .enumerate()
-            .flat_map(|(node, one)| one.markers().into_iter().map(move |marker| (node, marker)));
+            .flat_map(|(node, one)| one.traits().parts.markers().into_iter().map(move |marker| (node, marker)));
         let written = markers.map(|(node, marker)| {
             self.ask_one(node, Lane::Background, self.protocol.provision(marker, "init", 0), limit, Sent::default())
         });
@@ -91,14 +91,14 @@ impl Quorum {
     /// Writes the markers of all parts, in the background, where the whole deployment is new. That is known only beside a
     /// node of one part: it had no marker, so nobody has locked anything yet.
     pub(super) fn provision_parts(self: &Arc<Self>, missing: &[(usize, i64)]) {
-        if self.nodes.iter().all(|node| node.has_parts()) {
+        if self.nodes.iter().all(|node| node.traits().parts.are_several()) {
             return;
         }
-        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].has_parts());
+        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].traits().parts.are_several());
         for (node, time) in parted.collect::<Vec<_>>() {
             let (quorum, seen) = (self.clone(), clock::now());
             self.spawn_pending(async move {
-                let markers = stream::iter(quorum.nodes[node].markers());
+                let markers = stream::iter(quorum.nodes[node].traits().parts.markers());
                 let write = |marker| {
                     // The node's time by now: each write must be a fresh one.
                     let now = time + seen.elapsed().as_micros() as i64;
@@ -122,7 +122,7 @@ impl Quorum {
     ) -> Vec<(usize, NodeError)> {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
-            let call = self.protocol.provision(self.nodes[*node].marker(&names.lock), how, *seen);
+            let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), how, *seen);
             self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));

@@ -100,7 +100,7 @@ impl Quorum {
     /// The lane for calls of an event loop that owns its connections. For one node only, as above.
     pub(crate) fn host_lane(&self, host: u64) -> Lane {
         if let [only] = &self.nodes[..]
-            && only.is_hostable()
+            && only.traits().hostable
         {
             Lane::Host(host)
         } else {

@@ -6,15 +6,16 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 use crate::{
-    protocol::script::{Call, Reply},
+    protocol::{
+        parts::Parts,
+        script::{Call, Reply},
+    },
     sync::Mutex,
 };
 
 #[doc(hidden)]
 pub mod memory;
 pub(crate) mod redis;
-
-pub(crate) use crate::protocol::calls::MARKER;
 
 /// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -90,33 +91,19 @@ pub trait Node: Send + Sync + 'static {
     /// Drops its connections. Later requests fail.
     fn close(&self);
 
-    /// Which of its parts keeps a key; a request may name keys of one part only. A server has one part, a cluster as
-    /// many as slots.
-    fn part(&self, key: &str) -> u16 {
-        let _ = key;
-        0
+    /// What it can do that others cannot.
+    fn traits(&self) -> Traits {
+        Traits::default()
     }
+}
 
-    /// The key that says whether the part that keeps `key` may vote.
-    fn marker(&self, key: &str) -> String {
-        let _ = key;
-        MARKER.to_owned()
-    }
-
-    /// Whether it has several parts.
-    fn has_parts(&self) -> bool {
-        false
-    }
-
-    /// The markers of all its parts.
-    fn markers(&self) -> Vec<String> {
-        vec![MARKER.to_owned()]
-    }
-
+/// What distinguishes a node from a single server that is driven from the background.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// How its keys are divided.
+    pub parts: Parts,
     /// Whether an event loop may own a connection to it.
-    fn is_hostable(&self) -> bool {
-        false
-    }
+    pub hostable: bool,
 }
 
 /// What a node says of itself.

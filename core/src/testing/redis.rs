@@ -536,7 +536,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
 async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     let server = Arc::new(Server::start(&[]));
     let mut tested = Tested::hasty(&server.url());
-    let node = Arc::new(RedisNode { name: tested.node.name.clone(), inner: tested.node.inner.clone() });
+    let node = Arc::new(RedisNode { name: tested.node.name.clone(), hostable: true, inner: tested.node.inner.clone() });
     let callers: Vec<_> = (0..4)
         .map(|_| {
             let node = Arc::clone(&node);

@@ -24,8 +24,11 @@ use crate::{
     error::LockError,
     event::{Event, EventSink},
     process::{fork::Tied, runtime},
-    protocol::script::{Call, Reply},
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeInfo, Sent, Subscription},
+    protocol::{
+        parts::Parts,
+        script::{Call, Reply},
+    },
+    server::{BoxFuture, Lane, Link, Node, NodeError, NodeInfo, Sent, Subscription, Traits},
     sync::Mutex,
 };
 
@@ -64,6 +67,7 @@ const CLOSED_BY_SERVER: &str = "connection closed by the server";
 /// A server that is reached over the network or a socket file.
 pub(crate) struct RedisNode {
     name: Arc<str>,
+    hostable: bool,
     /// Its sockets and tasks are this process'. In a child, to close them would talk to the parent's server, and a lock
     /// may be held by a thread that does not exist there.
     inner: Tied<Arc<Inner>>,
@@ -84,9 +88,11 @@ impl RedisNode {
     ) -> Result<Self, LockError> {
         let config = &settings.config;
         let name: Arc<str> = endpoint.transport.to_string().into();
+        let target = Arc::new(Target::new(endpoint, config)?);
+        let hostable = cfg!(target_os = "linux") && target.is_hostable();
         let inner = Inner {
             name: Arc::clone(&name),
-            target: Arc::new(Target::new(endpoint, config)?),
+            target,
             in_cluster,
             connect_timeout: config.connect_timeout,
             reply_timeout: config.reply_timeout,
@@ -98,7 +104,7 @@ impl RedisNode {
             kick: Notify::new(),
             replicated: tokio::sync::Mutex::new(()),
         };
-        Ok(Self { name, inner: Tied::new(Arc::new(inner)) })
+        Ok(Self { name, hostable, inner: Tied::new(Arc::new(inner)) })
     }
 
     fn inner(&self) -> Result<&Arc<Inner>, NodeError> {
@@ -154,8 +160,8 @@ impl Node for RedisNode {
         }
     }
 
-    fn is_hostable(&self) -> bool {
-        cfg!(target_os = "linux") && self.inner.get().is_some_and(|inner| inner.target.is_hostable())
+    fn traits(&self) -> Traits {
+        Traits { parts: Parts::One, hostable: self.hostable }
     }
 }
 

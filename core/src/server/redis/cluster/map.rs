@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crc::{CRC_16_XMODEM, Crc};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use once_cell::race::OnceBox;
 use redis::{Cmd, Value};
 use tokio::{sync::watch, time::Instant};
 
@@ -17,9 +15,9 @@ use super::{Inner, blame};
 use crate::{
     config::{Address, Endpoint},
     error::LockError,
-    protocol::script::Reply,
+    protocol::{parts::SLOTS, script::Reply},
     server::{
-        Lane, MARKER, Node, NodeError,
+        Lane, Node, NodeError,
         redis::{
             RedisNode,
             errors::{closed, not_run, permanent, refusal},
@@ -30,7 +28,6 @@ use crate::{
     },
 };
 
-pub(super) const SLOTS: usize = 16_384;
 /// How many servers are asked for the map at once.
 const ASKED: usize = 5;
 /// How long the others have, once one told the map, to tell a newer one.
@@ -322,55 +319,5 @@ fn list(value: Value) -> Vec<Value> {
     match value {
         Value::Array(values) => values,
         _ => Vec::new(),
-    }
-}
-
-/// The slot of a key: of its hash tag, what stands between the first brace and the next closing one, if that is not
-/// nothing.
-pub(super) fn slot(key: &str) -> u16 {
-    const XMODEM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
-    XMODEM.checksum(hashed.as_bytes()) % SLOTS as u16
-}
-
-/// The marker of a slot. Its tag is the smallest number that leads there.
-pub(super) fn marker(slot: u16) -> String {
-    static TAGS: OnceBox<Vec<u32>> = OnceBox::new();
-    let tags = TAGS.get_or_init(|| {
-        let mut tags = vec![u32::MAX; SLOTS];
-        let (mut missing, mut number) = (SLOTS, 0);
-        while missing > 0 {
-            let tag = &mut tags[usize::from(self::slot(&number.to_string()))];
-            if *tag == u32::MAX {
-                *tag = number;
-                missing -= 1;
-            }
-            number += 1;
-        }
-        Box::new(tags)
-    });
-    format!("{MARKER}:{{{}}}", tags[usize::from(slot)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_the_specification() {
-        // From the specification, and from CLUSTER KEYSLOT.
-        assert_eq!(slot("123456789"), 0x31c3 % SLOTS as u16);
-        assert_eq!(slot("somekey"), 11_058);
-        assert_eq!(slot("foo{hash_tag}"), slot("bar{hash_tag}"));
-        assert_eq!(slot("foo{}{bar}"), 8_363);
-        assert_eq!(slot("foo{{bar}}zap"), slot("{bar"));
-    }
-
-    #[test]
-    fn each_slot_has_a_marker_of_its_own() {
-        for number in [0, 1, 7_777, 16_383] {
-            assert_eq!(slot(&marker(number)), number);
-        }
     }
 }

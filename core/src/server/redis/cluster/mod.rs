@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
-use self::map::{Map, NOBODY, SLOTS, marker, slot};
+use self::map::{Map, NOBODY};
 use super::{
     RedisNode,
     errors::{closed, forked, not_run, permanent},
@@ -21,8 +21,12 @@ use crate::{
     error::LockError,
     event::EventSink,
     process::{fork::Tied, runtime},
-    protocol::script::{Call, Reply, WhileMoving},
-    server::{BoxFuture, Hint, Lane, Link, MARKER, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    protocol::{
+        calls::MARKER,
+        parts::{Parts, SLOTS, slot},
+        script::{Call, Reply, WhileMoving},
+    },
+    server::{BoxFuture, Hint, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription, Traits},
     sync::Mutex,
 };
 
@@ -143,24 +147,8 @@ impl Node for ClusterNode {
         }
     }
 
-    fn part(&self, key: &str) -> u16 {
-        slot(key)
-    }
-
-    fn marker(&self, key: &str) -> String {
-        marker(slot(key))
-    }
-
-    fn has_parts(&self) -> bool {
-        true
-    }
-
-    fn markers(&self) -> Vec<String> {
-        (0..SLOTS).map(|slot| marker(slot as u16)).collect()
-    }
-
-    fn is_hostable(&self) -> bool {
-        self.hostable
+    fn traits(&self) -> Traits {
+        Traits { parts: Parts::Slots, hostable: self.hostable }
     }
 }
 
@@ -194,8 +182,10 @@ impl Inner {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let slot = slot(call.keys.first().map_or("", String::as_str));
-        if let Some(last) = call.keys.last_mut().filter(|last| *last == MARKER) {
-            *last = marker(slot);
+        if let [first, .., last] = &mut call.keys[..]
+            && last == MARKER
+        {
+            *last = Parts::Slots.marker(first);
         }
         let mut member = self.owner(slot, left()).await?;
         let (mut asking, mut hops) = (false, 0);
