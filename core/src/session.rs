@@ -20,6 +20,7 @@ use crate::{
     event::{EventSink, contained},
     owner::{Fields, OwnerKey},
     process::{
+        driver::Driver,
         exit::{self, EndsWithProcess},
         fork::Tied,
     },
@@ -27,7 +28,7 @@ use crate::{
     protocol::reply,
     quorum::Quorum,
     server::{
-        BoxFuture, Lane, Node,
+        BoxFuture, Node,
         memory::MemoryNode,
         redis::{ClusterNode, RedisNode},
     },
@@ -191,7 +192,7 @@ impl Session {
     /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
     pub(crate) async fn learn(&self, names: &Names, sample: Option<Duration>) -> Option<Duration> {
         let call = self.quorum.protocol.learn(names, sample);
-        let replies = self.quorum.gather(Lane::Background, &call, reply::average).await.ok()?;
+        let replies = self.quorum.gather(Driver::Background, &call, reply::average).await.ok()?;
         let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
         let average = *averages.get(averages.len() / 2)?;
@@ -262,7 +263,8 @@ impl Session {
         }
         self.registry.wake_all();
         let ended = |tenure: &Tenure| *tenure.fate.borrow() == Fate::Lost(LostReason::Closed);
-        let releases = ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Lane::Background));
+        let releases =
+            ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
         // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };

@@ -8,8 +8,7 @@ use std::{
 use redlock::{
     EventSink, LockError,
     ffi::{Call, Calls, Events},
-    process::runtime,
-    server::Lane,
+    process::{driver::Driver, runtime},
 };
 
 use crate::values::{Fallible, Outcome, Refusal};
@@ -83,7 +82,7 @@ pub(crate) fn want_all_events(wanted: bool) {
 /// Releases what all clients hold, within a second.
 #[uniffi::export]
 pub(crate) fn close_all() {
-    let _ = runtime::block(Lane::Background, redlock::close_all(), &mut || Ok::<(), Infallible>(()));
+    let _ = runtime::block(Driver::Background, redlock::close_all(), &mut || Ok::<(), Infallible>(()));
 }
 
 /// Knows whether the thread that calls it was interrupted.

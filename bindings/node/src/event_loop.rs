@@ -15,8 +15,7 @@ use napi_derive::napi;
 use redlock::{
     LockError, Owner, Request,
     ffi::{Call, Calls, Outcome, completions::Begun},
-    process::runtime,
-    server::Lane,
+    process::{driver::Driver, runtime},
 };
 
 use crate::{
@@ -69,7 +68,7 @@ fn close(calls: &Calls, clients: &Clients) {
 }
 
 fn block<T>(future: impl Future<Output = T>) {
-    let Ok(_) = runtime::block(Lane::Background, future, &mut || Ok::<_, Infallible>(())) else { return };
+    let Ok(_) = runtime::block(Driver::Background, future, &mut || Ok::<_, Infallible>(())) else { return };
 }
 
 #[napi]

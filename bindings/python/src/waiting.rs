@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 use redlock::{
     LockError, LostReason,
     ffi::{Call, Calls, Value},
-    process::runtime::{self, Interrupted},
-    server::Lane,
+    process::{
+        driver::Driver,
+        runtime::{self, Interrupted},
+    },
 };
 
 use crate::{
@@ -36,7 +38,7 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
 
 /// Blocks until a future of the core is done. `name` is what it is about, should the process fork meanwhile.
 pub(crate) fn until<T>(check: Check<'_>, name: &str, future: impl Future<Output = T>) -> Fallible<T> {
-    runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
+    runtime::block(Driver::Background, future, check).map_err(|interrupted| match interrupted {
         Interrupted::Check(failure) => failure,
         Interrupted::Forked => LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }.into(),
     })

@@ -32,8 +32,7 @@ use crate::{
     lease::Lease,
     lock::{Lock, LockInfo},
     owner::Owner,
-    process::fork::Tied,
-    server::Lane,
+    process::{driver::Driver, fork::Tied},
     tenure::ReleaseOutcome,
 };
 
@@ -411,31 +410,31 @@ impl Calls {
         self.bridge.get().ok_or(LockError::Closed)
     }
 
-    /// Begins a call in the lane of the host if there is one, else in the background: to its end, unless it
+    /// Begins a call that the host drives if it can, else in the background: to its end, unless it
     /// `may_be_cut`.
     fn begin<F>(
         &self,
         may_be_cut: bool,
-        lane: impl FnOnce(u64) -> Lane,
-        call: impl FnOnce(Lane) -> F,
+        driver: impl FnOnce(u64) -> Driver,
+        call: impl FnOnce(Driver) -> F,
     ) -> Result<Call, LockError>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         let bridge = self.bridge()?;
         #[cfg(not(target_os = "linux"))]
-        let _ = lane;
+        let _ = driver;
         #[cfg(target_os = "linux")]
         if let Some(turns) = bridge.turns()
-            && let lane @ Lane::Host(_) = lane(turns.id())
+            && let driver @ Driver::Host(_) = driver(turns.id())
         {
-            let begun = bridge.begin(turns, call(lane));
+            let begun = bridge.begin(turns, call(driver));
             if let Begun::Done(outcome) = &begun {
                 keep(outcome);
             }
             return Ok(begun);
         }
-        let call = call(Lane::Background);
+        let call = call(Driver::Background);
         Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
     }
 
@@ -474,20 +473,20 @@ impl Calls {
 
     /// Starts an acquire: a `Lease`.
     pub fn acquire(&self, lock: &Lock, request: Request) -> Result<Call, LockError> {
-        let call = |lane| lock.acquire_in(lane, request).map(|lease| lease.map(Value::Lease));
-        self.begin(true, |host| lock.host_lane(host), call)
+        let call = |driver| lock.acquire_in(driver, request).map(|lease| lease.map(Value::Lease));
+        self.begin(true, |host| lock.host_driver(host), call)
     }
 
     /// Starts `lock.release()`: an `Outcome`.
     pub fn release_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
-        let call = |lane| lock.release_in(lane, owner).map(|outcome| outcome.map(Value::Outcome));
-        self.begin(false, |host| lock.host_lane(host), call)
+        let call = |driver| lock.release_in(driver, owner).map(|outcome| outcome.map(Value::Outcome));
+        self.begin(false, |host| lock.host_driver(host), call)
     }
 
     /// Starts to end a block of this owner: `Nothing`.
     pub fn leave_newest(&self, lock: &Lock, owner: &Owner) -> Result<Call, LockError> {
-        let call = |lane| lock.leave_in(lane, owner).map(|left| left.map(|()| Value::Nothing));
-        self.begin(false, |host| lock.host_lane(host), call)
+        let call = |driver| lock.leave_in(driver, owner).map(|left| left.map(|()| Value::Nothing));
+        self.begin(false, |host| lock.host_driver(host), call)
     }
 
     /// Starts `lock.locked()`: a `Flag`.
@@ -504,20 +503,20 @@ impl Calls {
 
     /// Starts `lease.release()`: an `Outcome`.
     pub fn release(&self, lease: &Lease) -> Result<Call, LockError> {
-        let call = |lane| lease.release_in(lane).map(|outcome| outcome.map(Value::Outcome));
-        self.begin(false, |host| lease.host_lane(host), call)
+        let call = |driver| lease.release_in(driver).map(|outcome| outcome.map(Value::Outcome));
+        self.begin(false, |host| lease.host_driver(host), call)
     }
 
     /// Starts to end the block of a lease: `Nothing`.
     pub fn leave(&self, lease: &Lease) -> Result<Call, LockError> {
-        let call = |lane| lease.leave_in(lane).map(|left| left.map(|()| Value::Nothing));
-        self.begin(false, |host| lease.host_lane(host), call)
+        let call = |driver| lease.leave_in(driver).map(|left| left.map(|()| Value::Nothing));
+        self.begin(false, |host| lease.host_driver(host), call)
     }
 
     /// Starts `lease.extend()`: `Nothing`.
     pub fn extend(&self, lease: &Lease, ttl: Duration) -> Result<Call, LockError> {
-        let call = |lane| lease.extend_in(lane, ttl).map(|extended| extended.map(|()| Value::Nothing));
-        self.begin(false, |host| lease.host_lane(host), call)
+        let call = |driver| lease.extend_in(driver, ttl).map(|extended| extended.map(|()| Value::Nothing));
+        self.begin(false, |host| lease.host_driver(host), call)
     }
 
     /// Waits for the end of a lease: `Lost`. Giving it up ends the waiting and nothing else.

@@ -1,5 +1,7 @@
 //! What belongs to a process, and not to one client: its threads, its forks, its end.
 
+#[doc(hidden)]
+pub mod driver;
 pub(crate) mod exit;
 #[doc(hidden)]
 pub mod fork;

@@ -12,8 +12,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::fork::{PerProcess, generation};
-use crate::server::Lane;
+use super::{
+    driver::Driver,
+    fork::{PerProcess, generation},
+};
 
 static RUNTIMES: PerProcess<Runtimes> = PerProcess::new();
 
@@ -71,9 +73,9 @@ pub enum Interrupted<E> {
 }
 
 /// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
-/// when `check` fails. `lane` tells which runtime drives it.
+/// when `check` fails. `driver` tells which runtime drives it.
 pub fn block<T, E>(
-    lane: Lane,
+    driver: Driver,
     future: impl Future<Output = T>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, Interrupted<E>> {
@@ -89,9 +91,9 @@ pub fn block<T, E>(
             }
             result
         };
-        let result = match lane {
-            Lane::Caller => caller().block_on(slice),
-            Lane::Background | Lane::Host(_) | Lane::Replicated => background().block_on(slice),
+        let result = match driver {
+            Driver::Caller => caller().block_on(slice),
+            Driver::Background | Driver::Host(_) | Driver::Replicated => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);
@@ -148,7 +150,7 @@ mod tests {
     /// A future that is in the middle of yielding whenever a slice ends, polled only when it is woken.
     #[test]
     fn no_wake_up_is_lost_between_slices() {
-        for lane in [Lane::Caller, Lane::Background] {
+        for driver in [Driver::Caller, Driver::Background] {
             let busy = async {
                 let start = Instant::now();
                 while start.elapsed() < SLICE * 3 {
@@ -158,7 +160,7 @@ mod tests {
             let mut woken: FuturesUnordered<_> = [busy].into_iter().collect();
             let start = Instant::now();
             let mut give_up = || if start.elapsed() < Duration::from_secs(20) { Ok(()) } else { Err("hung") };
-            assert!(matches!(block(lane, woken.next(), &mut give_up), Ok(Some(()))), "{lane:?}");
+            assert!(matches!(block(driver, woken.next(), &mut give_up), Ok(Some(()))), "{driver:?}");
         }
     }
 }

@@ -13,12 +13,13 @@ use super::{Answer, Quorum, clean_up::changed};
 use crate::{
     clock,
     error::{LockError, NodeCause},
+    process::driver::Driver,
     protocol::{
         names::Names,
         reply::{self, Vote},
         script::Reply,
     },
-    server::{Lane, NodeError, Sent},
+    server::{NodeError, SentOn},
 };
 
 /// Markers written at once; a cluster has thousands.
@@ -66,7 +67,7 @@ impl Quorum {
             .enumerate()
             .flat_map(|(node, one)| one.traits().parts.markers().into_iter().map(move |marker| (node, marker)));
         let written = markers.map(|(node, marker)| {
-            self.ask_one(node, Lane::Background, self.protocol.provision(marker, "init", 0), limit, Sent::default())
+            self.ask_one(node, Driver::Background, self.protocol.provision(marker, "init", 0), limit, SentOn::default())
         });
         let mut answers = stream::iter(written.collect::<Vec<_>>()).buffer_unordered(PROVISIONS_AT_ONCE);
         let mut causes: Vec<NodeCause> = Vec::new();
@@ -104,7 +105,7 @@ impl Quorum {
                     let now = time + seen.elapsed().as_micros() as i64;
                     let (call, limit) =
                         (quorum.protocol.provision(marker, "new", now), quorum.settings.config.reply_timeout);
-                    quorum.ask_one(node, Lane::Background, call, limit, Sent::default())
+                    quorum.ask_one(node, Driver::Background, call, limit, SentOn::default())
                 };
                 // What fails is taken for a part that lost its keys, when it is first used.
                 markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
@@ -123,7 +124,7 @@ impl Quorum {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
             let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), how, *seen);
-            self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
+            self.ask_one(*node, Driver::Background, call, self.settings.config.reply_timeout, SentOn::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));
         join_all(written).await.into_iter().filter_map(failed).collect()

@@ -6,6 +6,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 use crate::{
+    process::driver::Driver,
     protocol::{
         parts::Parts,
         script::{Call, Reply},
@@ -20,25 +21,11 @@ pub(crate) mod redis;
 /// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// Which of a node's connections carries a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// The connection of the background runtime: always driven.
-    Background,
-    /// The connection of blocking callers: driven only while one of them is inside the caller runtime.
-    Caller,
-    /// The connection of a host's event loop, by the loop's number: driven while the loop runs, and only for calls that
-    /// are polled in its turns.
-    Host(u64),
-    /// The connection of requests that replicas must acknowledge: whatever is behind them waits, too.
-    Replicated,
-}
-
 /// A connection that carried a request, so that a clean-up can be ordered after it.
 #[derive(Clone, Debug)]
-pub struct Link {
-    /// Which lane it belongs to.
-    pub lane: Lane,
+pub struct ConnectionId {
+    /// Who drives it.
+    pub driver: Driver,
     /// Unique within this process.
     pub number: u64,
     /// How the server knows it, when the server told: client id, and address as the server sees it.
@@ -52,16 +39,16 @@ pub struct Link {
 /// Where a node writes down which connection it is about to use, before the first byte is sent. Empty means that
 /// nothing was sent.
 #[derive(Clone, Debug, Default)]
-pub struct Sent(Arc<Mutex<Option<Link>>>);
+pub struct SentOn(Arc<Mutex<Option<ConnectionId>>>);
 
-impl Sent {
+impl SentOn {
     /// Notes the connection. What was sent on an earlier one is known not to have run.
-    pub fn set(&self, link: Link) {
-        *self.0.lock() = Some(link);
+    pub fn set(&self, connection: ConnectionId) {
+        *self.0.lock() = Some(connection);
     }
 
     /// The connection, if anything was sent.
-    pub fn get(&self) -> Option<Link> {
+    pub fn get(&self) -> Option<ConnectionId> {
         self.0.lock().clone()
     }
 }
@@ -71,13 +58,18 @@ pub trait Node: Send + Sync + 'static {
     /// Its address without credentials, as shown in errors.
     fn name(&self) -> &str;
 
-    /// Runs a script on `lane`; fails after `timeout` without a reply. The transport never sends it twice, except
+    /// Runs a script, driven by `driver`; fails after `timeout` without a reply. The transport never sends it twice, except
     /// after a reply that proves that it did not run: NOSCRIPT, or where else to go.
-    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>>;
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>>;
 
-    /// Runs a script so that it takes effect after everything ever sent on `link`: on that connection while it
-    /// lives and is driven from the background, else on another once the server confirmed that `link` is closed.
-    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>>;
+    /// Runs a script so that it takes effect after everything ever sent on `connection`: on that connection while it
+    /// lives and is driven from the background, else on another once the server confirmed that `connection` is closed.
+    fn eval_after(
+        &self,
+        connection: ConnectionId,
+        call: Call,
+        timeout: Duration,
+    ) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Listens to a channel; resolves once the server acknowledged it.
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>>;

@@ -23,13 +23,13 @@ use tokio::{
 use crate::{
     clock::{self, Stamp},
     config::Settings,
-    process::runtime,
+    process::{driver::Driver, runtime},
     protocol::reply,
     quorum::Quorum,
     server::{
-        Hint, Lane,
+        Hint,
         NodeErrorKind::{Permanent, Refused, WrongType},
-        Sent,
+        SentOn,
     },
     tenure::{Plan, Tenure},
 };
@@ -245,7 +245,7 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
     let tenures = batch.iter().map(|r| (&*r.tenure.terms.names, &*r.tenure.terms.field, r.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer =
-        quorum.nodes[node].eval(Lane::Background, quorum.protocol.renew(tenures), limit, Sent::default()).await;
+        quorum.nodes[node].eval(Driver::Background, quorum.protocol.renew(tenures), limit, SentOn::default()).await;
     if let Err(error) = &answer
         && batch.len() > 1
     {

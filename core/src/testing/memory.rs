@@ -34,7 +34,7 @@ fn release(field: &str) -> Call {
 }
 
 fn eval(node: &MemoryNode, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-    node.eval(Lane::Background, call, timeout, Sent::default())
+    node.eval(Driver::Background, call, timeout, SentOn::default())
 }
 
 /// The first number of a reply: what became of an acquire.
@@ -115,8 +115,8 @@ async fn a_stopped_store_refuses_and_comes_back_empty() {
     memory.stop();
     assert!(changes.changed().await.is_ok());
     assert!(broken.messages.changed().await.is_err());
-    let sent = Sent::default();
-    let refused = node.eval(Lane::Caller, acquire("a:1"), LONG, sent.clone()).await;
+    let sent = SentOn::default();
+    let refused = node.eval(Driver::Caller, acquire("a:1"), LONG, sent.clone()).await;
     assert_eq!(refused.expect_err("stopped").kind, NodeErrorKind::NotRun);
     assert!(sent.get().is_none());
     assert!(node.subscribe("channel".into()).await.is_err());
@@ -129,8 +129,8 @@ async fn a_stopped_store_refuses_and_comes_back_empty() {
     let mut fresh = node.subscribe("channel".into()).await.expect("up");
     // What is left of the old run touches nothing of the new one.
     drop(broken);
-    assert_eq!(code(node.eval(Lane::Caller, acquire("a:1"), LONG, sent.clone()).await), 1);
-    assert_eq!(sent.get().and_then(|link| link.run.clone()), again);
+    assert_eq!(code(node.eval(Driver::Caller, acquire("a:1"), LONG, sent.clone()).await), 1);
+    assert_eq!(sent.get().and_then(|connection| connection.run.clone()), again);
     assert_eq!(eval(&node, release("a:1"), LONG).await, Ok(Reply::Int(1)));
     assert!(fresh.messages.changed().await.is_ok());
     assert_eq!(*fresh.messages.borrow(), 1);

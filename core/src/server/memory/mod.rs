@@ -21,9 +21,12 @@ use tokio::{
 use self::store::{State, Status, Store, Subscriber, Unsubscribe, find};
 use crate::{
     event::{Event, EventSink},
-    process::fork::{self, Tied},
+    process::{
+        driver::Driver,
+        fork::{self, Tied},
+    },
     protocol::script::{Call, Reply},
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 
 mod commands;
@@ -59,7 +62,7 @@ impl MemoryNode {
     /// Has the store do `work`, unless it is another process'.
     fn request<T: Send + 'static>(
         &self,
-        sent: Option<(Lane, Sent)>,
+        sent: Option<(Driver, SentOn)>,
         timeout: Option<Duration>,
         work: impl FnOnce(&mut State) -> Result<T, NodeError> + Send + 'static,
     ) -> BoxFuture<Result<T, NodeError>> {
@@ -80,11 +83,11 @@ impl Node for MemoryNode {
         &self.name
     }
 
-    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        at_once(self.request(Some((lane, sent)), Some(timeout), |state| state.run_script(call)))
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+        at_once(self.request(Some((driver, sent)), Some(timeout), |state| state.run_script(call)))
     }
 
-    fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, _: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         // A store has one queue: whatever was sent before runs before.
         at_once(self.request(None, Some(timeout), |state| state.run_script(call)))
     }
@@ -145,7 +148,7 @@ impl Access {
     /// Has the store do `work`: now, once it thaws, or never. Notes in `sent` when it may be done.
     async fn request<T: Send + 'static>(
         self: Arc<Self>,
-        sent: Option<(Lane, Sent)>,
+        sent: Option<(Driver, SentOn)>,
         timeout: Option<Duration>,
         work: impl FnOnce(&mut State) -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {
@@ -192,16 +195,16 @@ impl Access {
     /// The part of a request under the store's lock.
     fn submit<T: Send + 'static>(
         &self,
-        sent: Option<(Lane, Sent)>,
+        sent: Option<(Driver, SentOn)>,
         work: impl FnOnce(&mut State) -> Result<T, NodeError> + Send + 'static,
     ) -> Result<Submitted<T>, NodeError> {
         let mut state = self.store.state.lock();
         if matches!(state.status, Status::Stopped) {
             return Err(NodeError::new(NodeErrorKind::NotRun, "stopped"));
         }
-        if let Some((lane, sent)) = sent {
+        if let Some((driver, sent)) = sent {
             let run = Some(state.run.clone());
-            sent.set(Link { lane, number: self.number, peer: None, run, server: None });
+            sent.set(ConnectionId { driver, number: self.number, peer: None, run, server: None });
         }
         if let Status::Frozen(waiting) = &mut state.status {
             let (sender, reply) = oneshot::channel();

@@ -28,8 +28,8 @@ use super::{
 #[cfg(target_os = "linux")]
 use crate::process::host_io;
 use crate::{
-    process::{fork::Tied, runtime},
-    server::{Lane, Link, NodeError},
+    process::{driver::Driver, fork::Tied, runtime},
+    server::{ConnectionId, NodeError},
     sync::Mutex,
 };
 
@@ -46,7 +46,7 @@ pub(super) struct Own {
 
 /// A connection with its handshake done.
 pub(super) struct Connection {
-    pub(super) link: Link,
+    pub(super) id: ConnectionId,
     pub(super) facts: Facts,
     pub(super) redis: MultiplexedConnection,
     /// Set when the server closed it.
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.link.number
+        self.id.number
     }
 }
 
@@ -117,9 +117,9 @@ impl Drop for Outstanding<'_> {
             if connection.queued.load(SeqCst) > 0 {
                 connection.answers.notify_one();
             }
-        } else if connection.link.lane == Lane::Caller {
+        } else if connection.id.driver == Driver::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
-            inner.retire(connection.link.lane, connection.number());
+            inner.retire(connection.id.driver, connection.number());
         } else {
             connection.abandoned.fetch_add(1, SeqCst);
             inner.probe(connection, self.since);
@@ -142,7 +142,7 @@ impl Inner {
             return found;
         }
         let limit = timeout.min(self.connect_timeout);
-        patient(Lane::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
+        patient(Driver::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
     }
 
     /// Looks each time there is news.
@@ -159,8 +159,8 @@ impl Inner {
     }
 
     /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
-    pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
-        let known = |state: &State| state.own.get(&lane).and_then(|own| own.connection.clone());
+    pub(super) async fn own(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let known = |state: &State| state.own.get(&driver).and_then(|own| own.connection.clone());
         // `None`: wait for the background to try first. `Some(Ok(None))`: connect.
         let look = || {
             let mut state = self.state.lock();
@@ -186,7 +186,7 @@ impl Inner {
             }
             // A few turns, in which its end, if it came, is read: else this request would be lost with it.
             #[cfg(target_os = "linux")]
-            if let (Lane::Host(_), Some(host)) = (lane, host_io::current()) {
+            if let (Driver::Host(_), Some(host)) = (driver, host_io::current()) {
                 host.peek();
             }
             for _ in 0..3 {
@@ -198,13 +198,13 @@ impl Inner {
         }
         let limit = timeout.min(self.connect_timeout);
         let attempt = async {
-            let only_one = self.state.lock().own.entry(lane).or_default().attempt.clone();
+            let only_one = self.state.lock().own.entry(driver).or_default().attempt.clone();
             let _only_one = only_one.lock().await;
             // Another caller may have connected, or failed, in the meantime.
             if let Some(connection) = self.look_again(look).await? {
                 return Ok(connection);
             }
-            let connection = match self.connect(lane).await {
+            let connection = match self.connect(driver).await {
                 Ok(connection) => connection,
                 Err(error) => {
                     self.own_attempt_failed(&error);
@@ -220,12 +220,12 @@ impl Inner {
             }
             // Event loops come and go.
             state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
-            state.own.entry(lane).or_default().connection = Some(Arc::clone(&connection));
+            state.own.entry(driver).or_default().connection = Some(Arc::clone(&connection));
             drop(state);
             self.warn_of_eviction(&connection.facts);
             Ok(connection)
         };
-        let result = patient(lane, limit, attempt).await;
+        let result = patient(driver, limit, attempt).await;
         result.unwrap_or_else(|| {
             let error = no_connection(limit);
             if limit == self.connect_timeout {
@@ -236,10 +236,10 @@ impl Inner {
     }
 
     /// Forgets the connection of a lane of its own, if it is this one.
-    pub(super) fn retire(&self, lane: Lane, number: u64) -> bool {
+    pub(super) fn retire(&self, driver: Driver, number: u64) -> bool {
         let gone = {
             let mut state = self.state.lock();
-            let own = state.own.get_mut(&lane);
+            let own = state.own.get_mut(&driver);
             own.and_then(|own| own.connection.take_if(|c| c.number() == number))
         };
         gone.is_some_and(|connection| {
@@ -249,23 +249,23 @@ impl Inner {
     }
 
     /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
-    pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
-        if lane == Lane::Replicated {
+    pub(super) async fn connect(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+        if driver == Driver::Replicated {
             // Whoever asks may not drive it; the background does.
             let inner = Arc::clone(self);
-            let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
+            let connected = runtime::detached(async move { inner.connect_here(driver).await }).await;
             return connected.unwrap_or_else(|| Err(closed()));
         }
-        self.connect_here(lane).await
+        self.connect_here(driver).await
     }
 
-    async fn connect_here(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
-        tokio::time::timeout(self.connect_timeout, self.handshake(lane))
+    async fn connect_here(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+        tokio::time::timeout(self.connect_timeout, self.handshake(driver))
             .await
             .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
     }
 
-    async fn handshake(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+    async fn handshake(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, SeqCst);
         let clients = self.target.clients().await?;
@@ -281,7 +281,7 @@ impl Inner {
                 if push.kind == PushKind::Disconnection {
                     dead.store(true, SeqCst);
                     if let Some(inner) = inner.upgrade() {
-                        inner.broke(lane, number, CLOSED_BY_SERVER);
+                        inner.broke(driver, number, CLOSED_BY_SERVER);
                     }
                 }
                 Ok(())
@@ -292,14 +292,14 @@ impl Inner {
             let inner = Arc::downgrade(self);
             move || {
                 if let Some(inner) = inner.upgrade() {
-                    inner.broke(lane, number, "its event loop ended");
+                    inner.broke(driver, number, "its event loop ended");
                 }
             }
         };
         let connected = match &clients.resp3 {
-            None => open(&clients.resp2, lane, config, ended).await,
-            Some(client) => match open(client, lane, watched, ended.clone()).await {
-                Err(error) if lacks_hello(&error) => open(&clients.resp2, lane, config, ended).await,
+            None => open(&clients.resp2, driver, config, ended).await,
+            Some(client) => match open(client, driver, watched, ended.clone()).await {
+                Err(error) if lacks_hello(&error) => open(&clients.resp2, driver, config, ended).await,
                 other => other,
             },
         };
@@ -314,9 +314,9 @@ impl Inner {
             (facts.lost_at, facts.durable) = (0, false);
         }
         let server = self.in_cluster.then(|| Arc::clone(&self.name));
-        let link = Link { lane, number, peer: facts.peer.clone(), run: facts.run.clone(), server };
+        let id = ConnectionId { driver, number, peer: facts.peer.clone(), run: facts.run.clone(), server };
         Ok(Arc::new(Connection {
-            link,
+            id,
             facts,
             redis,
             dead,
@@ -335,14 +335,14 @@ impl Inner {
 /// Connects. The connection is driven by the runtime or the event loop this runs on; `ended` tells when that loop ends.
 async fn open(
     client: &Client,
-    lane: Lane,
+    driver: Driver,
     config: AsyncConnectionConfig,
     ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<MultiplexedConnection> {
     #[cfg(target_os = "linux")]
-    if let Lane::Host(_) = lane {
+    if let Driver::Host(_) = driver {
         return hosted::open(client, config, ended).await;
     }
-    let _ = (lane, ended);
+    let _ = (driver, ended);
     client.get_multiplexed_async_connection_with_config(&config).await
 }

@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     event::Event,
-    process::runtime,
-    server::{Lane, NodeError},
+    process::{driver::Driver, runtime},
+    server::NodeError,
 };
 
 /// The pause after a failed attempt to connect; doubled after each further one.
@@ -102,7 +102,7 @@ impl Inner {
             tokio::time::sleep(pause).await;
             loop {
                 inner.state.lock().attempting = true;
-                let connected = inner.connect(Lane::Background).await;
+                let connected = inner.connect(Driver::Background).await;
                 let Err(error) = connected.and_then(|connection| inner.install(&connection)) else {
                     return;
                 };
@@ -175,7 +175,7 @@ impl Inner {
             }
             if self.target.follows() {
                 // Those of other lanes lead to the former master.
-                let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.link.run != connection.link.run);
+                let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.id.run != connection.id.run);
                 former.extend(state.own.values_mut().filter_map(led_elsewhere));
             }
             old = state.background.replace(Arc::clone(connection));
@@ -210,9 +210,9 @@ impl Inner {
     }
 
     /// A connection broke. Does nothing if it is not in use any more.
-    pub(super) fn broke(self: &Arc<Self>, lane: Lane, number: u64, cause: &str) {
-        if lane != Lane::Background {
-            if self.retire(lane, number) {
+    pub(super) fn broke(self: &Arc<Self>, driver: Driver, number: u64, cause: &str) {
+        if driver != Driver::Background {
+            if self.retire(driver, number) {
                 self.changed();
             }
             return;
@@ -258,13 +258,13 @@ impl Inner {
         let connections: Vec<_> = {
             let state = self.state.lock();
             let own = state.own.values().filter_map(|own| own.connection.as_ref());
-            state.background.iter().chain(own).map(|connection| connection.link.clone()).collect()
+            state.background.iter().chain(own).map(|connection| connection.id.clone()).collect()
         };
         // Its channel ends, and waiters subscribe anew.
         let subscriber = self.state.lock().subscriber.take();
         drop(subscriber);
-        for link in connections {
-            self.broke(link.lane, link.number, cause);
+        for id in connections {
+            self.broke(id.driver, id.number, cause);
         }
     }
 
@@ -354,7 +354,7 @@ impl Inner {
                 };
                 // A refusal is an answer too.
                 if let Err(error) = reply {
-                    inner.broke(probed.link.lane, number, &failure(&error).detail);
+                    inner.broke(probed.id.driver, number, &failure(&error).detail);
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);

@@ -23,12 +23,12 @@ use crate::{
     config::{Endpoint, Settings},
     error::LockError,
     event::{Event, EventSink},
-    process::{fork::Tied, runtime},
+    process::{driver::Driver, fork::Tied, runtime},
     protocol::{
         parts::Parts,
         script::{Call, Reply},
     },
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeInfo, Sent, Subscription, Traits},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
 };
 
@@ -134,12 +134,12 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        self.with(move |inner| async move { inner.run(lane, &call, timeout, &sent, false).await })
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.run(driver, &call, timeout, &sent, false).await })
     }
 
-    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        self.with(move |inner| async move { inner.eval_after(link, call, timeout).await })
+    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.eval_after(id, call, timeout).await })
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
@@ -190,7 +190,7 @@ struct State {
     /// There exactly while `Up` or `Silent`.
     background: Option<Arc<Connection>>,
     /// Of the caller lane and of event loops.
-    own: HashMap<Lane, Own>,
+    own: HashMap<Driver, Own>,
     /// Connects the background lane; there while `Connecting`, `Silent` or `Failing`.
     reviver: Option<Task>,
     /// Whether the reviver is connecting, not pausing.
@@ -251,13 +251,13 @@ impl Inner {
 }
 
 /// Waits for `future`, but no longer than `limit`.
-async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F::Output> {
+async fn patient<F: Future>(driver: Driver, limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     // Most futures here need no timer at all.
     if let Poll::Ready(output) = poll!(&mut future) {
         return Some(output);
     }
-    let mut timer = pin!(timer(lane, limit));
+    let mut timer = pin!(timer(driver, limit));
     let output = tokio::select! {
         biased;
         output = &mut future => Some(output),
@@ -278,14 +278,14 @@ async fn patient<F: Future>(lane: Lane, limit: Duration, future: F) -> Option<F:
 }
 
 /// A timer on the runtime that drives the lane: the future may be polled by another one, or by none.
-fn timer(lane: Lane, limit: Duration) -> Sleep {
-    match lane {
-        Lane::Background | Lane::Host(_) | Lane::Replicated => {
+fn timer(driver: Driver, limit: Duration) -> Sleep {
+    match driver {
+        Driver::Background | Driver::Host(_) | Driver::Replicated => {
             let background = runtime::background();
             let _inside = background.enter();
             tokio::time::sleep(limit)
         }
-        Lane::Caller => tokio::time::sleep(limit),
+        Driver::Caller => tokio::time::sleep(limit),
     }
 }
 

@@ -20,8 +20,9 @@ use super::{
     request::{MOST_UNANSWERED, With, command, exchange},
 };
 use crate::{
+    process::driver::Driver,
     protocol::script::{Call, Reply},
-    server::{Lane, Link, NodeError, NodeErrorKind},
+    server::{ConnectionId, NodeError, NodeErrorKind},
 };
 
 /// When a clean-up is repeated that could not be ordered after what it cleans up.
@@ -30,29 +31,31 @@ const WITHOUT_BARRIER: [Duration; 2] = [Duration::from_millis(50), Duration::fro
 impl Inner {
     pub(super) async fn eval_after(
         self: &Arc<Self>,
-        link: Link,
+        id: ConnectionId,
         call: Call,
         timeout: Duration,
     ) -> Result<Reply, NodeError> {
         let current = {
             let state = self.state.lock();
-            match link.lane {
-                Lane::Background => state.background.clone(),
-                Lane::Host(_) | Lane::Replicated => state.own.get(&link.lane).and_then(|own| own.connection.clone()),
+            match id.driver {
+                Driver::Background => state.background.clone(),
+                Driver::Host(_) | Driver::Replicated => {
+                    state.own.get(&id.driver).and_then(|own| own.connection.clone())
+                }
                 // Nobody may drive it.
-                Lane::Caller => None,
+                Driver::Caller => None,
             }
         };
         let mut kill = None;
         let mut ordered = true;
-        let connection = if let Some(same) = current.filter(|c| c.number() == link.number) {
+        let connection = if let Some(same) = current.filter(|c| c.number() == id.number) {
             same
         } else {
             // Nobody may use a connection that is about to be killed.
-            self.retire(link.lane, link.number);
+            self.retire(id.driver, id.number);
             let other = self.settled(timeout).await?;
-            ordered = matches!((&link.run, &other.facts.run), (Some(old), Some(new)) if old != new);
-            kill = link.peer.filter(|(_, address)| match (&link.run, &other.facts.run) {
+            ordered = matches!((&id.run, &other.facts.run), (Some(old), Some(new)) if old != new);
+            kill = id.peer.filter(|(_, address)| match (&id.run, &other.facts.run) {
                 // Of another run is nothing left, and the id may be somebody else's by now.
                 (Some(old), Some(new)) => old == new,
                 // Unknown: id and address together are as good as unique.
@@ -73,17 +76,17 @@ impl Inner {
         });
         let mut result = pin!(result);
         let usual = timeout.min(self.reply_timeout);
-        let mut reply = patient(Lane::Background, usual, &mut result).await;
+        let mut reply = patient(Driver::Background, usual, &mut result).await;
         if reply.is_none() {
-            if let Lane::Host(_) = link.lane {
+            if let Driver::Host(_) = id.driver {
                 // Perhaps its event loop stands still: the next try does without it.
-                self.retire(link.lane, link.number);
+                self.retire(id.driver, id.number);
             }
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);
             }
             self.probe(&connection, since);
-            reply = patient(Lane::Background, timeout.saturating_sub(usual), &mut result).await;
+            reply = patient(Driver::Background, timeout.saturating_sub(usual), &mut result).await;
         }
         match reply {
             Some(Ok(result)) => result,
@@ -106,7 +109,7 @@ impl Inner {
             }
             state.background.clone().map(Ok)
         };
-        let found = patient(Lane::Background, timeout, self.look_again(look)).await;
+        let found = patient(Driver::Background, timeout, self.look_again(look)).await;
         found.unwrap_or_else(|| match &self.state.lock().health {
             Health::Failing { error, .. } => Err(error.clone()),
             _ => Err(no_connection(timeout)),
@@ -161,7 +164,7 @@ impl Inner {
             }
             Err(error) => {
                 let error = failure(&error);
-                self.broke(connection.link.lane, connection.number(), &error.detail);
+                self.broke(connection.id.driver, connection.number(), &error.detail);
                 Err(error)
             }
         }

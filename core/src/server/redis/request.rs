@@ -17,8 +17,9 @@ use super::{
     replies::answer,
 };
 use crate::{
+    process::driver::Driver,
     protocol::script::{Call, Reply},
-    server::{Hint, Lane, NodeError, NodeErrorKind, NodeInfo, Sent},
+    server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
 
 /// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
@@ -37,26 +38,26 @@ impl Inner {
     /// Runs a script. `asking`: whether it was sent here by a server that is giving its slot away.
     pub(super) async fn run(
         self: &Arc<Self>,
-        lane: Lane,
+        driver: Driver,
         call: &Call,
         timeout: Duration,
-        sent: &Sent,
+        sent: &SentOn,
         asking: bool,
     ) -> Result<Reply, NodeError> {
         let mut with = With { asking, replicas: None };
         if call.replicas == 0 {
-            let connection = match lane {
-                Lane::Background => self.background(timeout).await?,
-                Lane::Caller | Lane::Host(_) | Lane::Replicated => self.own(lane, timeout).await?,
+            let connection = match driver {
+                Driver::Background => self.background(timeout).await?,
+                Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own(driver, timeout).await?,
             };
             return self.eval(&connection, call, timeout, sent, with).await;
         }
         let started = Instant::now();
-        let Some(_turn) = patient(Lane::Replicated, timeout, self.replicated.lock()).await else {
+        let Some(_turn) = patient(Driver::Replicated, timeout, self.replicated.lock()).await else {
             return Err(not_run("replicas have not acknowledged earlier locks yet"));
         };
         let left = timeout.saturating_sub(started.elapsed());
-        let connection = self.own(Lane::Replicated, left).await?;
+        let connection = self.own(Driver::Replicated, left).await?;
         // Shorter than a reply may take: a server that waits for replicas is not silent.
         let limit = left.min(self.reply_timeout) / 2;
         with.replicas = Some((call.replicas, limit));
@@ -77,7 +78,7 @@ impl Inner {
         connection: &Arc<Connection>,
         call: &Call,
         timeout: Duration,
-        sent: &Sent,
+        sent: &SentOn,
         with: With,
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
@@ -85,7 +86,7 @@ impl Inner {
             self.room(connection, timeout).await?;
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
-        sent.set(connection.link.clone());
+        sent.set(connection.id.clone());
         let value = self.request(connection, &command, Some(call), timeout, with).await?;
         self.understand(connection, answer(value, call))
     }
@@ -98,7 +99,7 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         match reply {
             Err(error) if error.hint == Some(Hint::Replica) && self.target.follows() => {
-                self.broke(connection.link.lane, connection.number(), "became a replica");
+                self.broke(connection.id.driver, connection.number(), "became a replica");
                 Err(not_run("became a replica"))
             }
             Err(error) if !self.in_cluster => Err(misplaced(error)),
@@ -121,7 +122,7 @@ impl Inner {
             }
         };
         connection.queued.fetch_add(1, SeqCst);
-        let room = patient(connection.link.lane, timeout.min(self.reply_timeout), room).await;
+        let room = patient(connection.id.driver, timeout.min(self.reply_timeout), room).await;
         connection.queued.fetch_sub(1, SeqCst);
         room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
     }
@@ -143,12 +144,12 @@ impl Inner {
         timeout: Duration,
         with: With,
     ) -> Result<Value, NodeError> {
-        let lane = connection.link.lane;
+        let driver = connection.id.driver;
         // What takes longer takes the node down.
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let reply = patient(lane, timeout, exchange(connection, command, call, with)).await;
+        let reply = patient(driver, timeout, exchange(connection, command, call, with)).await;
         match reply {
             Some(Ok(value)) => {
                 outstanding.answered();
@@ -156,14 +157,14 @@ impl Inner {
             }
             Some(Err(error)) => {
                 let error = failure(&error);
-                self.broke(lane, connection.number(), &error.detail);
+                self.broke(driver, connection.number(), &error.detail);
                 Err(error)
             }
             None => {
                 if timeout == self.reply_timeout {
-                    match lane {
-                        Lane::Background => self.overdue(connection.number(), since),
-                        Lane::Caller | Lane::Host(_) | Lane::Replicated => self.own_overdue(since),
+                    match driver {
+                        Driver::Background => self.overdue(connection.number(), since),
+                        Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own_overdue(since),
                     }
                 }
                 Err(no_answer(timeout))

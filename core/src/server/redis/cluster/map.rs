@@ -15,9 +15,10 @@ use super::{Inner, blame};
 use crate::{
     config::{Address, Endpoint},
     error::LockError,
+    process::driver::Driver,
     protocol::{parts::SLOTS, script::Reply},
     server::{
-        Lane, Node, NodeError,
+        Node, NodeError,
         redis::{
             RedisNode,
             errors::{closed, not_run, permanent, refusal},
@@ -79,7 +80,7 @@ impl Inner {
         }
         learned.mark_unchanged();
         self.doubt();
-        let attempt = patient(Lane::Background, timeout, learned.changed()).await;
+        let attempt = patient(Driver::Background, timeout, learned.changed()).await;
         let map = self.map.lock();
         if map.closed {
             return Err(closed());
@@ -105,7 +106,7 @@ impl Inner {
         let mut learned = self.learned.subscribe();
         learned.mark_unchanged();
         self.doubt();
-        patient(Lane::Background, timeout, learned.changed()).await?.ok()?;
+        patient(Driver::Background, timeout, learned.changed()).await?.ok()?;
         other()
     }
 

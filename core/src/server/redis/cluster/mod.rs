@@ -20,13 +20,13 @@ use crate::{
     config::{Address, Endpoint, Settings, Transport},
     error::LockError,
     event::EventSink,
-    process::{fork::Tied, runtime},
+    process::{driver::Driver, fork::Tied, runtime},
     protocol::{
         calls::MARKER,
         parts::{Parts, SLOTS, slot},
         script::{Call, Reply, WhileMoving},
     },
-    server::{BoxFuture, Hint, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription, Traits},
+    server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
 };
 
@@ -121,12 +121,12 @@ impl Node for ClusterNode {
         &self.name
     }
 
-    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        self.with(move |inner| async move { inner.eval(lane, call, timeout, sent).await })
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.eval(driver, call, timeout, sent).await })
     }
 
-    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        self.with(move |inner| async move { inner.eval_after(link, call, timeout).await })
+    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.eval_after(id, call, timeout).await })
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
@@ -174,10 +174,10 @@ impl Inner {
 
     async fn eval(
         self: &Arc<Self>,
-        lane: Lane,
+        driver: Driver,
         mut call: Call,
         timeout: Duration,
-        sent: Sent,
+        sent: SentOn,
     ) -> Result<Reply, NodeError> {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -190,7 +190,7 @@ impl Inner {
         let mut member = self.owner(slot, left()).await?;
         let (mut asking, mut hops) = (false, 0);
         loop {
-            let result = member.inner()?.run(lane, &call, left(), &sent, asking).await;
+            let result = member.inner()?.run(driver, &call, left(), &sent, asking).await;
             let Err(error) = result else { return result };
             hops += 1;
             if hops > MOST_HOPS {
@@ -218,7 +218,7 @@ impl Inner {
                     // As long as it takes: the slot is on its way.
                     hops = 0;
                     let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
-                    timer(lane, pause.min(left())).await;
+                    timer(driver, pause.min(left())).await;
                     if left().is_zero() {
                         return Err(NodeError {
                             detail: "the lock's slot is moving to another server".into(),
@@ -241,19 +241,19 @@ impl Inner {
         }
     }
 
-    async fn eval_after(self: &Arc<Self>, link: Link, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
+    async fn eval_after(self: &Arc<Self>, id: ConnectionId, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let slot = slot(call.keys.first().map_or("", String::as_str));
         let (owner, carrier) = {
             let map = self.map.lock();
-            let carrier = map.members.values().find(|member| Some(member.name()) == link.server.as_deref()).cloned();
+            let carrier = map.members.values().find(|member| Some(member.name()) == id.server.as_deref()).cloned();
             (map.owner(slot), carrier)
         };
         if let Some(carrier) = carrier {
             let owns = owner.is_none_or(|owner| Arc::ptr_eq(&owner, &carrier));
             let limit = if owns { left() } else { left().min(FORMER_OWNER) };
-            match carrier.eval_after(link, call.clone(), limit).await {
+            match carrier.eval_after(id, call.clone(), limit).await {
                 // It has answered all that came before; what it has no slot for it has not kept.
                 Err(NodeError { hint: Some(Hint::Moved(address)), .. }) => {
                     self.moved(slot, &address, &carrier)?;
@@ -268,7 +268,7 @@ impl Inner {
                 done => return done,
             }
         }
-        self.eval(Lane::Background, call, left(), Sent::default()).await
+        self.eval(Driver::Background, call, left(), SentOn::default()).await
     }
 
     async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, NodeError> {
