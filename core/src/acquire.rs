@@ -19,11 +19,15 @@ use crate::{
     event::Event,
     lease::{Lease, extend},
     owner::{Owner, OwnerKey},
-    process::runtime::{self, Interrupted},
+    process::{
+        driver::Driver,
+        exit::stay_silent_at_the_end,
+        runtime::{self, Interrupted},
+        timer,
+    },
     protocol::names::Names,
     quorum::{Ballot, PendingWork, Verdict},
-    server::Lane,
-    session::{Session, stay_silent_at_the_end},
+    session::Session,
     tenure::{Claim, Fate, Tenure, Terms},
     wait::{
         backoff,
@@ -100,7 +104,7 @@ impl Drop for AbortOnDrop {
 /// Dropped at any point it leaves the queue, and an attempt under way takes back what it took.
 pub(crate) struct Acquisition {
     session: Arc<Session>,
-    pub(crate) lane: Lane,
+    pub(crate) driver: Driver,
     names: Arc<Names>,
     options: Arc<LockOptions>,
     /// Alive as long as the lock object is, and this acquire of it.
@@ -166,7 +170,7 @@ impl Acquisition {
         Self {
             _pending: session.quorum.pending_work(),
             session,
-            lane: Lane::Background,
+            driver: Driver::Background,
             names,
             options,
             handle,
@@ -279,13 +283,13 @@ impl Acquisition {
         mut self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Step, Interrupted<E>> {
-        let lane = self.session.quorum.caller_lane();
+        let driver = self.session.quorum.caller_driver();
         match self.look() {
             Err(error) => return Ok(Step::Done(Err(error))),
             Ok(Next::Nested(lease, tenure, Some(ttl))) => {
                 let (session, name) = (self.session.clone(), self.name());
                 let extended =
-                    runtime::block(lane, async { extend(&session, &tenure, lane, ttl, &name).await }, check)?;
+                    runtime::block(driver, async { extend(&session, &tenure, driver, ttl, &name).await }, check)?;
                 return Ok(Step::Done(extended.map(|()| lease)));
             }
             Ok(Next::Nested(lease, ..)) => return Ok(Step::Done(Ok(lease))),
@@ -298,12 +302,12 @@ impl Acquisition {
         let Some(ttl) = self.session.ttl_at_hand(&self.names, self.options.ttl) else {
             return Ok(Step::Wait(self));
         };
-        if lane == Lane::Background {
+        if driver == Driver::Background {
             return Ok(Step::Wait(self));
         }
         let (mut attempt, limit) = (self.attempt(ttl), self.limit());
-        let mut round = Box::pin(attempt.run(lane, &self.key));
-        let in_time = runtime::block(lane, async { timeout(limit, round.as_mut()).await }, check);
+        let mut round = Box::pin(attempt.run(driver, &self.key));
+        let in_time = runtime::block(driver, async { timeout(limit, round.as_mut()).await }, check);
         if let Err(Interrupted::Forked) = in_time {
             std::mem::forget(round);
             std::mem::forget((attempt, self));
@@ -366,7 +370,7 @@ impl Acquisition {
             match next {
                 Next::Nested(lease, _, None) => return Ok(lease),
                 Next::Nested(lease, tenure, Some(ttl)) => {
-                    Box::pin(extend(&self.session, &tenure, self.lane, ttl, &self.name())).await?;
+                    Box::pin(extend(&self.session, &tenure, self.driver, ttl, &self.name())).await?;
                     return Ok(lease);
                 }
                 Next::Behind(tenure) => {
@@ -387,7 +391,7 @@ impl Acquisition {
                     // Boxed, like what follows: thousands may wait, few try.
                     let ttl = Box::pin(self.session.ttl(&self.names, self.options.ttl)).await;
                     let mut attempt = Box::new(self.attempt(ttl));
-                    let round = timeout(self.limit(), Box::pin(attempt.run(self.lane, &self.key)));
+                    let round = timeout(self.limit(), Box::pin(attempt.run(self.driver, &self.key)));
                     let Ok(verdict) = round.await else { return Err(self.unanswered(&attempt)) };
                     match self.conclude(verdict, *attempt) {
                         Conclusion::Lease(lease) => return Ok(lease),
@@ -518,7 +522,7 @@ impl Acquisition {
     async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
         match pause {
             Pause::None => Ok(()),
-            Pause::Split(time) => self.wait(pin!(runtime::brief(time))).await,
+            Pause::Split(time) => self.wait(pin!(timer::brief(time))).await,
             Pause::Silent => self.wait(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Busy(free_in) => {
                 let (quorum, names) = (&self.session.quorum, &self.names);
@@ -535,7 +539,7 @@ impl Acquisition {
                         let rest = listener.news(heard, quorum.needed() as u64);
                         let _ = timeout(Duration::from_millis(1), rest).await;
                     }
-                    runtime::brief(backoff::after_release(self.races, listener.has_rivals())).await;
+                    timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
                 };
                 self.wait(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
                 self.races += 1;

@@ -6,14 +6,16 @@ use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 use crate::{
     config::{LockOptions, Wire, check_value},
     error::{LockError, LostReason},
-    process::runtime::{self, Interrupted},
+    process::{
+        driver::Driver,
+        runtime::{self, Interrupted},
+    },
     protocol::names::Names,
     protocol::{
         reply,
         script::{Call, Reply},
     },
     quorum::Quorum,
-    server::Lane,
     session::{ClientInner, Session},
 };
 
@@ -140,7 +142,7 @@ impl HeldValue {
         let begun = question.and_then(|question| {
             let session = self.client.session()?;
             // Seen through, whoever waits for it.
-            Ok(runtime::detached(question.ask(session, Lane::Background, self.names.clone(), self.value.clone())))
+            Ok(runtime::detached(question.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
         });
         async move { begun?.await.unwrap_or(Err(LockError::Closed)) }
     }
@@ -154,11 +156,11 @@ impl HeldValue {
             Ok(session) => session,
             Err(error) => return Ok(Err(error)),
         };
-        let lane = session.quorum.caller_lane();
-        if lane == Lane::Background {
-            return runtime::block(lane, self.ask(Ok(question)), check);
+        let driver = session.quorum.caller_driver();
+        if driver == Driver::Background {
+            return runtime::block(driver, self.ask(Ok(question)), check);
         }
-        runtime::block(lane, question.ask(session, lane, self.names.clone(), self.value.clone()), check)
+        runtime::block(driver, question.ask(session, driver, self.names.clone(), self.value.clone()), check)
     }
 
     fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
@@ -180,7 +182,13 @@ enum Question {
 }
 
 impl Question {
-    async fn ask(self, session: Arc<Session>, lane: Lane, names: Arc<Names>, value: String) -> Result<bool, LockError> {
+    async fn ask(
+        self,
+        session: Arc<Session>,
+        driver: Driver,
+        names: Arc<Names>,
+        value: String,
+    ) -> Result<bool, LockError> {
         let quorum = &session.quorum;
         let call = match self {
             Self::Release => quorum.protocol.release(&names, &value, true),
@@ -189,7 +197,7 @@ impl Question {
         };
         // What the process waits for, for a moment, when it ends.
         let _pending = quorum.pending_work();
-        let decided = quorum.decide(lane, &call, |reply| self.read(reply)).await;
+        let decided = quorum.decide(driver, &call, |reply| self.read(reply)).await;
         decided.map_err(|(undecided, causes)| {
             if matches!(self, Self::Release) {
                 go_on(quorum, &call, undecided);

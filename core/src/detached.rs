@@ -13,10 +13,11 @@ use crate::{
     error::{LockError, LostReason},
     lease::{Lease, begin_release},
     owner::{Owner, OwnerKey},
+    process::driver::Driver,
     protocol::names::Names,
     protocol::reply::{self, Attached, TOKENS},
     quorum::{Count, Grant, Presence, clean_up, insist},
-    server::{Lane, Link, NodeErrorKind, Sent},
+    server::{ConnectionId, NodeErrorKind, SentOn},
     session::Session,
     tenure::{Claim, Fate, Tenure, Terms},
 };
@@ -143,7 +144,7 @@ pub(crate) async fn attach(
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
     let mut taking = Taking {
-        sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
+        sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         new: session.fields.draw(&key),
         old: detached.field,
         names: names.clone(),
@@ -188,7 +189,7 @@ struct Taking {
     names: Arc<Names>,
     old: String,
     new: String,
-    sent: Vec<Sent>,
+    sent: Vec<SentOn>,
     settled: bool,
 }
 
@@ -198,7 +199,7 @@ impl Taking {
     }
 
     /// Those of the nodes that were asked, as `Quorum::clean_up` wants them.
-    fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, Link, bool)> {
+    fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, ConnectionId, bool)> {
         let chosen = self.sent.iter().enumerate().filter(move |(node, _)| which(*node));
         chosen.filter_map(|(node, sent)| Some((node, sent.get()?, true)))
     }
@@ -208,7 +209,7 @@ impl Taking {
     async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(&self.names, &self.old, &self.new, ttl);
-        let mut answers = quorum.ask(Lane::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
+        let mut answers = quorum.ask(Driver::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
         let mut known: Vec<Option<Presence>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
         let counted = answers.count(reply::attached, |node, answer| {
@@ -244,7 +245,7 @@ impl Taking {
             {
                 let target = quorum.nodes[node].clone();
                 match self.sent[node].get() {
-                    Some(link) => quorum.spawn_pending(clean_up(target, link, call.clone(), true)),
+                    Some(connection) => quorum.spawn_pending(clean_up(target, connection, call.clone(), true)),
                     None => quorum.spawn_pending(insist(target, call.clone(), life)),
                 }
             }

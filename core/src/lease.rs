@@ -14,8 +14,12 @@ use std::{
 use crate::{
     error::{LockError, LostReason},
     owner::shown,
-    process::runtime::{self, Interrupted, Tied},
-    server::{Lane, NodeErrorKind},
+    process::{
+        driver::Driver,
+        fork::Tied,
+        runtime::{self, Interrupted},
+    },
+    server::NodeErrorKind,
     session::Session,
     tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unclaimed, Unseen},
 };
@@ -175,26 +179,26 @@ impl Lease {
     /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        self.extend_in(Lane::Background, ttl)
+        self.extend_in(Driver::Background, ttl)
     }
 
     pub(crate) fn extend_in(
         &self,
-        lane: Lane,
+        driver: Driver,
         ttl: Duration,
     ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let work = self.begin_extend(ttl, lane);
+        let work = self.begin_extend(ttl, driver);
         async move {
-            match lane {
-                Lane::Host(_) => work?.await,
+            match driver {
+                Driver::Host(_) => work?.await,
                 _ => runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)),
             }
         }
     }
 
-    /// The lane for an event loop that owns its connections.
-    pub(crate) fn host_lane(&self, host: u64) -> Lane {
-        self.session.get().map_or(Lane::Background, |session| session.quorum.host_lane(host))
+    /// The driver for an event loop that owns its connections.
+    pub(crate) fn host_driver(&self, host: u64) -> Driver {
+        self.session.get().map_or(Driver::Background, |session| session.quorum.host_driver(host))
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call.
@@ -203,8 +207,8 @@ impl Lease {
         ttl: Duration,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let lane = self.session.get().map_or(Lane::Background, |session| session.quorum.caller_lane());
-        match runtime::block(lane, self.begin_extend(ttl, lane)?, check) {
+        let driver = self.session.get().map_or(Driver::Background, |session| session.quorum.caller_driver());
+        match runtime::block(driver, self.begin_extend(ttl, driver)?, check) {
             Ok(result) => Ok(result?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Err(self.ended(Fate::Lost(LostReason::Forked)).into()),
@@ -214,7 +218,7 @@ impl Lease {
     fn begin_extend(
         &self,
         ttl: Duration,
-        lane: Lane,
+        driver: Driver,
     ) -> Result<impl Future<Output = Result<(), LockError>> + Send + use<>, LockError> {
         self.check()?;
         let Some((tenure, session)) = self.parts() else {
@@ -223,7 +227,7 @@ impl Lease {
         session.settings.check_ttl("ttl", ttl)?;
         let (tenure, session, name) = (tenure.clone(), session.clone(), self.facts.name.clone());
         Ok(async move {
-            let result = extend(&session, &tenure, lane, ttl, &name).await;
+            let result = extend(&session, &tenure, driver, ttl, &name).await;
             session.watchdog.reconsider(&tenure);
             result
         })
@@ -234,15 +238,15 @@ impl Lease {
     /// lease would have ended. Never fails for a lost or unconfirmed lease; a second call returns the same. Fails with
     /// `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
-        self.release_in(Lane::Background)
+        self.release_in(Driver::Background)
     }
 
     pub(crate) fn release_in(
         &self,
-        lane: Lane,
+        driver: Driver,
     ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release();
-        async move { Ok(begun?.finish(lane).await) }
+        async move { Ok(begun?.finish(driver).await) }
     }
 
     /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
@@ -257,8 +261,8 @@ impl Lease {
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
         match self.begin_release()? {
-            Begun::Ours(decided) => Ok(decided.send(Lane::Background).await),
-            begun => Ok(begun.finish(Lane::Background).await),
+            Begun::Ours(decided) => Ok(decided.send(Driver::Background).await),
+            begun => Ok(begun.finish(Driver::Background).await),
         }
     }
 
@@ -279,14 +283,14 @@ impl Lease {
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
     /// lease was detached or released inside.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        self.leave_in(Lane::Background)
+        self.leave_in(Driver::Background)
     }
 
-    pub(crate) fn leave_in(&self, lane: Lane) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+    pub(crate) fn leave_in(&self, driver: Driver) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let leaving = self.begin_leave();
         async move {
             let Some((begun, lost)) = leaving? else { return Ok(()) };
-            if begun.finish(lane).await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
+            if begun.finish(driver).await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
         }
     }
 
@@ -346,9 +350,9 @@ impl Decided {
     }
 
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
-    async fn send(mut self, lane: Lane) -> ReleaseOutcome {
+    async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
-        self.tenure.clone().release(lane).await
+        self.tenure.clone().release(driver).await
     }
 }
 
@@ -357,7 +361,7 @@ impl Drop for Decided {
         if !self.sent && !self.tenure.forked() {
             let tenure = self.tenure.clone();
             self.tenure.quorum.spawn_pending(async move {
-                tenure.release(Lane::Background).await;
+                tenure.release(Driver::Background).await;
             });
         }
     }
@@ -391,13 +395,13 @@ pub(crate) fn begin_release(session: &Arc<Session>, tenure: &Arc<Tenure>, claim:
 
 impl Begun {
     /// Sees the release through; it goes on when the caller gives up.
-    pub(crate) async fn finish(self, lane: Lane) -> ReleaseOutcome {
+    pub(crate) async fn finish(self, driver: Driver) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(tenure) => elsewhere(tenure).await,
-            Self::Ours(decided) if lane != Lane::Background => decided.send(lane).await,
+            Self::Ours(decided) if driver != Driver::Background => decided.send(driver).await,
             Self::Ours(decided) => {
-                let outcome = runtime::detached(decided.send(Lane::Background)).await;
+                let outcome = runtime::detached(decided.send(Driver::Background)).await;
                 outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
             }
         }
@@ -407,10 +411,10 @@ impl Begun {
     pub(crate) fn finish_blocking<E>(self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<ReleaseOutcome, E> {
         let blocked = match self {
             Self::Done(outcome) => Ok(outcome),
-            Self::Elsewhere(tenure) => runtime::block(Lane::Background, elsewhere(tenure), check),
+            Self::Elsewhere(tenure) => runtime::block(Driver::Background, elsewhere(tenure), check),
             Self::Ours(decided) => {
-                let lane = decided.tenure.quorum.caller_lane();
-                runtime::block(lane, decided.send(lane), check)
+                let driver = decided.tenure.quorum.caller_driver();
+                runtime::block(driver, decided.send(driver), check)
             }
         };
         match blocked {
@@ -432,11 +436,11 @@ async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
 pub(crate) async fn extend(
     session: &Session,
     tenure: &Arc<Tenure>,
-    lane: Lane,
+    driver: Driver,
     ttl: Duration,
     name: &str,
 ) -> Result<(), LockError> {
-    tenure.clone().extend(lane, ttl).await.map_err(|fallen| match fallen {
+    tenure.clone().extend(driver, ttl).await.map_err(|fallen| match fallen {
         Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
         Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
         Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {

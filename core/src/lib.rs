@@ -31,6 +31,8 @@ mod config;
 mod detached;
 mod error;
 mod event;
+#[cfg(all(test, feature = "shuttle"))]
+mod faults;
 #[doc(hidden)]
 pub mod ffi;
 mod lease;
@@ -62,6 +64,6 @@ pub use lock::{Lock, LockInfo};
 #[cfg(feature = "simulation")]
 pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};
+pub use process::exit::close_all;
 pub use server::memory::Memory;
-pub use session::close_all;
 pub use tenure::ReleaseOutcome;

@@ -10,10 +10,12 @@ use crate::{
     error::{LockError, LostReason},
     lease::{Begun, Lease, begin_release},
     owner::{self, Owner},
-    process::runtime::{self, Interrupted},
+    process::{
+        driver::Driver,
+        runtime::{self, Interrupted},
+    },
     protocol::names::Names,
     protocol::reply::{self, End},
-    server::Lane,
     session::{ClientInner, Session},
     tenure::{Fate, ReleaseOutcome, Tenure},
 };
@@ -83,7 +85,7 @@ impl Lock {
 
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let mut acquisition = self.begin_in(Lane::Background, request);
+        let mut acquisition = self.begin_in(Driver::Background, request);
         // What needs no round trip needs no other thread either.
         let begun = match acquisition.as_mut().ok().and_then(Acquisition::nested) {
             Some(lease) => Either::Left(lease),
@@ -100,26 +102,26 @@ impl Lock {
         }
     }
 
-    /// An acquire by one lane, which begins when it is first polled. Dropping it gives up.
+    /// An acquire by one driver, which begins when it is first polled. Dropping it gives up.
     pub(crate) fn acquire_in(
         &self,
-        lane: Lane,
+        driver: Driver,
         request: Request,
     ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        see_through(self.begin_in(lane, request))
+        see_through(self.begin_in(driver, request))
     }
 
-    fn begin_in(&self, lane: Lane, request: Request) -> Result<Acquisition, LockError> {
+    fn begin_in(&self, driver: Driver, request: Request) -> Result<Acquisition, LockError> {
         let mut acquisition = self.begin(request)?;
-        acquisition.lane = lane;
+        acquisition.driver = driver;
         // Nesting and the place in the queue are decided in the order of the calls.
         acquisition.seen = Some(acquisition.look());
         Ok(acquisition)
     }
 
-    /// The lane for an event loop that owns its connections.
-    pub(crate) fn host_lane(&self, host: u64) -> Lane {
-        self.client.session().map_or(Lane::Background, |session| session.quorum.host_lane(host))
+    /// The driver for an event loop that owns its connections.
+    pub(crate) fn host_driver(&self, host: u64) -> Driver {
+        self.client.session().map_or(Driver::Background, |session| session.quorum.host_driver(host))
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -139,7 +141,7 @@ impl Lock {
             Err(Interrupted::Forked) => return Err(forked().into()),
         };
         let (call, result) = in_background(see_through(Ok(acquisition)));
-        match runtime::block(Lane::Background, result, check) {
+        match runtime::block(Driver::Background, result, check) {
             Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => {
@@ -187,18 +189,18 @@ impl Lock {
     /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
     /// `not_held` when there is none.
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
-        self.release_in(Lane::Background, owner)
+        self.release_in(Driver::Background, owner)
     }
 
     pub(crate) fn release_in(
         &self,
-        lane: Lane,
+        driver: Driver,
         owner: &Owner,
     ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
-                Ending::Local(begun) => Ok(begun.finish(lane).await),
+                Ending::Local(begun) => Ok(begun.finish(driver).await),
                 Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
             }
         }
@@ -214,7 +216,7 @@ impl Lock {
             Ending::Local(begun) => return begun.finish_blocking(check),
             Ending::Everywhere(end) => end,
         };
-        match runtime::block(Lane::Background, end, check) {
+        match runtime::block(Driver::Background, end, check) {
             Ok(outcome) => Ok(outcome?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
@@ -233,10 +235,10 @@ impl Lock {
 
     pub(crate) fn leave_in(
         &self,
-        lane: Lane,
+        driver: Driver,
         owner: &Owner,
     ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let (lost, released) = (self.loss(owner), self.release_in(lane, owner));
+        let (lost, released) = (self.loss(owner), self.release_in(driver, owner));
         async move { if released.await? == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) } }
     }
 
@@ -332,7 +334,7 @@ enum Ending<F> {
 /// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
 pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
     let replies =
-        session.quorum.gather(Lane::Background, &session.quorum.protocol.end(names, owner), reply::end).await?;
+        session.quorum.gather(Driver::Background, &session.quorum.protocol.end(names, owner), reply::end).await?;
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > session.quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
@@ -341,7 +343,7 @@ pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -
 
 async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
     let quorum = &session.quorum;
-    let replies = quorum.gather(Lane::Background, &quorum.protocol.inspect(names), reply::holders).await?;
+    let replies = quorum.gather(Driver::Background, &quorum.protocol.inspect(names), reply::holders).await?;
     // The nodes that did not answer may hold what is just short of a quorum.
     let unasked = quorum.nodes.len() - replies.len();
     let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ptr,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
     time::Duration,
@@ -19,12 +19,16 @@ use crate::{
     error::{LockError, LostReason},
     event::{EventSink, contained},
     owner::{Fields, OwnerKey},
-    process::runtime::{self, Tied},
+    process::{
+        driver::Driver,
+        exit::{self, EndsWithProcess},
+        fork::Tied,
+    },
     protocol::names::Names,
     protocol::reply,
     quorum::Quorum,
     server::{
-        Lane, Node,
+        BoxFuture, Node,
         memory::MemoryNode,
         redis::{ClusterNode, RedisNode},
     },
@@ -138,8 +142,8 @@ impl Session {
             })
             .collect::<Result<_, _>>()?;
         let session = Self::with_nodes(settings, events, nodes);
-        let weak: std::sync::Weak<dyn std::any::Any + Send + Sync> = Arc::<Self>::downgrade(&session);
-        runtime::register(weak);
+        let known: Weak<Self> = Arc::downgrade(&session);
+        exit::register(known);
         Ok(session)
     }
 
@@ -188,7 +192,7 @@ impl Session {
     /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
     pub(crate) async fn learn(&self, names: &Names, sample: Option<Duration>) -> Option<Duration> {
         let call = self.quorum.protocol.learn(names, sample);
-        let replies = self.quorum.gather(Lane::Background, &call, reply::average).await.ok()?;
+        let replies = self.quorum.gather(Driver::Background, &call, reply::average).await.ok()?;
         let mut averages: Vec<Duration> = replies.into_iter().map(|(_, average)| average).collect();
         averages.sort_unstable();
         let average = *averages.get(averages.len() / 2)?;
@@ -259,7 +263,8 @@ impl Session {
         }
         self.registry.wake_all();
         let ended = |tenure: &Tenure| *tenure.fate.borrow() == Fate::Lost(LostReason::Closed);
-        let releases = ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Lane::Background));
+        let releases =
+            ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
         // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };
@@ -296,28 +301,10 @@ impl Averages {
     }
 }
 
-static ENDING: AtomicBool = AtomicBool::new(false);
-
-/// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
-/// without a word; waking it with an error would only make it complain.
-pub(crate) async fn stay_silent_at_the_end() {
-    if ENDING.load(Ordering::SeqCst) {
-        std::future::pending::<()>().await;
+impl EndsWithProcess for Session {
+    fn end(self: Arc<Self>) -> BoxFuture<()> {
+        Box::pin(async move { self.close().await })
     }
-}
-
-/// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
-pub async fn close_all() {
-    ENDING.store(true, Ordering::SeqCst);
-    #[cfg(target_os = "linux")]
-    for turns in runtime::registered().into_iter().filter_map(|one| one.downcast::<crate::ffi::reactor::Turns>().ok()) {
-        if !turns.is_attended() {
-            // Its event loop runs no more.
-            turns.close();
-        }
-    }
-    let sessions = runtime::registered().into_iter().filter_map(|session| session.downcast::<Session>().ok());
-    futures_util::future::join_all(sessions.map(|session| async move { session.close().await })).await;
 }
 
 #[cfg(test)]

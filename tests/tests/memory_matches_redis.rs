@@ -22,9 +22,10 @@ use futures_util::FutureExt;
 use redis::Value;
 use redlock::{
     Wire,
+    process::driver::Driver,
     protocol::script::{Call, Reply, Script, scripts},
     server::{
-        Lane, Node, NodeError, NodeErrorKind, Sent, Subscription,
+        Node, NodeError, NodeErrorKind, SentOn, Subscription,
         memory::{Memory, MemoryNode},
     },
 };
@@ -207,7 +208,7 @@ impl InMemory {
 
 impl Other for InMemory {
     fn eval(&mut self, call: Call) -> Result<Reply, NodeError> {
-        at_once(self.node.eval(Lane::Caller, call, Duration::from_secs(60), Sent::default()))
+        at_once(self.node.eval(Driver::Caller, call, Duration::from_secs(60), SentOn::default()))
     }
 
     fn delete(&mut self, key: &str) -> bool {

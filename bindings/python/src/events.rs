@@ -19,7 +19,7 @@ use pyo3::{prelude::*, sync::PyOnceLock};
 use redlock::{
     Event, EventSink,
     ffi::{Events, Operation, Value},
-    process::runtime,
+    process::{fork, runtime},
 };
 
 use crate::{
@@ -55,7 +55,7 @@ impl Process {
 
     fn current() -> &'static Self {
         static FIRST: Process = Process::new();
-        (0..runtime::generation()).fold(&FIRST, |parent, _| parent.child())
+        (0..fork::generation()).fold(&FIRST, |parent, _| parent.child())
     }
 
     fn child(&self) -> &Self {

@@ -42,7 +42,7 @@ mod native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::interpreter::claim(module.py())?;
         // Forks are counted from here on.
-        redlock::process::runtime::generation();
+        redlock::process::fork::generation();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pyo3::{intern, prelude::*, sync::PyOnceLock};
-use redlock::{Owner, process::runtime};
+use redlock::{Owner, process::fork};
 
 use crate::greenlets;
 
@@ -95,7 +95,7 @@ fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 
 /// Whether this thread handles signals. Asked once a thread.
 pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
-    let generation = runtime::generation();
+    let generation = fork::generation();
     if let Some((known, main)) = MAIN.get()
         && known == generation
     {

@@ -18,8 +18,7 @@ use crate::{
     },
     lease::Lease,
     lock::LockInfo,
-    process::runtime::Tied,
-    server::Lane,
+    process::{driver::Driver, fork::Tied},
     tenure::ReleaseOutcome,
 };
 
@@ -198,26 +197,26 @@ impl Calls {
     fn begin<F>(
         &self,
         may_be_cut: bool,
-        lane: impl FnOnce(u64) -> Lane,
-        call: impl FnOnce(Lane) -> F,
+        driver: impl FnOnce(u64) -> Driver,
+        call: impl FnOnce(Driver) -> F,
     ) -> Result<Call, LockError>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         let bridge = self.bridge()?;
         #[cfg(not(target_os = "linux"))]
-        let _ = lane;
+        let _ = driver;
         #[cfg(target_os = "linux")]
         if let Some(turns) = bridge.turns()
-            && let lane @ Lane::Host(_) = lane(turns.id())
+            && let driver @ Driver::Host(_) = driver(turns.id())
         {
-            let begun = bridge.begin(turns, call(lane));
+            let begun = bridge.begin(turns, call(driver));
             if let Begun::Done(outcome) = &begun {
                 keep(outcome);
             }
             return Ok(begun);
         }
-        let call = call(Lane::Background);
+        let call = call(Driver::Background);
         Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
     }
 
@@ -257,28 +256,28 @@ impl Calls {
         let bridge = self.bridge()?;
         match operation {
             Do::Acquire(lock, request) => {
-                let call = |lane| lock.acquire_in(lane, request).map_ok(Value::Lease);
-                self.begin(true, |host| lock.host_lane(host), call)
+                let call = |driver| lock.acquire_in(driver, request).map_ok(Value::Lease);
+                self.begin(true, |host| lock.host_driver(host), call)
             }
             Do::ReleaseNewest(lock, owner) => {
-                let call = |lane| lock.release_in(lane, &owner).map_ok(Value::from);
-                self.begin(false, |host| lock.host_lane(host), call)
+                let call = |driver| lock.release_in(driver, &owner).map_ok(Value::from);
+                self.begin(false, |host| lock.host_driver(host), call)
             }
             Do::LeaveNewest(lock, owner) => {
-                let call = |lane| lock.leave_in(lane, &owner).map_ok(Value::from);
-                self.begin(false, |host| lock.host_lane(host), call)
+                let call = |driver| lock.leave_in(driver, &owner).map_ok(Value::from);
+                self.begin(false, |host| lock.host_driver(host), call)
             }
             Do::Release(lease) => {
-                let call = |lane| lease.release_in(lane).map_ok(Value::from);
-                self.begin(false, |host| lease.host_lane(host), call)
+                let call = |driver| lease.release_in(driver).map_ok(Value::from);
+                self.begin(false, |host| lease.host_driver(host), call)
             }
             Do::Leave(lease) => {
-                let call = |lane| lease.leave_in(lane).map_ok(Value::from);
-                self.begin(false, |host| lease.host_lane(host), call)
+                let call = |driver| lease.leave_in(driver).map_ok(Value::from);
+                self.begin(false, |host| lease.host_driver(host), call)
             }
             Do::Extend(lease, ttl) => {
-                let call = |lane| lease.extend_in(lane, ttl).map_ok(Value::from);
-                self.begin(false, |host| lease.host_lane(host), call)
+                let call = |driver| lease.extend_in(driver, ttl).map_ok(Value::from);
+                self.begin(false, |host| lease.host_driver(host), call)
             }
             Do::Lost(lease, limit) => pending(bridge.listen(operations::lost(lease, limit))),
             Do::Events(events) => pending(bridge.watch(operations::happened(events))),

@@ -25,9 +25,9 @@ use futures_util::{FutureExt, future};
 use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
-#[cfg(target_os = "linux")]
-use crate::ffi::reactor::Turns;
 use crate::process::runtime;
+#[cfg(target_os = "linux")]
+use crate::{ffi::reactor::Turns, process::host_io::HostIo};
 
 /// The calls of one event loop, and their results.
 pub struct Bridge<T> {
@@ -91,7 +91,7 @@ impl<T> Deliver<T> {
     pub fn send(self, result: T) {
         let Some(bridge) = self.bridge.upgrade() else { return };
         #[cfg(all(test, feature = "shuttle"))]
-        if crate::testing::interleavings::broken("two steps to queue a result") {
+        if crate::faults::broken("two steps to queue a result") {
             let first = bridge.state.lock().done.is_empty();
             bridge.state.lock().done.push((self.id, result));
             if first {
@@ -229,7 +229,7 @@ impl<T: Send + 'static> Bridge<T> {
         if let Some(turns) = &self.turns {
             return self.start(|deliver| {
                 let (call, stop) = future::abortable(async move { deliver.send(future.await) });
-                turns.spawn(call.map(drop));
+                turns.spawn(Box::pin(call.map(drop)));
                 Some(Stop::Call(stop))
             });
         }

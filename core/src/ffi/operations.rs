@@ -18,8 +18,10 @@ use crate::{
     lease::Lease,
     lock::Lock,
     owner::Owner,
-    process::runtime::{self, Interrupted},
-    server::Lane,
+    process::{
+        driver::Driver,
+        runtime::{self, Interrupted},
+    },
 };
 
 /// What is done with a lock, a lease, a value or a client, and what it results in.
@@ -142,7 +144,7 @@ pub fn until<T, E: From<LockError>>(
     future: impl Future<Output = T>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, E> {
-    runtime::block(Lane::Background, future, check).map_err(|interrupted| match interrupted {
+    runtime::block(Driver::Background, future, check).map_err(|interrupted| match interrupted {
         Interrupted::Check(error) => error,
         Interrupted::Forked => forked(name).into(),
     })

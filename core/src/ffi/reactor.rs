@@ -14,7 +14,6 @@
 //! Timers, subscriptions and whatever must go on without the host stay with the background runtime.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     future::Future,
     io::{self, ErrorKind},
@@ -38,14 +37,15 @@ use rustix::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{process::runtime, server::BoxFuture, sync::Mutex};
-
-thread_local! { static CURRENT: RefCell<Option<Arc<Turns>>> = const { RefCell::new(None) }; }
-
-/// Whose turn it is on this thread.
-pub(crate) fn current() -> Option<Arc<Turns>> {
-    CURRENT.with_borrow(Clone::clone)
-}
+use crate::{
+    process::{
+        exit::{self, EndsWithProcess},
+        host_io::{self, HostIo, Socket},
+        runtime,
+    },
+    server::BoxFuture,
+    sync::Mutex,
+};
 
 /// A task that wakes itself so often in a turn waits for the next: the host has other things to do.
 const MOST_ROUNDS: usize = 64;
@@ -133,7 +133,7 @@ impl Turns {
             closed: AtomicBool::new(false),
         });
         let known: Weak<Self> = Arc::downgrade(&turns);
-        runtime::register(known);
+        exit::register(known);
         Ok(turns)
     }
 
@@ -214,12 +214,6 @@ impl Turns {
         }
     }
 
-    /// Runs something until it ends, or the event loop does.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.add(Box::pin(task));
-        self.nudge.wake_by_ref();
-    }
-
     /// Says how many wait for the next turn.
     fn add(&self, task: BoxFuture<()>) -> usize {
         let mut begun = self.begun.lock();
@@ -261,13 +255,6 @@ impl Turns {
         signalled
     }
 
-    /// Notes which sockets are ready, outside of a turn or in the middle of one: a signal stays for the next.
-    pub(crate) fn peek(&self) {
-        if self.look() {
-            self.signal();
-        }
-    }
-
     /// Notes which sockets are ready; says whether there was a signal, which is taken.
     fn look(&self) -> bool {
         let mut signalled = false;
@@ -290,19 +277,6 @@ impl Turns {
         }
     }
 
-    /// Has the event loop own a connected socket.
-    pub(crate) fn host(self: &Arc<Self>, socket: OwnedFd) -> io::Result<Hosted> {
-        static LAST: AtomicU64 = AtomicU64::new(NUDGE);
-        let key = LAST.fetch_add(1, SeqCst) + 1;
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        let ready = Arc::new(Readiness::default());
-        self.sockets.lock().insert(key, ready.clone());
-        let hosted = Hosted { socket, key, ready, turns: Arc::downgrade(self) };
-        let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, &hosted.socket, epoll::EventData::new_u64(key), wanted)?;
-        Ok(hosted)
-    }
-
     /// Drops every call and connection, now and from now on. What must not be cut short goes on in the background.
     pub(crate) fn close(self: &Arc<Self>) {
         let begun = {
@@ -316,21 +290,50 @@ impl Turns {
     }
 }
 
+impl HostIo for Turns {
+    fn peek(&self) {
+        // A signal stays for the next turn.
+        if self.look() {
+            self.signal();
+        }
+    }
+
+    fn adopt(self: Arc<Self>, socket: OwnedFd) -> io::Result<Box<dyn Socket>> {
+        static LAST: AtomicU64 = AtomicU64::new(NUDGE);
+        let key = LAST.fetch_add(1, SeqCst) + 1;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let ready = Arc::new(Readiness::default());
+        self.sockets.lock().insert(key, ready.clone());
+        let hosted = Hosted { socket, key, ready, turns: Arc::downgrade(&self) };
+        let wanted = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, &hosted.socket, epoll::EventData::new_u64(key), wanted)?;
+        Ok(Box::new(hosted))
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        self.add(task);
+        self.nudge.wake_by_ref();
+    }
+}
+
+impl EndsWithProcess for Turns {
+    fn stop(self: Arc<Self>) {
+        // Else a thread attends to it, to the end of the process.
+        if !self.attended {
+            self.close();
+        }
+    }
+}
+
 /// While it lives, this thread polls these calls, with the background runtime's timers.
 struct Here<'a> {
-    before: Option<Arc<Turns>>,
+    _turn: host_io::Entered,
     _timers: tokio::runtime::EnterGuard<'a>,
 }
 
 impl Here<'_> {
     fn enter(turns: &Arc<Turns>) -> Self {
-        Self { before: CURRENT.replace(Some(turns.clone())), _timers: runtime::enter() }
-    }
-}
-
-impl Drop for Here<'_> {
-    fn drop(&mut self) {
-        CURRENT.replace(self.before.take());
+        Self { _turn: host_io::enter(turns.clone()), _timers: runtime::enter() }
     }
 }
 
@@ -363,7 +366,7 @@ impl Readiness {
 }
 
 /// A socket of such calls.
-pub(crate) struct Hosted {
+struct Hosted {
     socket: OwnedFd,
     key: u64,
     ready: Arc<Readiness>,
@@ -465,7 +468,7 @@ mod tests {
             let id = bridge.run(async {});
             assert!(is_readable(&turns, Duration::from_secs(30)));
             let _ = bridge.begin(&turns, async move {
-                current().unwrap().peek();
+                host_io::current().unwrap().peek();
                 if !ends_at_once {
                     std::future::pending::<()>().await;
                 }
@@ -487,7 +490,7 @@ mod tests {
         // Both are there before anybody watches.
         let mut all = [0; 64];
         while ours.peek(&mut all).unwrap() < 5 {}
-        let mut hosted = turns.host(ours.into()).unwrap();
+        let mut hosted = turns.clone().adopt(ours.into()).unwrap();
         let bridge = Bridge::hosted(turns.clone());
         let Begun::Pending(id) = bridge.begin(&turns, async move {
             let mut read = [Vec::new(), Vec::new()];
@@ -528,7 +531,7 @@ mod tests {
                         let _ = bridge.begin(&turns, async move {
                             // As for a connection that has rested.
                             if call % 5 == caller {
-                                current().unwrap().peek();
+                                host_io::current().unwrap().peek();
                             }
                             // Some end at once, and some are woken in the middle of a turn, or in more than one.
                             if call % 7 != caller {

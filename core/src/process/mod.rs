@@ -1,4 +1,12 @@
-//! What belongs to a process, and not to one client: its threads, and its forks.
+//! What belongs to a process, and not to one client: its threads, its forks, its end.
 
 #[doc(hidden)]
+pub mod driver;
+pub(crate) mod exit;
+#[doc(hidden)]
+pub mod fork;
+#[cfg(target_os = "linux")]
+pub(crate) mod host_io;
+#[doc(hidden)]
 pub mod runtime;
+pub(crate) mod timer;

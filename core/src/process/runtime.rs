@@ -2,94 +2,27 @@
 //! waiters; a second one, driven by whoever blocks in it, saves blocking callers the hop between threads.
 //!
 //! Both are leaked, never dropped: dropping a runtime joins its threads, which deadlocks under an interpreter's lock
-//! and after a fork, where those threads do not exist. A fork raises the generation; a child never touches a runtime,
-//! a connection or a lock of its parent's, it starts its own.
-#![allow(
-    unsafe_code,
-    reason = "pthread_atfork, a leaked value behind an atomic pointer since no lock may be taken here, and a registered timer"
-)]
+//! and after a fork, where those threads do not exist: a child starts its own.
 
-use std::{
-    any::Any,
-    mem::ManuallyDrop,
-    ptr,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::OnceLock, time::Duration};
 
-use crate::sync::Mutex;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::yield_now,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use crate::server::Lane;
+use super::{
+    driver::Driver,
+    fork::{PerProcess, generation},
+};
 
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-static CURRENT: AtomicPtr<Runtimes> = AtomicPtr::new(ptr::null_mut());
+static RUNTIMES: PerProcess<Runtimes> = PerProcess::new();
 
+#[derive(Default)]
 struct Runtimes {
-    generation: u64,
     background: OnceLock<Runtime>,
     caller: OnceLock<Runtime>,
-    living: Mutex<Vec<Weak<dyn Any + Send + Sync>>>,
-}
-
-/// How many forks lie between the first process and this one.
-pub fn generation() -> u64 {
-    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
-    #[cfg(unix)]
-    watch_forks();
-    GENERATION.load(Ordering::Acquire)
-}
-
-#[cfg(unix)]
-fn watch_forks() {
-    use std::sync::atomic::AtomicBool;
-    // Not a `Once`, which a fork may copy half-way: installed twice by a race of threads, the handler only counts twice.
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if !INSTALLED.load(Ordering::Acquire) {
-        // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        INSTALLED.store(true, Ordering::Release);
-    }
-}
-
-#[cfg(unix)]
-extern "C" fn forked() {
-    GENERATION.fetch_add(1, Ordering::Release);
-}
-
-fn runtimes() -> &'static Runtimes {
-    let generation = generation();
-    let mut current = CURRENT.load(Ordering::Acquire);
-    loop {
-        // SAFETY: the pointer is null or from `Box::into_raw` below, and never freed.
-        match unsafe { current.as_ref() } {
-            Some(runtimes) if runtimes.generation == generation => return runtimes,
-            _ => {}
-        }
-        let fresh = Runtimes {
-            generation,
-            background: OnceLock::new(),
-            caller: OnceLock::new(),
-            living: Mutex::new(Vec::new()),
-        };
-        let fresh = Box::into_raw(Box::new(fresh));
-        match CURRENT.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // The old one, if any, is the parent's: leaked on purpose.
-            Ok(_) => current = fresh,
-            Err(other) => {
-                // SAFETY: `fresh` came from `Box::into_raw` above and was not published.
-                drop(unsafe { Box::from_raw(fresh) });
-                current = other;
-            }
-        }
-    }
 }
 
 fn build(mut builder: Builder, name: &str) -> Runtime {
@@ -109,7 +42,7 @@ pub fn background() -> Handle {
 }
 
 fn always_driven() -> &'static Runtime {
-    runtimes().background.get_or_init(|| {
+    RUNTIMES.get().background.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
         build(builder, "redlock")
@@ -124,55 +57,7 @@ pub(crate) fn enter() -> tokio::runtime::EnterGuard<'static> {
 
 /// The runtime that is driven only by threads inside its `block_on`.
 pub fn caller() -> &'static Runtime {
-    runtimes().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
-}
-
-/// Notes something that must be closed when the process ends.
-pub(crate) fn register(value: Weak<dyn Any + Send + Sync>) {
-    let mut living = runtimes().living.lock();
-    living.retain(|known| known.strong_count() > 0);
-    living.push(value);
-}
-
-/// Everything registered in this process that still lives.
-pub(crate) fn registered() -> Vec<Arc<dyn Any + Send + Sync>> {
-    runtimes().living.lock().iter().filter_map(Weak::upgrade).collect()
-}
-
-/// Something that belongs to one fork generation. In a child of that process it is neither used nor dropped: its
-/// threads do not exist there, its locks may be held by nobody, its connections are the parent's.
-#[derive(Debug)]
-pub struct Tied<T> {
-    generation: u64,
-    value: ManuallyDrop<T>,
-}
-
-impl<T> Tied<T> {
-    /// Ties a value to this process.
-    pub fn new(value: T) -> Self {
-        Self { generation: generation(), value: ManuallyDrop::new(value) }
-    }
-
-    /// The value, unless the process forked since.
-    pub fn get(&self) -> Option<&T> {
-        (self.generation == generation()).then_some(&*self.value)
-    }
-}
-
-impl<T: Clone> Clone for Tied<T> {
-    fn clone(&self) -> Self {
-        // An `Arc` may be cloned in a child: that only counts.
-        Self { generation: self.generation, value: self.value.clone() }
-    }
-}
-
-impl<T> Drop for Tied<T> {
-    fn drop(&mut self) {
-        if self.generation == generation() {
-            // SAFETY: dropped once, here, and not used after.
-            unsafe { ManuallyDrop::drop(&mut self.value) };
-        }
-    }
+    RUNTIMES.get().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
 }
 
 /// How long a blocked caller is deaf to signals and forks.
@@ -188,14 +73,14 @@ pub enum Interrupted<E> {
 }
 
 /// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
-/// when `check` fails. `lane` tells which runtime drives it.
+/// when `check` fails. `driver` tells which runtime drives it.
 pub fn block<T, E>(
-    lane: Lane,
+    driver: Driver,
     future: impl Future<Output = T>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, Interrupted<E>> {
     let mut future = Box::pin(future);
-    let generation = generation();
+    let before = generation();
     loop {
         let slice = async {
             let result = timeout(SLICE, future.as_mut()).await;
@@ -206,15 +91,15 @@ pub fn block<T, E>(
             }
             result
         };
-        let result = match lane {
-            Lane::Caller => caller().block_on(slice),
-            Lane::Background | Lane::Host(_) | Lane::Replicated => background().block_on(slice),
+        let result = match driver {
+            Driver::Caller => caller().block_on(slice),
+            Driver::Background | Driver::Host(_) | Driver::Replicated => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);
         }
         let checked = check();
-        if generation != self::generation() {
+        if before != generation() {
             // Its memory is a copy; what it refers to lives in the parent.
             std::mem::forget(future);
             return Err(Interrupted::Forked);
@@ -229,39 +114,6 @@ pub fn detached<T: Send + 'static>(
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let task = background().spawn(future);
     async move { task.await.ok() }
-}
-
-/// Sleeps for a time below a millisecond; the runtime's timers would take one or two.
-pub(crate) async fn brief(time: Duration) {
-    #[cfg(feature = "simulation")]
-    if test::is_entered() {
-        return sleep(time).await;
-    }
-    #[cfg(target_os = "linux")]
-    if let Ok(timer) = timer(time) {
-        // Readable when the time is over, or broken; then there is nothing better to do either.
-        let _ = timer.readable().await.map(|mut ready| ready.clear_ready());
-        return;
-    }
-    sleep(time).await;
-}
-
-#[cfg(target_os = "linux")]
-fn timer(time: Duration) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-    };
-    use tokio::io::{Interest, unix::AsyncFd};
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    // A time of zero would stop it.
-    let nanoseconds = time.subsec_nanos().max(1);
-    let once = Itimerspec {
-        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: nanoseconds.into() },
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-    // SAFETY: the timer stays open for as long as it is registered, since it is owned.
-    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
 }
 
 /// Puts another runtime in the place of the background's, for the current thread: simulations give each client its own.
@@ -298,7 +150,7 @@ mod tests {
     /// A future that is in the middle of yielding whenever a slice ends, polled only when it is woken.
     #[test]
     fn no_wake_up_is_lost_between_slices() {
-        for lane in [Lane::Caller, Lane::Background] {
+        for driver in [Driver::Caller, Driver::Background] {
             let busy = async {
                 let start = Instant::now();
                 while start.elapsed() < SLICE * 3 {
@@ -308,7 +160,7 @@ mod tests {
             let mut woken: FuturesUnordered<_> = [busy].into_iter().collect();
             let start = Instant::now();
             let mut give_up = || if start.elapsed() < Duration::from_secs(20) { Ok(()) } else { Err("hung") };
-            assert!(matches!(block(lane, woken.next(), &mut give_up), Ok(Some(()))), "{lane:?}");
+            assert!(matches!(block(driver, woken.next(), &mut give_up), Ok(Some(()))), "{driver:?}");
         }
     }
 }

@@ -3,6 +3,8 @@
 
 pub(crate) mod calls;
 pub(crate) mod names;
+#[doc(hidden)]
+pub mod parts;
 pub(crate) mod primitive;
 pub(crate) mod reply;
 #[doc(hidden)]

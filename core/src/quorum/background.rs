@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 use tokio::sync::mpsc;
 
 use super::{Quorum, clean_up};
-use crate::{protocol::script::Call, server::Link, sync::tell};
+use crate::{protocol::script::Call, server::ConnectionId, sync::tell};
 
 /// Something that should end before the process does. Ended by its drop.
 pub(crate) struct PendingWork(Arc<Quorum>);
@@ -53,12 +53,12 @@ impl Quorum {
     /// given up.
     pub(crate) fn clean_up(
         self: &Arc<Self>,
-        presences: impl IntoIterator<Item = (usize, Link, bool)>,
+        presences: impl IntoIterator<Item = (usize, ConnectionId, bool)>,
         call: &Call,
     ) -> mpsc::Receiver<()> {
         let (busy, done) = mpsc::channel(1);
-        for (node, link, known) in presences {
-            let (work, busy) = (clean_up(self.nodes[node].clone(), link, call.clone(), known), busy.clone());
+        for (node, connection, known) in presences {
+            let (work, busy) = (clean_up(self.nodes[node].clone(), connection, call.clone(), known), busy.clone());
             self.spawn_pending(async move {
                 work.await;
                 drop(busy);

@@ -16,13 +16,14 @@ use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
     owner::OwnerKey,
+    process::driver::Driver,
     protocol::{
         calls::Taker,
         names::Names,
         reply::{self, Vote},
         script::Call,
     },
-    server::{Lane, Link, NodeError, NodeErrorKind, Sent},
+    server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
 
 /// What became of an acquisition.
@@ -53,7 +54,7 @@ pub(crate) struct Grant {
     pub(crate) presences: Vec<Presence>,
     /// Answers still to come, and the connections that carry them.
     pub(crate) late: FanOut,
-    pub(crate) sent: Vec<Sent>,
+    pub(crate) sent: Vec<SentOn>,
 }
 
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
@@ -64,7 +65,7 @@ pub(crate) struct Ballot {
     /// Whether the field was chosen by the caller.
     is_value: bool,
     ttl: Duration,
-    sent: Vec<Sent>,
+    sent: Vec<SentOn>,
     /// What each node is known to have done: `None` while unknown.
     granted: Vec<Option<bool>>,
     settled: bool,
@@ -113,7 +114,7 @@ impl Ballot {
             field,
             is_value: false,
             ttl,
-            sent: quorum.nodes.iter().map(|_| Sent::default()).collect(),
+            sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
             granted: vec![None; quorum.nodes.len()],
             settled: false,
         }
@@ -146,7 +147,7 @@ impl Ballot {
     }
 
     /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
-    pub(crate) async fn run(&mut self, lane: Lane, owner: &OwnerKey) -> Verdict {
+    pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
         let quorum = self.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
         quorum.tell_apart();
@@ -159,7 +160,7 @@ impl Ballot {
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
         let mut answers = FanOut::new((0..nodes).map(|node| {
-            let answer = quorum.ask_one(node, lane, call.clone(), limit, self.sent[node].clone());
+            let answer = quorum.ask_one(node, driver, call.clone(), limit, self.sent[node].clone());
             #[cfg(feature = "simulation")]
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
             answer
@@ -183,7 +184,7 @@ impl Ballot {
                 quorum.provision(&names, &missing, false).await;
             });
         }
-        let token = match self.agree(lane, &tally.grants).await {
+        let token = match self.agree(driver, &tally.grants).await {
             Ok(token) => token,
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
@@ -301,7 +302,7 @@ impl Ballot {
 
     /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
     /// that would have been enough did not answer: nothing if they did, and have moved on.
-    async fn agree(&self, lane: Lane, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
+    async fn agree(&self, driver: Driver, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
         let quorum = &self.quorum;
         let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
         let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
@@ -312,7 +313,7 @@ impl Ballot {
         let behind = grants.iter().filter(|(_, granted)| *granted < token);
         let mut bumps = FanOut::new(behind.map(|(node, granted)| {
             let call = quorum.protocol.bump(&self.names, &self.field, *granted, token);
-            quorum.ask_one(*node, lane, call, quorum.settings.reply_timeout(self.ttl), Sent::default())
+            quorum.ask_one(*node, driver, call, quorum.settings.reply_timeout(self.ttl), SentOn::default())
         }));
         let raised = bumps.count(reply::done, |node, answer| {
             match answer {
@@ -332,7 +333,7 @@ impl Ballot {
 
     /// The nodes that may hold something of this attempt, the connection that carried the request, and whether they
     /// said so.
-    fn leftovers(&mut self) -> Vec<(usize, Link, bool)> {
+    fn leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
         self.settled = true;
         let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
             Some(granted) => *granted,
@@ -372,9 +373,9 @@ mod retry_unknown {
 
     use super::super::{Answer, Quorum};
     use crate::{
-        process::runtime,
+        process::{driver::Driver, runtime},
         protocol::script::Call,
-        server::{BoxFuture, Lane, NodeError, NodeErrorKind, Sent},
+        server::{BoxFuture, NodeError, NodeErrorKind, SentOn},
     };
 
     impl Quorum {
@@ -390,7 +391,7 @@ mod retry_unknown {
                 let mut answer = answer.await;
                 while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
                     let limit = quorum.settings.config.reply_timeout;
-                    answer = quorum.ask_one(node, Lane::Background, call.clone(), limit, Sent::default()).await;
+                    answer = quorum.ask_one(node, Driver::Background, call.clone(), limit, SentOn::default()).await;
                 }
                 answer
             });

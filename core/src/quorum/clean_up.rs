@@ -8,8 +8,9 @@ use tokio::{
 };
 
 use crate::{
+    process::driver::Driver,
     protocol::script::{Call, Reply},
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, Sent},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
 };
 
 /// How long a clean-up goes on for a node that does not come back.
@@ -45,15 +46,15 @@ pub(crate) async fn retry(
 
 /// Runs a script on a node, until it answered or `limit` is over.
 pub(crate) async fn insist(node: Arc<dyn Node>, call: Call, limit: Duration) {
-    let ask = |left: Duration| node.eval(Lane::Background, call.clone(), left.min(TRY), Sent::default());
+    let ask = |left: Duration| node.eval(Driver::Background, call.clone(), left.min(TRY), SentOn::default());
     // Whether it ran, or was refused for good, nobody asks.
     drop(retry(&node, limit, PAUSE, ask, |error| !error.is_permanent()).await);
 }
 
-/// Runs a script on a node, ordered after everything sent on `link`, until the node confirms. `known`: what it undoes is
+/// Runs a script on a node, ordered after everything sent on `connection`, until the node confirms. `known`: what it undoes is
 /// there.
-pub(crate) async fn clean_up(node: Arc<dyn Node>, link: Link, call: Call, known: bool) {
-    let ask = |_| node.eval_after(link.clone(), call.clone(), TRY);
+pub(crate) async fn clean_up(node: Arc<dyn Node>, connection: ConnectionId, call: Call, known: bool) {
+    let ask = |_| node.eval_after(connection.clone(), call.clone(), TRY);
     let again = |error: &NodeError| match error.kind {
         NodeErrorKind::NotRun | NodeErrorKind::Unknown => true,
         // Read-only by now, perhaps for a moment.

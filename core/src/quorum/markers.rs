@@ -13,12 +13,13 @@ use super::{Answer, Quorum, clean_up::changed};
 use crate::{
     clock,
     error::{LockError, NodeCause},
+    process::driver::Driver,
     protocol::{
         names::Names,
         reply::{self, Vote},
         script::Reply,
     },
-    server::{Lane, NodeError, Sent},
+    server::{NodeError, SentOn},
 };
 
 /// Markers written at once; a cluster has thousands.
@@ -64,9 +65,9 @@ impl Quorum {
             .nodes
             .iter()
             .enumerate()
-            .flat_map(|(node, one)| one.markers().into_iter().map(move |marker| (node, marker)));
+            .flat_map(|(node, one)| one.traits().parts.markers().into_iter().map(move |marker| (node, marker)));
         let written = markers.map(|(node, marker)| {
-            self.ask_one(node, Lane::Background, self.protocol.provision(marker, "init", 0), limit, Sent::default())
+            self.ask_one(node, Driver::Background, self.protocol.provision(marker, "init", 0), limit, SentOn::default())
         });
         let mut answers = stream::iter(written.collect::<Vec<_>>()).buffer_unordered(PROVISIONS_AT_ONCE);
         let mut causes: Vec<NodeCause> = Vec::new();
@@ -91,20 +92,20 @@ impl Quorum {
     /// Writes the markers of all parts, in the background, where the whole deployment is new. That is known only beside a
     /// node of one part: it had no marker, so nobody has locked anything yet.
     pub(super) fn provision_parts(self: &Arc<Self>, missing: &[(usize, i64)]) {
-        if self.nodes.iter().all(|node| node.has_parts()) {
+        if self.nodes.iter().all(|node| node.traits().parts.are_several()) {
             return;
         }
-        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].has_parts());
+        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].traits().parts.are_several());
         for (node, time) in parted.collect::<Vec<_>>() {
             let (quorum, seen) = (self.clone(), clock::now());
             self.spawn_pending(async move {
-                let markers = stream::iter(quorum.nodes[node].markers());
+                let markers = stream::iter(quorum.nodes[node].traits().parts.markers());
                 let write = |marker| {
                     // The node's time by now: each write must be a fresh one.
                     let now = time + seen.elapsed().as_micros() as i64;
                     let (call, limit) =
                         (quorum.protocol.provision(marker, "new", now), quorum.settings.config.reply_timeout);
-                    quorum.ask_one(node, Lane::Background, call, limit, Sent::default())
+                    quorum.ask_one(node, Driver::Background, call, limit, SentOn::default())
                 };
                 // What fails is taken for a part that lost its keys, when it is first used.
                 markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
@@ -122,8 +123,8 @@ impl Quorum {
     ) -> Vec<(usize, NodeError)> {
         let how = if fresh { "new" } else { "lost" };
         let written = missing.iter().map(|(node, seen)| {
-            let call = self.protocol.provision(self.nodes[*node].marker(&names.lock), how, *seen);
-            self.ask_one(*node, Lane::Background, call, self.settings.config.reply_timeout, Sent::default())
+            let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), how, *seen);
+            self.ask_one(*node, Driver::Background, call, self.settings.config.reply_timeout, SentOn::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));
         join_all(written).await.into_iter().filter_map(failed).collect()

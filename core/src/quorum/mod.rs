@@ -28,12 +28,13 @@ use crate::{
     clock::{self, Deadline},
     config::Settings,
     error::{LockError, NodeCause},
+    process::driver::Driver,
     protocol::{
         calls::Protocol,
         primitive::Primitive,
         script::{Call, Reply},
     },
-    server::{BoxFuture, Lane, Link, Node, NodeErrorKind, Sent},
+    server::{BoxFuture, ConnectionId, Node, NodeErrorKind, SentOn},
     sync::Mutex,
 };
 
@@ -62,7 +63,7 @@ pub(crate) enum Presence {
     /// Not there.
     Absent,
     /// Asked, no answer: it may be there, or come there late.
-    Unknown(Option<Link>),
+    Unknown(Option<ConnectionId>),
     /// There, at least until the deadline.
     Held(Deadline),
 }
@@ -91,36 +92,36 @@ impl Quorum {
         self.nodes.len() - self.settings.quorum
     }
 
-    /// The lane for a blocking caller. It drives its own round trips only when it waits for all of them, which is so
+    /// The driver for a blocking caller. It drives its own round trips only when it waits for all of them, which is so
     /// for one node; answers that come after a quorum need the runtime that is always driven.
-    pub(crate) fn caller_lane(&self) -> Lane {
-        if self.nodes.len() == 1 { Lane::Caller } else { Lane::Background }
+    pub(crate) fn caller_driver(&self) -> Driver {
+        if self.nodes.len() == 1 { Driver::Caller } else { Driver::Background }
     }
 
-    /// The lane for calls of an event loop that owns its connections. For one node only, as above.
-    pub(crate) fn host_lane(&self, host: u64) -> Lane {
+    /// The driver for calls of an event loop that owns its connections. For one node only, as above.
+    pub(crate) fn host_driver(&self, host: u64) -> Driver {
         if let [only] = &self.nodes[..]
-            && only.is_hostable()
+            && only.traits().hostable
         {
-            Lane::Host(host)
+            Driver::Host(host)
         } else {
-            Lane::Background
+            Driver::Background
         }
     }
 
     /// Asks all nodes; notes for each which connection carries the request.
-    pub(crate) fn ask(&self, lane: Lane, call: &Call, limit: Duration, sent: &[Sent]) -> FanOut {
+    pub(crate) fn ask(&self, driver: Driver, call: &Call, limit: Duration, sent: &[SentOn]) -> FanOut {
         let asked = sent.iter().enumerate();
-        FanOut::new(asked.map(|(node, sent)| self.ask_one(node, lane, call.clone(), limit, sent.clone())))
+        FanOut::new(asked.map(|(node, sent)| self.ask_one(node, driver, call.clone(), limit, sent.clone())))
     }
 
-    fn ask_all(&self, lane: Lane, call: &Call) -> FanOut {
-        let sent: Vec<Sent> = self.nodes.iter().map(|_| Sent::default()).collect();
-        self.ask(lane, call, self.settings.config.reply_timeout, &sent)
+    fn ask_all(&self, driver: Driver, call: &Call) -> FanOut {
+        let sent: Vec<SentOn> = self.nodes.iter().map(|_| SentOn::default()).collect();
+        self.ask(driver, call, self.settings.config.reply_timeout, &sent)
     }
 
-    fn ask_one(&self, node: usize, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Answer> {
-        let answer = self.nodes[node].eval(lane, call, limit, sent);
+    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> BoxFuture<Answer> {
+        let answer = self.nodes[node].eval(driver, call, limit, sent);
         Box::pin(async move { (node, answer.await) })
     }
 
@@ -140,11 +141,11 @@ impl Quorum {
     /// Asks all nodes and returns once `needed` of them ran the script, or too few can. `read`: what a reply means.
     pub(crate) async fn gather<T>(
         self: &Arc<Self>,
-        lane: Lane,
+        driver: Driver,
         call: &Call,
         read: impl Fn(&Reply) -> Option<T>,
     ) -> Result<Vec<(usize, T)>, LockError> {
-        let mut answers = self.ask_all(lane, call);
+        let mut answers = self.ask_all(driver, call);
         let (mut replies, mut causes, mut wrong) = (Vec::new(), Vec::new(), 0);
         let gathered = answers.count(read, |node, answer| {
             match answer {
@@ -178,11 +179,11 @@ impl Quorum {
     /// not answer, and why.
     pub(crate) async fn decide(
         self: &Arc<Self>,
-        lane: Lane,
+        driver: Driver,
         call: &Call,
         read: impl Fn(&Reply) -> Option<bool>,
     ) -> Result<bool, (Vec<usize>, Vec<NodeCause>)> {
-        let mut answers = self.ask_all(lane, call);
+        let mut answers = self.ask_all(driver, call);
         let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
         let decided = answers.count(read, |node, answer| {
             match answer {

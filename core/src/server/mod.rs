@@ -6,7 +6,11 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 use crate::{
-    protocol::script::{Call, Reply},
+    process::driver::Driver,
+    protocol::{
+        parts::Parts,
+        script::{Call, Reply},
+    },
     sync::Mutex,
 };
 
@@ -14,30 +18,14 @@ use crate::{
 pub mod memory;
 pub(crate) mod redis;
 
-pub(crate) use crate::protocol::calls::MARKER;
-
 /// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// Which of a node's connections carries a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// The connection of the background runtime: always driven.
-    Background,
-    /// The connection of blocking callers: driven only while one of them is inside the caller runtime.
-    Caller,
-    /// The connection of a host's event loop, by the loop's number: driven while the loop runs, and only for calls that
-    /// are polled in its turns.
-    Host(u64),
-    /// The connection of requests that replicas must acknowledge: whatever is behind them waits, too.
-    Replicated,
-}
-
 /// A connection that carried a request, so that a clean-up can be ordered after it.
 #[derive(Clone, Debug)]
-pub struct Link {
-    /// Which lane it belongs to.
-    pub lane: Lane,
+pub struct ConnectionId {
+    /// Who drives it.
+    pub driver: Driver,
     /// Unique within this process.
     pub number: u64,
     /// How the server knows it, when the server told: client id, and address as the server sees it.
@@ -51,16 +39,16 @@ pub struct Link {
 /// Where a node writes down which connection it is about to use, before the first byte is sent. Empty means that
 /// nothing was sent.
 #[derive(Clone, Debug, Default)]
-pub struct Sent(Arc<Mutex<Option<Link>>>);
+pub struct SentOn(Arc<Mutex<Option<ConnectionId>>>);
 
-impl Sent {
+impl SentOn {
     /// Notes the connection. What was sent on an earlier one is known not to have run.
-    pub fn set(&self, link: Link) {
-        *self.0.lock() = Some(link);
+    pub fn set(&self, connection: ConnectionId) {
+        *self.0.lock() = Some(connection);
     }
 
     /// The connection, if anything was sent.
-    pub fn get(&self) -> Option<Link> {
+    pub fn get(&self) -> Option<ConnectionId> {
         self.0.lock().clone()
     }
 }
@@ -70,13 +58,18 @@ pub trait Node: Send + Sync + 'static {
     /// Its address without credentials, as shown in errors.
     fn name(&self) -> &str;
 
-    /// Runs a script on `lane`; fails after `timeout` without a reply. The transport never sends it twice, except
+    /// Runs a script, driven by `driver`; fails after `timeout` without a reply. The transport never sends it twice, except
     /// after a reply that proves that it did not run: NOSCRIPT, or where else to go.
-    fn eval(&self, lane: Lane, call: Call, timeout: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>>;
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>>;
 
-    /// Runs a script so that it takes effect after everything ever sent on `link`: on that connection while it
-    /// lives and is driven from the background, else on another once the server confirmed that `link` is closed.
-    fn eval_after(&self, link: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>>;
+    /// Runs a script so that it takes effect after everything ever sent on `connection`: on that connection while it
+    /// lives and is driven from the background, else on another once the server confirmed that `connection` is closed.
+    fn eval_after(
+        &self,
+        connection: ConnectionId,
+        call: Call,
+        timeout: Duration,
+    ) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Listens to a channel; resolves once the server acknowledged it.
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>>;
@@ -90,33 +83,19 @@ pub trait Node: Send + Sync + 'static {
     /// Drops its connections. Later requests fail.
     fn close(&self);
 
-    /// Which of its parts keeps a key; a request may name keys of one part only. A server has one part, a cluster as
-    /// many as slots.
-    fn part(&self, key: &str) -> u16 {
-        let _ = key;
-        0
+    /// What it can do that others cannot.
+    fn traits(&self) -> Traits {
+        Traits::default()
     }
+}
 
-    /// The key that says whether the part that keeps `key` may vote.
-    fn marker(&self, key: &str) -> String {
-        let _ = key;
-        MARKER.to_owned()
-    }
-
-    /// Whether it has several parts.
-    fn has_parts(&self) -> bool {
-        false
-    }
-
-    /// The markers of all its parts.
-    fn markers(&self) -> Vec<String> {
-        vec![MARKER.to_owned()]
-    }
-
+/// What distinguishes a node from a single server that is driven from the background.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// How its keys are divided.
+    pub parts: Parts,
     /// Whether an event loop may own a connection to it.
-    fn is_hostable(&self) -> bool {
-        false
-    }
+    pub hostable: bool,
 }
 
 /// What a node says of itself.

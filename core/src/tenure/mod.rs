@@ -23,7 +23,7 @@ use crate::{
     error::LostReason,
     event::{Event, EventSink},
     owner::OwnerKey,
-    process::runtime,
+    process::fork,
     protocol::names::Names,
     quorum::{Grant, Quorum},
     sync::{
@@ -105,7 +105,7 @@ impl Tenure {
             terms,
             token: grant.token,
             since: grant.since,
-            generation: runtime::generation(),
+            generation: fork::generation(),
             handles: AtomicUsize::new(0),
             quorum,
             fate: watch::Sender::new(Fate::Held),
@@ -151,7 +151,7 @@ impl Tenure {
     }
 
     pub(crate) fn forked(&self) -> bool {
-        self.generation != runtime::generation()
+        self.generation != fork::generation()
     }
 
     /// What is left until the deadline; zero when it ended. Finding the deadline passed ends the tenure.

@@ -6,9 +6,10 @@ use super::Tenure;
 use crate::{
     clock,
     event::Event,
+    process::driver::Driver,
     protocol::{reply, script::Call},
     quorum::{Answer, Count, FanOut, Presence, clean_up, insist, retry},
-    server::{BoxFuture, Lane, NodeErrorKind, Sent},
+    server::{BoxFuture, NodeErrorKind, SentOn},
     sync::tell,
 };
 
@@ -49,8 +50,8 @@ impl Tenure {
             let node = self.quorum.nodes[index].clone();
             let (call, ttl) = (self.release_call(), self.longest_life());
             self.quorum.spawn_pending(async move {
-                if let Presence::Unknown(Some(link)) = presence {
-                    return clean_up(node, link, call, false).await;
+                if let Presence::Unknown(Some(connection)) = presence {
+                    return clean_up(node, connection, call, false).await;
                 }
                 insist(node, call, ttl).await;
             });
@@ -64,19 +65,19 @@ impl Tenure {
     }
 
     /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
-    pub(crate) async fn release(self: Arc<Self>, lane: Lane) -> ReleaseOutcome {
+    pub(crate) async fn release(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
         let (presences, left) = {
             let state = self.state.lock();
             (state.leftovers(), state.left_at(clock::now()))
         };
         let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
-        let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, lane, limit)));
+        let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, driver, limit)));
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
         let (mut released, mut possible) = (0, presences.len());
         // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
         let answers = answers.soon(presences.len() <= spare);
-        let mut releasing = Releasing { tenure: &self, lane, unconfirmed: presences, answers };
+        let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
         let counted = answers.count(reply::done, |node, answer| {
             if let Ok(done) = answer {
@@ -105,14 +106,14 @@ impl Tenure {
     }
 
     /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
-    fn ask(&self, index: usize, presence: &Presence, lane: Lane, limit: Duration) -> BoxFuture<Answer> {
+    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> BoxFuture<Answer> {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
-        if let Presence::Unknown(Some(link)) = presence {
-            let answer = node.eval_after(link.clone(), call, limit);
+        if let Presence::Unknown(Some(connection)) = presence {
+            let answer = node.eval_after(connection.clone(), call, limit);
             return Box::pin(async move { (index, answer.await) });
         }
         Box::pin(async move {
-            let ask = |left| node.eval(lane, call.clone(), left, Sent::default());
+            let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
             (index, retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await)
         })
     }
@@ -121,7 +122,7 @@ impl Tenure {
 /// A release under way. When it is dropped, whatever is not confirmed is released in the background.
 struct Releasing<'a> {
     tenure: &'a Arc<Tenure>,
-    lane: Lane,
+    driver: Driver,
     unconfirmed: Vec<(usize, Presence)>,
     answers: FanOut,
 }
@@ -132,9 +133,9 @@ impl Drop for Releasing<'_> {
             return;
         }
         // Requests under way are awaited first: their answers usually come right behind the quorum's. Those on the
-        // caller's lane have nobody to drive them any more and are sent again instead.
+        // caller's driver have nobody to drive them any more and are sent again instead.
         let mut answers = std::mem::take(&mut self.answers);
-        if self.lane == Lane::Caller {
+        if self.driver == Driver::Caller {
             answers.clear();
         }
         let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));

@@ -256,7 +256,7 @@ impl State {
         // Decided here: of two threads that release one lease, one ends the tenure.
         let again = claim.released.swap(true, Relaxed);
         #[cfg(all(test, feature = "shuttle"))]
-        let again = again && !crate::testing::interleavings::broken("a claim that ends twice");
+        let again = again && !crate::faults::broken("a claim that ends twice");
         if again {
             return Unclaimed::Before;
         }

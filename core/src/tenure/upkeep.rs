@@ -7,12 +7,13 @@ use super::{Fate, Tenure};
 use crate::{
     clock::{self, Deadline, Stamp},
     config::NEVER,
+    process::driver::Driver,
     protocol::{
         reply::{self, Renewed, Vote},
         script::Reply,
     },
     quorum::{Count, FanOut, Presence},
-    server::{Lane, Link, NodeError, Sent},
+    server::{ConnectionId, NodeError, SentOn},
 };
 
 /// Why an extension failed.
@@ -23,7 +24,7 @@ pub(crate) enum Fallen {
 
 impl Tenure {
     /// Takes in the answers that came after the quorum had been reached.
-    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent: Vec<Sent>, since: Stamp) {
+    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
@@ -62,7 +63,7 @@ impl Tenure {
     /// after the end is released.
     pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
         let presence = match self.state.lock().presences[node].clone() {
-            Presence::Unknown(Some(link)) => Some(link),
+            Presence::Unknown(Some(connection)) => Some(connection),
             Presence::Unknown(None) | Presence::Absent | Presence::Held(_) => None,
         };
         let presence = self.put_back(node, presence, (ttl, since)).await;
@@ -71,13 +72,18 @@ impl Tenure {
 
     /// What is known of a node after it was asked to take the tenure in; nothing new after silence. `unknown`: the
     /// connection of a request that may have put it there, or still may.
-    async fn put_back(&self, node: usize, unknown: Option<Link>, (ttl, since): (Duration, Stamp)) -> Option<Presence> {
+    async fn put_back(
+        &self,
+        node: usize,
+        unknown: Option<ConnectionId>,
+        (ttl, since): (Duration, Stamp),
+    ) -> Option<Presence> {
         let (target, terms) = (&self.quorum.nodes[node], &self.terms);
         let limit = self.quorum.settings.reply_timeout(ttl);
-        if let Some(link) = unknown {
+        if let Some(connection) = unknown {
             // First of all the acquire that was never answered has run, or never will.
             let call = self.quorum.protocol.renew_one(&terms.names, &terms.field, ttl);
-            match renewal(&target.eval_after(link, call, limit).await.ok()?)? {
+            match renewal(&target.eval_after(connection, call, limit).await.ok()?)? {
                 Renewed::Gone => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
                 Renewed::Taken | Renewed::Ended => return Some(Presence::Absent),
@@ -86,9 +92,9 @@ impl Tenure {
         if !self.is_held() {
             return Some(Presence::Absent);
         }
-        let sent = Sent::default();
+        let sent = SentOn::default();
         let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
-        Some(match target.eval(Lane::Background, call, limit, sent.clone()).await {
+        Some(match target.eval(Driver::Background, call, limit, sent.clone()).await {
             Ok(reply) => match renewal(&reply) {
                 Some(Renewed::Extended) => self.held_for(ttl, since),
                 Some(_) => Presence::Absent,
@@ -100,7 +106,7 @@ impl Tenure {
     }
 
     /// Asks all nodes for a lease of `ttl` from now on.
-    pub(crate) async fn extend(self: Arc<Self>, lane: Lane, ttl: Duration) -> Result<(), Fallen> {
+    pub(crate) async fn extend(self: Arc<Self>, driver: Driver, ttl: Duration) -> Result<(), Fallen> {
         let sent = clock::now();
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
@@ -113,7 +119,7 @@ impl Tenure {
         };
         let mut answers = FanOut::new(nodes.into_iter().map(|(node, _)| {
             let (answer, tenure) =
-                (self.quorum.nodes[node].eval(lane, call.clone(), limit, Sent::default()), self.clone());
+                (self.quorum.nodes[node].eval(driver, call.clone(), limit, SentOn::default()), self.clone());
             Box::pin(async move {
                 let answer = answer.await;
                 // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.

@@ -23,13 +23,13 @@ use tokio::{
 use crate::{
     clock::{self, Stamp},
     config::Settings,
-    process::runtime,
+    process::{driver::Driver, runtime},
     protocol::reply,
     quorum::Quorum,
     server::{
-        Hint, Lane,
+        Hint,
         NodeErrorKind::{Permanent, Refused, WrongType},
-        Sent,
+        SentOn,
     },
     tenure::{Plan, Tenure},
 };
@@ -227,9 +227,9 @@ struct Renewal {
 
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
 async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
-    let target = &quorum.nodes[node];
-    batch.sort_by_cached_key(|renewal| target.part(&renewal.tenure.terms.names.lock));
-    let part = |renewal: &Renewal| target.part(&renewal.tenure.terms.names.lock);
+    let parts = quorum.nodes[node].traits().parts;
+    let part = |renewal: &Renewal| parts.of(&renewal.tenure.terms.names.lock);
+    batch.sort_by_cached_key(part);
     let parts = batch.chunk_by(|one, next| part(one) == part(next));
     let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
     let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
@@ -245,7 +245,7 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
     let tenures = batch.iter().map(|r| (&*r.tenure.terms.names, &*r.tenure.terms.field, r.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer =
-        quorum.nodes[node].eval(Lane::Background, quorum.protocol.renew(tenures), limit, Sent::default()).await;
+        quorum.nodes[node].eval(Driver::Background, quorum.protocol.renew(tenures), limit, SentOn::default()).await;
     if let Err(error) = &answer
         && batch.len() > 1
     {

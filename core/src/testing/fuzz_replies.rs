@@ -13,7 +13,11 @@ use std::{
 use proptest::{collection::vec, prelude::*, sample};
 use redis::Value;
 
-use super::replies::{always, micros, refusal, reply};
+use super::{
+    errors::refusal,
+    identify::{always, micros},
+    replies::reply,
+};
 use crate::{
     client::Client,
     config::{Config, LockOptions, Ttl},

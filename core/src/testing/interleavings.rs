@@ -13,7 +13,6 @@
 //! Timers never fire: no runtime drives them, so that nothing but a wake-up ends a wait.
 
 use std::{
-    cell::Cell,
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -37,6 +36,7 @@ use crate::{
     config::{Config, LockOptions, Ttl},
     error::{LockError, LostReason},
     event::Event,
+    faults,
     ffi::completions::{Bridge, Deliver},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
@@ -46,15 +46,6 @@ use crate::{
     testing::scripted::Scripted,
     wait::registry::Registry,
 };
-
-thread_local! {
-    static BROKEN: Cell<&'static str> = const { Cell::new("") };
-}
-
-/// Whether the code is to have this error: shows that the tests would find it.
-pub(crate) fn broken(error: &str) -> bool {
-    BROKEN.get() == error
-}
 
 fn schedules() -> usize {
     std::env::var("REDLOCK_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1_500)
@@ -73,9 +64,9 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
 
 /// Has the test fail with an error in the code.
 fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
-    BROKEN.set(error);
+    faults::put(error);
     let found = catch_unwind(AssertUnwindSafe(|| explore(test)));
-    BROKEN.set("");
+    faults::put("");
     assert!(found.is_err(), "{error:?} was not found");
 }
 

@@ -6,19 +6,29 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     thread,
 };
 
+use redis::{Client, Cmd, Value};
 use sha1_smol::Sha1;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+    task::JoinSet,
+    time::Instant,
+};
 
 use super::{
-    replies::{permanent, refusal_text},
+    connection::RESTED,
+    errors::{not_run, permanent, refusal_text},
+    request::MOST_UNANSWERED,
     *,
 };
 use crate::{
     config::{Config, Wire},
     protocol::script::Script,
+    server::NodeErrorKind,
 };
 
 /// Far more than anything here takes on a busy machine.
@@ -157,7 +167,7 @@ impl Tested {
     }
 
     async fn eval(&self, call: Call) -> Result<Reply, NodeError> {
-        self.node.eval(Lane::Background, call, PATIENCE, Sent::default()).await
+        self.node.eval(Driver::Background, call, PATIENCE, SentOn::default()).await
     }
 
     async fn changed(&mut self) {
@@ -225,22 +235,22 @@ async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
     tested.eval(set("x")).await.unwrap();
     tested.eval(del("x")).await.unwrap();
     server.signal("-STOP");
-    let sent = Sent::default();
-    let error = tested.node.eval(Lane::Background, set("lock"), SHORT, sent.clone()).await;
+    let sent = SentOn::default();
+    let error = tested.node.eval(Driver::Background, set("lock"), SHORT, sent.clone()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
 
     let before = Instant::now();
-    let unsent = Sent::default();
-    let error = tested.node.eval(Lane::Background, set("y"), SHORT, unsent.clone()).await;
+    let unsent = SentOn::default();
+    let error = tested.node.eval(Driver::Background, set("y"), SHORT, unsent.clone()).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind, NodeErrorKind::NotRun);
     assert!(error.detail.starts_with("no answer for "), "{error}");
     assert!(before.elapsed() < SHORT / 2);
     assert!(unsent.get().is_none());
 
-    let link = sent.get().unwrap();
-    let after = tested.node.eval_after(link, del("lock"), SHORT).await;
+    let connection = sent.get().unwrap();
+    let after = tested.node.eval_after(connection, del("lock"), SHORT).await;
     assert_eq!(after.unwrap_err().kind, NodeErrorKind::Unknown);
     server.signal("-CONT");
     tested.changed().await;
@@ -307,10 +317,10 @@ async fn a_barrier_holds_against_a_request_under_way() {
     let (caller, freeze) = (Arc::clone(&tested), proxy.frozen.clone());
     let give_up = move || {
         runtime::caller().block_on(async {
-            let eval = |call, sent| caller.node.eval(Lane::Caller, call, PATIENCE, sent);
-            eval(set("x"), Sent::default()).await.unwrap();
+            let eval = |call, sent| caller.node.eval(Driver::Caller, call, PATIENCE, sent);
+            eval(set("x"), SentOn::default()).await.unwrap();
             freeze.send_replace(1);
-            let sent = Sent::default();
+            let sent = SentOn::default();
             let mut eval = eval(set("lock"), sent.clone());
             // Several turns, so that its bytes leave.
             for _ in 0..10 {
@@ -320,8 +330,8 @@ async fn a_barrier_holds_against_a_request_under_way() {
             sent.get().unwrap()
         })
     };
-    let link = tokio::task::spawn_blocking(give_up).await.unwrap();
-    tested.node.eval_after(link, del("lock"), PATIENCE).await.unwrap();
+    let connection = tokio::task::spawn_blocking(give_up).await.unwrap();
+    tested.node.eval_after(connection, del("lock"), PATIENCE).await.unwrap();
     proxy.frozen.send_replace(0);
     let settled = proxy.settled.wait_for(|count| *count > 0);
     tokio::time::timeout(PATIENCE, settled).await.unwrap().map(drop).unwrap();
@@ -367,12 +377,12 @@ async fn a_hung_connection_is_replaced() {
     let mut tested = Tested::hasty(&format!("redis://127.0.0.1:{}", proxy.port));
     tested.eval(set("x")).await.unwrap();
     proxy.frozen.send_replace(1);
-    let sent = Sent::default();
-    let error = tested.node.eval(Lane::Background, set("lock"), PATIENCE, sent.clone()).await;
+    let sent = SentOn::default();
+    let error = tested.node.eval(Driver::Background, set("lock"), PATIENCE, sent.clone()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
-    let link = sent.get().unwrap();
-    let behind = tested.node.eval_after(link.clone(), del("lock"), PATIENCE);
+    let connection = sent.get().unwrap();
+    let behind = tested.node.eval_after(connection.clone(), del("lock"), PATIENCE);
     let mut behind = tokio::spawn(behind);
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeUp { .. }));
@@ -382,7 +392,7 @@ async fn a_hung_connection_is_replaced() {
         assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
     }
     let clients = server.run("CLIENT LIST");
-    tested.node.eval_after(link, del("lock"), PATIENCE).await.unwrap();
+    tested.node.eval_after(connection, del("lock"), PATIENCE).await.unwrap();
     assert_ne!(server.run("CLIENT LIST"), clients);
     assert!(!server.exists("lock"));
 }
@@ -394,10 +404,10 @@ async fn a_short_timeout_alone_does_not_condemn_a_node() {
     tested.eval(set("x")).await.unwrap();
     server.signal("-STOP");
     let short = Duration::from_millis(20);
-    let error = tested.node.eval(Lane::Background, set("x"), short, Sent::default()).await;
+    let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     // Not refused: still waits for its own reply.
-    let error = tested.node.eval(Lane::Background, set("x"), short, Sent::default()).await;
+    let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     server.signal("-CONT");
     tested.eval(set("x")).await.unwrap();
@@ -413,17 +423,17 @@ async fn unanswered_requests_are_bounded() {
     server.signal("-STOP");
     for _ in 0..MOST_UNANSWERED {
         let give_up = Duration::ZERO;
-        let error = tested.node.eval(Lane::Background, set("x"), give_up, Sent::default()).await;
+        let error = tested.node.eval(Driver::Background, set("x"), give_up, SentOn::default()).await;
         assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     }
     let soon = Duration::from_millis(50);
-    let error = tested.node.eval(Lane::Background, set("x"), soon, Sent::default()).await.unwrap_err();
+    let error = tested.node.eval(Driver::Background, set("x"), soon, SentOn::default()).await.unwrap_err();
     assert_eq!(error, not_run("1024 requests unanswered"));
     server.signal("-CONT");
     // A clean-up queues behind them all, and so does the probe that counts them.
-    let link = tested.node.inner.state.lock().background.clone().unwrap().link.clone();
-    tested.node.eval_after(link, del("x"), PATIENCE).await.unwrap();
-    let connection = tested.node.inner.state.lock().background.clone().unwrap();
+    let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
+    tested.node.eval_after(connection, del("x"), PATIENCE).await.unwrap();
+    let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while connection.unanswered.load(SeqCst) > 0 {
         assert!(Instant::now() < deadline);
@@ -472,7 +482,7 @@ async fn a_request_lost_with_its_connection_is_unknown() {
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     server.signal("-STOP");
-    let mut eval = tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default());
+    let mut eval = tested.node.eval(Driver::Background, set("x"), PATIENCE, SentOn::default());
     assert!(poll!(&mut eval).is_pending());
     server.kill();
     let error = eval.await.unwrap_err();
@@ -490,11 +500,11 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         let (frozen, caller) = (Arc::clone(&server), Arc::clone(&node));
         let give_up = move || {
             runtime::caller().block_on(async {
-                let eval = |sent| caller.node.eval(Lane::Caller, set("lock"), PATIENCE, sent);
-                eval(Sent::default()).await.unwrap();
+                let eval = |sent| caller.node.eval(Driver::Caller, set("lock"), PATIENCE, sent);
+                eval(SentOn::default()).await.unwrap();
                 frozen.run("DEL lock");
                 frozen.signal("-STOP");
-                let sent = Sent::default();
+                let sent = SentOn::default();
                 let mut eval = eval(sent.clone());
                 while sent.get().is_none() {
                     assert!(poll!(&mut eval).is_pending());
@@ -508,10 +518,10 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
                 sent.get().unwrap()
             })
         };
-        let link = tokio::task::spawn_blocking(give_up).await.unwrap();
-        assert_eq!(link.lane, Lane::Caller);
-        assert!(node.node.inner.state.lock().own.values().all(|own| own.connection.is_none()));
-        let clean_up = node.node.eval_after(link, del("lock"), PATIENCE);
+        let connection = tokio::task::spawn_blocking(give_up).await.unwrap();
+        assert_eq!(connection.driver, Driver::Caller);
+        assert!(node.node.inner().unwrap().state.lock().own.values().all(|own| own.connection.is_none()));
+        let clean_up = node.node.eval_after(connection, del("lock"), PATIENCE);
         let clean_up = tokio::spawn(clean_up);
         server.signal("-CONT");
         clean_up.await.unwrap().unwrap();
@@ -526,13 +536,13 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
 async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     let server = Arc::new(Server::start(&[]));
     let mut tested = Tested::hasty(&server.url());
-    let node = Arc::new(RedisNode { inner: Arc::clone(&tested.node.inner) });
+    let node = Arc::new(RedisNode { name: tested.node.name.clone(), hostable: true, inner: tested.node.inner.clone() });
     let callers: Vec<_> = (0..4)
         .map(|_| {
             let node = Arc::clone(&node);
             tokio::task::spawn_blocking(move || {
-                let sent = Sent::default();
-                let eval = node.eval(Lane::Caller, set("x"), SHORT, sent.clone());
+                let sent = SentOn::default();
+                let eval = node.eval(Driver::Caller, set("x"), SHORT, sent.clone());
                 runtime::caller().block_on(eval).unwrap();
                 sent.get().unwrap().number
             })
@@ -549,7 +559,7 @@ async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     let caller = Arc::clone(&node);
     let errors = tokio::task::spawn_blocking(move || {
         [0, 1].map(|_| {
-            let eval = caller.eval(Lane::Caller, set("x"), SHORT, Sent::default());
+            let eval = caller.eval(Driver::Caller, set("x"), SHORT, SentOn::default());
             runtime::caller().block_on(eval).unwrap_err().kind
         })
     });
@@ -560,7 +570,7 @@ async fn callers_share_a_connection_and_a_slow_reply_takes_the_node_down() {
     assert!(matches!(tested.event().await, Event::NodeUp { .. }));
     let caller = Arc::clone(&node);
     let again = tokio::task::spawn_blocking(move || {
-        runtime::caller().block_on(caller.eval(Lane::Caller, set("x"), SHORT, Sent::default()))
+        runtime::caller().block_on(caller.eval(Driver::Caller, set("x"), SHORT, SentOn::default()))
     });
     again.await.unwrap().unwrap();
 }
@@ -570,19 +580,23 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
     let server = Server::start(&[]);
     let tested = Tested::new(&server.url());
     let eval = || {
-        let eval = tested.node.eval(Lane::Caller, set("x"), PATIENCE, Sent::default());
+        let eval = tested.node.eval(Driver::Caller, set("x"), PATIENCE, SentOn::default());
         runtime::caller().block_on(eval)
     };
     eval().unwrap();
     for _ in 0..10 {
-        let number = tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number();
+        let number =
+            tested.node.inner().unwrap().state.lock().own[&Driver::Caller].connection.as_ref().unwrap().number();
         server.run("CLIENT KILL TYPE normal");
         let killed = Instant::now();
         while killed.elapsed() < RESTED {
             thread::yield_now();
         }
         eval().unwrap();
-        assert_ne!(tested.node.inner.state.lock().own[&Lane::Caller].connection.as_ref().unwrap().number(), number);
+        assert_ne!(
+            tested.node.inner().unwrap().state.lock().own[&Driver::Caller].connection.as_ref().unwrap().number(),
+            number
+        );
     }
 }
 
@@ -663,9 +677,9 @@ async fn rights_are_checked() {
     bob.node.subscribe("own".to_owned()).await.map(drop).unwrap();
 
     // Without the right to KILL the clean-up runs all the same, and says so.
-    let current = bob.node.inner.state.lock().background.clone().unwrap().link.clone();
-    let link = Link { number: 0, ..current };
-    assert_eq!(bob.node.eval_after(link, del("own"), PATIENCE).await, Ok(Reply::Int(0)));
+    let current = bob.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
+    let connection = ConnectionId { number: 0, ..current };
+    assert_eq!(bob.node.eval_after(connection, del("own"), PATIENCE).await, Ok(Reply::Int(0)));
     assert!(matches!(bob.event().await, Event::NodeWarning { .. }));
 
     let plain = server.url();
@@ -825,7 +839,7 @@ async fn tls_is_checked() {
         config.tls.cert = Some(path("server.crt"));
         config.tls.key = Some(path("server.key"));
     });
-    let eval = |tested: &Tested| tested.node.eval(Lane::Background, set("x"), PATIENCE, Sent::default());
+    let eval = |tested: &Tested| tested.node.eval(Driver::Background, set("x"), PATIENCE, SentOn::default());
     eval(&tested).await.unwrap();
     tested.node.subscribe("a".to_owned()).await.map(drop).unwrap();
 

@@ -6,8 +6,9 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use crate::{
+    process::driver::Driver,
     protocol::script::{Call, Reply},
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 
 /// What a script replies.
@@ -33,8 +34,8 @@ impl Node for Scripted {
         &self.name
     }
 
-    fn eval(&self, lane: Lane, call: Call, _: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
-        sent.set(Link { lane, number: 1, peer: None, run: None, server: None });
+    fn eval(&self, driver: Driver, call: Call, _: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+        sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None });
         let answer = self.answer.clone();
         async move {
             // A request takes a while, and so does its reply.
@@ -48,8 +49,8 @@ impl Node for Scripted {
         .boxed()
     }
 
-    fn eval_after(&self, _: Link, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        self.eval(Lane::Background, call, timeout, Sent::default())
+    fn eval_after(&self, _: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        self.eval(Driver::Background, call, timeout, SentOn::default())
     }
 
     fn subscribe(&self, _: String) -> BoxFuture<Result<Subscription, NodeError>> {

@@ -5,12 +5,13 @@ use crate::{
     clock::Deadline,
     config::Config,
     event,
+    process::driver::Driver,
     protocol::{
         reply::{Renewed, TOKENS},
         script::Reply,
     },
     quorum::{FanOut, Presence},
-    server::{Lane, Link, Node, NodeError, NodeErrorKind, Sent},
+    server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
     testing::scripted::Scripted,
     wait::registry::{Local, Registry},
 };
@@ -54,11 +55,11 @@ fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) 
     tenure
 }
 
-fn sent() -> Vec<Sent> {
-    let link = Link { lane: Lane::Background, number: 1, peer: None, run: None, server: None };
-    let sent: Vec<Sent> = (0..NODES).map(|_| Sent::default()).collect();
+fn sent() -> Vec<SentOn> {
+    let connection = ConnectionId { driver: Driver::Background, number: 1, peer: None, run: None, server: None };
+    let sent: Vec<SentOn> = (0..NODES).map(|_| SentOn::default()).collect();
     for sent in &sent {
-        sent.set(link.clone());
+        sent.set(connection.clone());
     }
     sent
 }
@@ -81,7 +82,7 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
     for node in 0..2 {
         tenure.renewed(node, Renewed::Extended, TTL, sent);
     }
-    assert!(matches!(tenure.clone().extend(Lane::Background, TTL).await, Err(Fallen::Unanswered(_))));
+    assert!(matches!(tenure.clone().extend(Driver::Background, TTL).await, Err(Fallen::Unanswered(_))));
     for node in 2..NODES {
         tenure.renewal_failed(node);
     }

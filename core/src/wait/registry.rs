@@ -196,7 +196,7 @@ impl Registry {
             entry.queue.retain(|other| !Arc::ptr_eq(other, ticket));
         }
         #[cfg(all(test, feature = "shuttle"))]
-        if crate::testing::interleavings::broken("nobody is woken") {
+        if crate::faults::broken("nobody is woken") {
             return;
         }
         if let Some(next) = entry.queue.front() {

@@ -8,9 +8,9 @@ use std::{
 };
 
 use redlock::{
-    process::runtime,
+    process::{driver::Driver, runtime},
     protocol::script::{Call, Reply},
-    server::{BoxFuture, Lane, Link, Node, NodeError, NodeErrorKind, NodeInfo, Sent, Subscription},
+    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -269,20 +269,25 @@ impl Shared {
         }
     }
 
-    async fn script_after(self: &Arc<Self>, link: Link, call: Call, limit: Duration) -> Result<Reply, NodeError> {
+    async fn script_after(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        call: Call,
+        limit: Duration,
+    ) -> Result<Reply, NodeError> {
         let carrier = match locked(&self.state).health {
-            Health::Up(conn) | Health::Silent(conn) if conn == link.number => Some(conn),
+            Health::Up(conn) | Health::Silent(conn) if conn == connection.number => Some(conn),
             _ => None,
         };
         if let Some(conn) = carrier {
             return self.script(conn, call, limit).await;
         }
         let conn = self.connection(limit, true).await?;
-        let same_run = locked(&self.state).run == link.run;
+        let same_run = locked(&self.state).run == connection.run;
         if !same_run {
             return self.script(conn, call, limit).await;
         }
-        match self.request(conn, Ask::ScriptAfter(link.number, call.clone()), limit).await? {
+        match self.request(conn, Ask::ScriptAfter(connection.number, call.clone()), limit).await? {
             Answer::Script(result, ordered) => {
                 if !ordered {
                     let shared = self.clone();
@@ -306,19 +311,19 @@ impl Node for SimNode {
         &self.shared.name
     }
 
-    fn eval(&self, lane: Lane, call: Call, limit: Duration, sent: Sent) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(&self, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
         let shared = self.shared.clone();
         Box::pin(async move {
             let conn = shared.connection(limit, false).await?;
             let run = locked(&shared.state).run.clone();
-            sent.set(Link { lane, number: conn, peer: None, run, server: None });
+            sent.set(ConnectionId { driver, number: conn, peer: None, run, server: None });
             shared.script(conn, call, limit).await
         })
     }
 
-    fn eval_after(&self, link: Link, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, connection: ConnectionId, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         let shared = self.shared.clone();
-        Box::pin(async move { shared.script_after(link, call, limit).await })
+        Box::pin(async move { shared.script_after(connection, call, limit).await })
     }
 
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {

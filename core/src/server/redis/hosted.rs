@@ -1,6 +1,6 @@
 //! Connections that an event loop owns: made in the background, which can wait for a socket, and then handed over.
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, RedisResult,
@@ -10,7 +10,7 @@ use redis::{
 use tokio::net::{TcpStream, UnixStream};
 
 use super::KEEPALIVE;
-use crate::{ffi::reactor, process::runtime};
+use crate::process::{host_io, runtime};
 
 /// Connects and logs in. `ended` is called when the connection ends, with its event loop at the latest.
 pub(super) async fn open(
@@ -22,14 +22,14 @@ pub(super) async fn open(
     let connected = runtime::detached(connect(info.addr().clone())).await;
     let gone = || RedisError::from((ErrorKind::Io, "no event loop runs this"));
     let socket = connected.ok_or_else(gone)??;
-    let turns = reactor::current().ok_or_else(gone)?;
-    let stream = turns.host(socket)?;
+    let host = host_io::current().ok_or_else(gone)?;
+    let stream = Arc::clone(&host).adopt(socket)?;
     let (connection, driver) = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
     let ended = Ended(Some(ended));
-    turns.spawn(async move {
+    host.spawn(Box::pin(async move {
         let _ended = ended;
         driver.await;
-    });
+    }));
     Ok(connection)
 }
 

@@ -14,46 +14,51 @@ use redis::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    CLOSED_BY_SERVER, Task,
-    replies::{
-        closed, failure, into_text, lacks_hello, no_answer, no_connection, not_run, refusal, refusal_text,
-        refused_connection, server_text,
+    CLOSED_BY_SERVER, Inner, Task,
+    errors::{
+        closed, failure, lacks_hello, no_answer, no_connection, not_run, refusal, refusal_text, refused_connection,
+        server_text,
     },
-    setup::{Clients, Target},
+    health::{Health, Standing},
+    replies::into_text,
+    setup::Clients,
+    target::Target,
 };
 use crate::{
-    process::runtime,
+    process::{fork::Tied, runtime},
     server::{BoxFuture, NodeError, NodeErrorKind, Subscription},
 };
 
 /// The pub/sub connection of a node and the task that owns it.
-pub(super) struct Listener {
-    pub(super) requests: mpsc::UnboundedSender<Request>,
-    pub(super) _task: Task,
+pub(super) struct Subscriber {
+    changes: mpsc::UnboundedSender<Change>,
+    _task: Task,
 }
 
-pub(super) enum Request {
-    Join { channel: String, answer: Answer },
+/// What somebody wants of a channel.
+enum Change {
+    Join { channel: String, admission: Admission },
     Leave { channel: String },
 }
 
-type Answer = oneshot::Sender<Result<Subscription, NodeError>>;
+/// Takes the subscription, once the server acknowledged it.
+type Admission = oneshot::Sender<Result<Subscription, NodeError>>;
 
 /// A change of a channel that the server is asked for, and how it ended.
 type Asked = BoxFuture<(String, bool, Result<(), NodeError>)>;
 
-/// A channel on the server: it has at most one request under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
+/// A channel on the server: it has at most one change under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
 /// cannot overtake each other.
-pub(super) struct Channel {
+struct Channel {
     messages: watch::Sender<u64>,
     /// Guards that exist, or will once the server acknowledged.
     users: usize,
-    waiting: Vec<Answer>,
+    waiting: Vec<Admission>,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     Joining,
     Joined,
     Leaving,
@@ -142,35 +147,85 @@ fn heard(push: PushInfo) -> Option<Heard> {
     }
 }
 
+impl Inner {
+    pub(super) async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, NodeError> {
+        // Twice, since a subscriber may end between being looked up and being asked.
+        for _ in 0..2 {
+            let (admission, admitted) = oneshot::channel();
+            let join = Change::Join { channel: channel.clone(), admission };
+            if self.subscriber()?.send(join).is_ok() {
+                let subscribed = admitted.await.unwrap_or_else(|_| Err(not_run(CLOSED_BY_SERVER)));
+                if let Err(error) = &subscribed
+                    && error.is_permanent()
+                {
+                    self.warn("subscribe".to_owned(), || {
+                        format!("cannot subscribe to release messages, polls instead: {error}")
+                    });
+                }
+                return subscribed;
+            }
+        }
+        Err(not_run(CLOSED_BY_SERVER))
+    }
+
+    fn subscriber(self: &Arc<Self>) -> Result<mpsc::UnboundedSender<Change>, NodeError> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(closed());
+        }
+        if matches!(state.health, Health::Silent { .. } | Health::Failing { .. })
+            && let Standing::Fail(error) = self.standing(&mut state)
+        {
+            return Err(error);
+        }
+        if let Some(subscriber) = &state.subscriber
+            && !subscriber.changes.is_closed()
+        {
+            return Ok(subscriber.changes.clone());
+        }
+        let (changes, inbox) = mpsc::unbounded_channel();
+        let actor = Actor {
+            target: Arc::clone(&self.target),
+            sharded: self.in_cluster,
+            connect_timeout: self.connect_timeout,
+            reply_timeout: self.reply_timeout,
+            changes: changes.downgrade(),
+            channels: HashMap::new(),
+        };
+        let task = Task(runtime::background().spawn(actor.run(inbox)));
+        state.subscriber = Some(Subscriber { changes: changes.clone(), _task: task });
+        Ok(changes)
+    }
+}
+
 /// Subscriptions of one node. Ends with its connection; that closes every receiver.
-pub(super) struct Actor {
-    pub(super) target: Arc<Target>,
+struct Actor {
+    target: Arc<Target>,
     /// Whether it is one of a cluster, where a channel is also one of its slot.
-    pub(super) sharded: bool,
-    pub(super) connect_timeout: Duration,
-    pub(super) reply_timeout: Duration,
-    pub(super) generation: u64,
-    pub(super) requests: mpsc::WeakUnboundedSender<Request>,
-    pub(super) channels: HashMap<String, Channel>,
+    sharded: bool,
+    connect_timeout: Duration,
+    reply_timeout: Duration,
+    changes: mpsc::WeakUnboundedSender<Change>,
+    channels: HashMap<String, Channel>,
 }
 
 impl Actor {
-    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Request>) {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Change>) {
         let error = self.listen(&mut inbox).await;
         inbox.close();
         let waiting = self.channels.drain().flat_map(|(_, channel)| channel.waiting);
-        for answer in waiting {
-            let _ = answer.send(Err(error.clone()));
+        for admission in waiting {
+            let _ = admission.send(Err(error.clone()));
         }
-        while let Some(request) = inbox.recv().await {
-            if let Request::Join { answer, .. } = request {
-                let _ = answer.send(Err(error.clone()));
+        while let Some(change) = inbox.recv().await {
+            if let Change::Join { admission, .. } = change {
+                let _ = admission.send(Err(error.clone()));
             }
         }
     }
 
     /// Serves until the connection ends; returns why it did.
-    async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Request>) -> NodeError {
+    async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Change>) -> NodeError {
         let connecting = async { Sink::open(&*self.target.clients().await?, self.sharded).await };
         let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(Ok(connection)) => connection,
@@ -180,10 +235,10 @@ impl Actor {
         let mut asked = FuturesUnordered::<Asked>::new();
         loop {
             tokio::select! {
-                request = inbox.recv() => {
-                    let ask = match request {
-                        Some(Request::Join { channel, answer }) => self.join(channel, answer),
-                        Some(Request::Leave { channel }) => self.leave(channel),
+                change = inbox.recv() => {
+                    let ask = match change {
+                        Some(Change::Join { channel, admission }) => self.join(channel, admission),
+                        Some(Change::Leave { channel }) => self.leave(channel),
                         None => return closed(),
                     };
                     asked.extend(ask.map(|(channel, join)| self.ask(&sink, channel, join)));
@@ -228,17 +283,17 @@ impl Actor {
     }
 
     /// These three return what to ask the server for: a channel, and whether to join it.
-    fn join(&mut self, name: String, answer: Answer) -> Option<(String, bool)> {
+    fn join(&mut self, name: String, admission: Admission) -> Option<(String, bool)> {
         if let Some(channel) = self.channels.get_mut(&name) {
             channel.users += 1;
-            channel.waiting.push(answer);
+            channel.waiting.push(admission);
             if channel.phase == Phase::Joined {
                 self.admit(&name);
             }
             return None;
         }
         let messages = watch::Sender::new(0);
-        let channel = Channel { messages, users: 1, waiting: vec![answer], phase: Phase::Joining };
+        let channel = Channel { messages, users: 1, waiting: vec![admission], phase: Phase::Joining };
         self.channels.insert(name.clone(), channel);
         Some((name, true))
     }
@@ -263,8 +318,8 @@ impl Actor {
             }
             Err(error) if joined => {
                 let channel = self.channels.remove(&name)?;
-                for answer in channel.waiting {
-                    let _ = answer.send(Err(error.clone()));
+                for admission in channel.waiting {
+                    let _ = admission.send(Err(error.clone()));
                 }
                 None
             }
@@ -283,32 +338,28 @@ impl Actor {
     /// Answers those who waited for the server's acknowledgement. Who does not listen any more drops the guard, and
     /// with it leaves.
     fn admit(&mut self, name: &str) {
-        let (Some(channel), Some(requests)) = (self.channels.get_mut(name), self.requests.upgrade()) else {
+        let (Some(channel), Some(changes)) = (self.channels.get_mut(name), self.changes.upgrade()) else {
             return;
         };
-        for answer in channel.waiting.drain(..) {
-            let guard = Guard { generation: self.generation, leave: Some((requests.clone(), name.to_owned())) };
+        for admission in channel.waiting.drain(..) {
+            let guard = Guard { changes: Tied::new(changes.clone()), channel: name.to_owned() };
             let messages = channel.messages.subscribe();
-            let _ = answer.send(Ok(Subscription { messages, guard: Box::new(guard) }));
+            let _ = admission.send(Ok(Subscription { messages, guard: Box::new(guard) }));
         }
     }
 }
 
-/// One user of a channel.
-pub(super) struct Guard {
-    generation: u64,
-    leave: Option<(mpsc::UnboundedSender<Request>, String)>,
+/// One user of a channel. In a child, the other end is the parent's.
+struct Guard {
+    changes: Tied<mpsc::UnboundedSender<Change>>,
+    channel: String,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some((requests, channel)) = self.leave.take() else { return };
-        if self.generation == runtime::generation() {
+        if let Some(changes) = self.changes.get() {
             // Fails when the connection is gone, and the subscription with it.
-            let _ = requests.send(Request::Leave { channel });
-        } else {
-            // The other end is the parent's.
-            std::mem::forget(requests);
+            let _ = changes.send(Change::Leave { channel: std::mem::take(&mut self.channel) });
         }
     }
 }

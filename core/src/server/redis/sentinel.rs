@@ -8,7 +8,8 @@ use redis::{AsyncConnectionConfig, Client, ProtocolVersion, Value};
 use tokio::sync::mpsc;
 
 use super::{
-    replies::{into_text, not_run, permanent, refusal, refused_connection},
+    errors::{not_run, permanent, refusal, refused_connection},
+    replies::into_text,
     setup::{Clients, client},
 };
 use crate::{

@@ -1,7 +1,5 @@
 //! From a configuration to the `redis` crate's client: address, credentials, TLS material.
 
-use std::sync::Arc;
-
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
     TlsCertificates,
@@ -9,19 +7,11 @@ use redis::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 
-use super::{KEEPALIVE, sentinel::Sentinels};
+use super::KEEPALIVE;
 use crate::{
-    config::{Config, Endpoint, Tls, Transport},
+    config::{Endpoint, Tls, Transport},
     error::LockError,
-    server::NodeError,
 };
-
-/// Where a node's server is.
-pub(super) enum Target {
-    Fixed(Arc<Clients>),
-    /// Wherever the Sentinels say.
-    Followed(Box<Sentinels>),
-}
 
 /// The two ways to speak to a server.
 pub(super) struct Clients {
@@ -35,37 +25,6 @@ impl Clients {
     pub(super) fn new(endpoint: &Endpoint, tls: &Tls) -> Result<Self, LockError> {
         let resp3 = (!endpoint.resp2).then(|| client(endpoint, tls, ProtocolVersion::RESP3)).transpose()?;
         Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)? })
-    }
-}
-
-impl Target {
-    pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, LockError> {
-        Ok(match Sentinels::new(endpoint, config)? {
-            Some(sentinels) => Self::Followed(Box::new(sentinels)),
-            None => Self::Fixed(Arc::new(Clients::new(endpoint, &config.tls)?)),
-        })
-    }
-
-    pub(super) async fn clients(&self) -> Result<Arc<Clients>, NodeError> {
-        match self {
-            Self::Fixed(clients) => Ok(Arc::clone(clients)),
-            Self::Followed(sentinels) => sentinels.master().await,
-        }
-    }
-
-    /// Whether it may lead to another server later.
-    pub(super) fn follows(&self) -> bool {
-        matches!(self, Self::Followed(_))
-    }
-
-    /// Whether an event loop may own a connection to it.
-    pub(super) fn is_hostable(&self) -> bool {
-        match self {
-            Self::Fixed(clients) => {
-                !matches!(clients.resp2.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
-            }
-            Self::Followed(sentinels) => !sentinels.tls(),
-        }
     }
 }
 
@@ -105,7 +64,7 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
 }
 
 /// Reads and checks the TLS settings, so that a mistake shows here and not as a node that is down.
-pub(super) fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
+fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
     // Fails if there is one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let ca = tls.ca.as_deref().map(|ca| pem("ca", ca)).transpose()?;
@@ -132,14 +91,14 @@ pub(super) fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
 }
 
 /// PEM text, given as such or as the path of a file.
-pub(super) fn pem(argument: &'static str, text: &str) -> Result<Vec<u8>, LockError> {
+fn pem(argument: &'static str, text: &str) -> Result<Vec<u8>, LockError> {
     if text.trim_start().starts_with("-----BEGIN") {
         return Ok(text.as_bytes().to_vec());
     }
     std::fs::read(text).map_err(|error| LockError::invalid(argument, format!("{text}: {error}")))
 }
 
-pub(super) fn chain(argument: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LockError> {
+fn chain(argument: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LockError> {
     let chain = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| LockError::invalid(argument, error.to_string()))?;

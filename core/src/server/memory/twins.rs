@@ -1,0 +1,399 @@
+//! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
+//! them with the script on a real server.
+
+use super::{
+    commands::{Commands, Fault},
+    store::State,
+};
+use crate::{
+    clock,
+    config::Wire,
+    protocol::script::{Call, Reply},
+    server::{NodeError, NodeErrorKind},
+};
+
+impl State {
+    pub(super) fn run_script(&mut self, call: Call) -> Result<Reply, NodeError> {
+        let Call { script, keys, mut args, identify, .. } = call;
+        if identify {
+            args.extend([self.run.clone(), self.started.to_string(), "0".to_owned()]);
+        }
+        self.commands += 1;
+        let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
+        let result = match script.name {
+            "acquire" => lock.acquire(&keys, &args),
+            "bump" => lock.bump(&keys, &args),
+            "renew" => lock.renew(&keys, &args),
+            "repair" => lock.repair(&keys, &args),
+            "release" => lock.release(&keys, &args),
+            "end" => lock.end(&keys, &args),
+            "inspect" => lock.inspect(&keys),
+            "attach" => lock.attach(&keys, &args),
+            "retime" => lock.retime(&keys, &args),
+            "learn" => lock.redis.learn(&keys, &args),
+            "provision" => lock.redis.provision(&keys, &args),
+            other => Err(Fault::Script(format!("unknown script {other:?}"))),
+        };
+        result.map_err(|fault| match fault {
+            Fault::WrongType => NodeError::new(
+                NodeErrorKind::WrongType,
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+            ),
+            Fault::Script(detail) => NodeError::new(NodeErrorKind::Refused, detail),
+        })
+    }
+}
+
+/// Scripts that do the same however a lock is written.
+impl Commands<'_> {
+    /// `lua/learn.lua`
+    fn learn(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, ..], [sample, ttl, ..]) = (keys, args) else { return Err(missing()) };
+        let (sample, ttl) = (number(sample)? as f64, number(ttl)?);
+        let average = self.get_number(key)?.ok_or_else(|| not_a_number(key))?;
+        if sample < 0.0 {
+            return Ok(Reply::Int(average as i64));
+        }
+        // Exactly 0 is what `get_number` gives for a missing key.
+        let average = if average == 0.0 { sample } else { 0.8 * average + 0.2 * sample };
+        self.set_px(key, format!("{average:.0}"), ttl)?;
+        Ok(Reply::Int(average as i64))
+    }
+
+    /// `lua/provision.lua`
+    fn provision(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([marker, ..], [kind, seen, run, ..]) = (keys, args) else { return Err(missing()) };
+        let now = self.time();
+        if kind != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
+            return Ok(Reply::Int(0));
+        }
+        let since = if kind == "lost" { now } else { 0 };
+        self.set(marker, format!("{run} {since}"));
+        Ok(Reply::Int(1))
+    }
+}
+
+/// The scripts whose effect depends on how a lock is written.
+struct Wired<'a> {
+    wire: Wire,
+    redis: Commands<'a>,
+}
+
+/// The preludes, `lua/wire_*.lua`.
+impl Wired<'_> {
+    fn holds(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hkeys(key)?.iter().any(|other| other == field),
+            Wire::Token => self.redis.get(key)? == Some(field),
+        })
+    }
+
+    fn fields(&mut self, key: &str) -> Result<Vec<String>, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hkeys(key)?.to_vec(),
+            Wire::Token => self.redis.get(key)?.into_iter().map(str::to_owned).collect(),
+        })
+    }
+
+    fn put(&mut self, key: &str, field: &str, ttl: i64) -> Result<(), Fault> {
+        match self.wire {
+            Wire::Redisson => {
+                self.redis.pexpire(key, ttl);
+                self.redis.hset(key, field)?;
+                self.redis.pexpire(key, ttl);
+                Ok(())
+            }
+            Wire::Token if ttl == -1 => {
+                self.redis.set(key, field.to_owned());
+                Ok(())
+            }
+            Wire::Token => self.redis.set_px(key, field.to_owned(), ttl),
+        }
+    }
+
+    fn remove(&mut self, key: &str, field: &str) -> Result<(), Fault> {
+        match self.wire {
+            Wire::Redisson => self.redis.hdel(key, field),
+            Wire::Token => {
+                self.redis.del(key);
+                Ok(())
+            }
+        }
+    }
+
+    fn rename(&mut self, key: &str, old: &str, new: &str, ttl: i64) -> Result<(), Fault> {
+        self.put(key, new, ttl)?;
+        match self.wire {
+            Wire::Redisson => self.redis.hdel(key, old),
+            Wire::Token => Ok(()),
+        }
+    }
+
+    fn joins(&mut self, key: &str, owner: &str) -> Result<bool, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hkeys(key)?.iter().all(|field| owner_of(field) == Some(owner)),
+            Wire::Token => false,
+        })
+    }
+
+    fn eternal_is_lock(&self) -> bool {
+        self.wire == Wire::Token
+    }
+}
+
+/// The scripts. Each does what the comment at the top of its file says, command by command in the same order.
+impl Wired<'_> {
+    /// `lua/acquire.lua`
+    fn acquire(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let [key, counter, marker @ ..] = keys else { return Err(missing()) };
+        let [field, owner, ttl, proposal, window, counter_ttl, node @ ..] = args else {
+            return Err(missing());
+        };
+        let (mut ttl, now) = (number(ttl)?, self.redis.time());
+
+        if let [marker, ..] = marker
+            && let Some((code, left)) = self.refuses(marker, node)?
+        {
+            return Ok(ints([code, left, now]));
+        }
+
+        if owner != "!" && self.holds(key, field)? {
+            if self.redis.pttl(key) < ttl {
+                self.redis.pexpire(key, ttl);
+            }
+            return Ok(match self.redis.get_number(counter)? {
+                Some(token) => ints([1, token as i64, now]),
+                // A Lua list ends before its first nil.
+                None => Reply::List(vec![Reply::Int(1)]),
+            });
+        }
+
+        let pttl = self.redis.pttl(key);
+        if pttl != -2 {
+            if pttl == -1 && !self.eternal_is_lock() {
+                return Ok(ints([2, 0, now]));
+            }
+            if owner.is_empty() || !self.joins(key, owner)? {
+                return Ok(ints([0, pttl, now]));
+            }
+            ttl = ttl.max(pttl);
+        }
+
+        let next = self.redis.get_number(counter)?.ok_or_else(|| not_a_number(counter))? as i64 + 1;
+        let (proposal, window) = (number(proposal)?, number(window)?);
+        let proposal = if proposal == 0 { now } else { proposal };
+        let token = next.max(proposal.min(now + window).max(now - window));
+        self.set_counter(counter, token.to_string(), counter_ttl)?;
+        self.put(key, field, ttl)?;
+        Ok(ints([1, token, now]))
+    }
+
+    /// `lua/bump.lua`
+    fn bump(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let [key, counter, ..] = keys else { return Err(missing()) };
+        let [field, granted, agreed, counter_ttl, ..] = args else { return Err(missing()) };
+        if !self.holds(key, field)? || self.redis.get(counter)? != Some(granted) {
+            return Ok(Reply::Int(0));
+        }
+        self.set_counter(counter, agreed.clone(), counter_ttl)?;
+        Ok(Reply::Int(1))
+    }
+
+    /// `refuses` of `lua/wire.lua`
+    fn refuses(&mut self, marker: &str, node: &[String]) -> Result<Option<(i64, i64)>, Fault> {
+        let [quarantine, run, lost, durable, ..] = node else { return Err(missing()) };
+        let now = self.redis.time();
+        let Some(mark) = self.redis.get(marker)? else { return Ok(Some((4, 0))) };
+        let parsed = parse_mark(mark);
+        let mut since = parsed.map(|(_, since)| since.to_owned());
+        if parsed.map(|(run, _)| run) != Some(run) {
+            if durable != "1" {
+                since = Some(if lost == "0" { now.to_string() } else { lost.clone() });
+            }
+            let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
+            self.redis.set(marker, format!("{run} {since}"));
+        }
+        let since = number(&since.ok_or_else(|| not_a_number(marker))?)?;
+        let left = since + number(quarantine)? - now;
+        Ok((left > 0).then_some((3, left)))
+    }
+
+    /// `lua/repair.lua`
+    fn repair(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let [key, counter, note, marker @ ..] = keys else { return Err(missing()) };
+        let [field, owner, ttl, token, counter_ttl, node @ ..] = args else { return Err(missing()) };
+        let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
+        if let [marker, ..] = marker
+            && self.refuses(marker, node)?.is_some()
+        {
+            return code(0);
+        }
+        if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
+            return code(-2);
+        }
+        let (ttl, pttl) = (number(ttl)?, self.redis.pttl(key));
+        if self.holds(key, field)? {
+            if pttl < ttl {
+                self.redis.pexpire(key, ttl);
+            }
+            return code(1);
+        }
+        if pttl != -2 && (pttl == -1 || owner.is_empty() || !self.joins(key, owner)?) {
+            return code(-1);
+        }
+        let known = self.redis.get_number(counter)?.ok_or_else(missing)?;
+        if known < token.parse().map_err(|_| missing())? {
+            self.set_counter(counter, token.clone(), counter_ttl)?;
+        }
+        self.put(key, field, ttl.max(pttl))?;
+        code(1)
+    }
+
+    /// `lua/renew.lua`
+    fn renew(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let mut replies = Vec::new();
+        for (i, tenure) in keys.chunks_exact(2).enumerate() {
+            let [key, note] = tenure else { break };
+            let Some([field, ttl]) = args.get(2 * i..2 * i + 2) else { return Err(missing()) };
+            let ttl = number(ttl)?;
+            // A key of another type is somebody else's.
+            let reply = if self.holds(key, field).unwrap_or(false) {
+                if ttl > 0 && self.redis.pttl(key) < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                1
+            } else if note != key
+                && self.redis.get(note).unwrap_or(None).is_some_and(|ended| ended.contains(&format!(" {field} ")))
+            {
+                -2
+            } else if self.redis.exists(key) {
+                -1
+            } else {
+                0
+            };
+            replies.push(Reply::Int(reply));
+        }
+        Ok(Reply::List(replies))
+    }
+
+    /// `lua/release.lua`
+    fn release(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, ..], [field, channel, ..]) = (keys, args) else { return Err(missing()) };
+        if !self.holds(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        self.remove(key, field)?;
+        self.announce_free(key, channel);
+        Ok(Reply::Int(1))
+    }
+
+    /// `lua/end.lua`
+    fn end(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, note, ..], [owner, channel, ..]) = (keys, args) else { return Err(missing()) };
+        let pttl = self.redis.pttl(key);
+        let mut ended = self.fields(key)?;
+        if ended.is_empty() {
+            return Ok(Reply::Int(0));
+        }
+        if pttl == -1 && !self.eternal_is_lock() {
+            return Ok(Reply::Int(-1));
+        }
+        ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
+        let mut count = 0;
+        for field in &ended {
+            self.remove(key, field)?;
+            count += 1;
+        }
+        if count > 0 {
+            self.redis.set_px(note, format!(" {} ", ended.join(" ")), pttl.max(1000))?;
+            self.announce_free(key, channel);
+        }
+        Ok(Reply::Int(count))
+    }
+
+    /// `lua/inspect.lua`
+    fn inspect(&mut self, keys: &[String]) -> Result<Reply, Fault> {
+        let [key, counter, ..] = keys else { return Err(missing()) };
+        let fields = self.fields(key)?;
+        let mut reply = vec![Reply::Int(self.redis.pttl(key))];
+        // A nil is left out of the Lua list as well.
+        reply.extend(self.redis.get_number(counter)?.map(|token| Reply::Int(token as i64)));
+        reply.extend(fields.into_iter().map(Reply::Text));
+        Ok(Reply::List(reply))
+    }
+
+    /// `lua/attach.lua`
+    fn attach(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, ..], [old, new, ttl, ..]) = (keys, args) else { return Err(missing()) };
+        let pttl = self.redis.pttl(key);
+        if self.holds(key, new)? {
+            return Ok(Reply::Int(pttl));
+        }
+        let ttl = pttl.max(number(ttl)?);
+        if !self.holds(key, old)? || ttl <= 0 {
+            return Ok(Reply::Int(-2));
+        }
+        self.rename(key, old, new, ttl)?;
+        Ok(Reply::Int(ttl))
+    }
+
+    /// `lua/retime.lua`
+    fn retime(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+        let ([key, ..], [field, time, how, ..]) = (keys, args) else { return Err(missing()) };
+        let time = number(time)?;
+        if !self.holds(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        let pttl = self.redis.pttl(key);
+        if pttl == -1 && how != "set" {
+            return Ok(Reply::Int(0));
+        }
+        self.redis.pexpire(key, if how == "add" { time + pttl } else { time });
+        Ok(Reply::Int(1))
+    }
+
+    fn set_counter(&mut self, counter: &str, token: String, ttl: &str) -> Result<(), Fault> {
+        if ttl == "0" {
+            self.redis.set(counter, token);
+            return Ok(());
+        }
+        let ttl = number(ttl)?;
+        self.redis.set_px(counter, token, ttl)
+    }
+
+    fn announce_free(&mut self, key: &str, channel: &str) {
+        if !self.redis.exists(key) {
+            self.redis.publish(channel);
+        }
+    }
+}
+
+/// `field:match('^(.*):%d+$')`: the owner in a field.
+fn owner_of(field: &str) -> Option<&str> {
+    let (owner, tenure) = field.rsplit_once(':')?;
+    (!tenure.is_empty() && tenure.bytes().all(|b| b.is_ascii_digit())).then_some(owner)
+}
+
+/// `mark:match('^(%S+) (%d+)$')`: the run and the moment in a marker.
+fn parse_mark(mark: &str) -> Option<(&str, &str)> {
+    let (run, since) = mark.split_once(' ')?;
+    let whole = !run.is_empty() && !run.contains(|c: char| c.is_ascii_whitespace());
+    let number = !since.is_empty() && since.bytes().all(|b| b.is_ascii_digit());
+    (whole && number).then_some((run, since))
+}
+
+fn ints<const N: usize>(numbers: [i64; N]) -> Reply {
+    Reply::List(numbers.map(Reply::Int).into())
+}
+
+fn number(text: &str) -> Result<i64, Fault> {
+    text.parse().map_err(|_| not_a_number(text))
+}
+
+fn not_a_number(what: &str) -> Fault {
+    Fault::Script(format!("ERR {what:?} is not, or does not hold, what the script needs"))
+}
+
+fn missing() -> Fault {
+    Fault::Script("ERR too few KEYS or ARGV for the script".to_owned())
+}

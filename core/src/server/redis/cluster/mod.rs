@@ -1,0 +1,352 @@
+//! A node that is a Redis Cluster: a server for each range of slots, found by asking any of them, and followed as slots
+//! move and masters fail over. A request goes to the owner of its first key's slot; all its keys share that slot.
+//!
+//! A server that does not serve a slot says so instead of running a request, so following its word repeats nothing:
+//! MOVED names the new owner, ASK the next one while the slot is on its way, TRYAGAIN says that some of the keys have
+//! gone there and some not. Source: the Redis Cluster specification, "Redirection and resharding".
+
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+
+use self::map::{Map, NOBODY};
+use super::{
+    RedisNode,
+    errors::{closed, forked, not_run, permanent},
+    timer,
+};
+use crate::{
+    config::{Address, Endpoint, Settings, Transport},
+    error::LockError,
+    event::EventSink,
+    process::{driver::Driver, fork::Tied, runtime},
+    protocol::{
+        calls::MARKER,
+        parts::{Parts, SLOTS, slot},
+        script::{Call, Reply, WhileMoving},
+    },
+    server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
+    sync::Mutex,
+};
+
+mod map;
+
+/// How often a request follows redirections; each cluster settles in fewer.
+const MOST_HOPS: usize = 8;
+/// How long to wait for a slot that is on its way: µs, from and to.
+const TRY_AGAIN: (u64, u64) = (5_000, 25_000);
+/// How long a server that owns a slot no more may take to confirm what was sent to it.
+const FORMER_OWNER: Duration = Duration::from_millis(500);
+
+/// A Redis Cluster.
+pub(crate) struct ClusterNode {
+    name: String,
+    hostable: bool,
+    /// As with a server: what it refers to is this process'.
+    inner: Tied<Arc<Inner>>,
+}
+
+struct Inner {
+    seeds: Vec<Address>,
+    /// How each server is spoken to; its address is filled in.
+    endpoint: Endpoint,
+    tls: bool,
+    settings: Settings,
+    events: EventSink,
+    map: Mutex<Map>,
+    /// Raised by one with each attempt to learn the map that ended.
+    learned: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
+    /// Ended with the node.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl ClusterNode {
+    /// Prepares the node; connects at first use.
+    pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
+        let Transport::Cluster { seeds, tls } = &endpoint.transport else {
+            return Err(LockError::invalid("nodes", "not the URL of a cluster"));
+        };
+        let inner = Arc::new(Inner {
+            seeds: seeds.clone(),
+            endpoint: endpoint.clone(),
+            tls: *tls,
+            settings: settings.clone(),
+            events,
+            map: Mutex::new(Map {
+                members: BTreeMap::new(),
+                owners: vec![NOBODY; SLOTS],
+                masters: Vec::new(),
+                error: None,
+                learning: false,
+                began: None,
+                closed: false,
+            }),
+            learned: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
+            tasks: Mutex::new(JoinSet::new()),
+        });
+        // A mistake in the settings shows here, not as a node that is down.
+        for seed in seeds {
+            inner.member(&mut inner.map.lock(), seed)?;
+        }
+        Ok(Self {
+            name: endpoint.transport.to_string(),
+            hostable: cfg!(target_os = "linux") && !tls,
+            inner: Tied::new(inner),
+        })
+    }
+
+    /// Does something with what this process made of the node.
+    fn with<T: Send + 'static, F: Future<Output = Result<T, NodeError>> + Send + 'static>(
+        &self,
+        act: impl FnOnce(Arc<Inner>) -> F,
+    ) -> BoxFuture<Result<T, NodeError>> {
+        match self.inner.get() {
+            Some(inner) => Box::pin(act(Arc::clone(inner))),
+            None => Box::pin(ready(Err(forked()))),
+        }
+    }
+}
+
+impl Drop for ClusterNode {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Node for ClusterNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.eval(driver, call, timeout, sent).await })
+    }
+
+    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+        self.with(move |inner| async move { inner.eval_after(id, call, timeout).await })
+    }
+
+    fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>> {
+        self.with(move |inner| async move { inner.subscribe(channel).await })
+    }
+
+    fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>> {
+        self.with(move |inner| async move { inner.ping(timeout).await })
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.get().map_or_else(|| watch::channel(0).1, |inner| inner.changes.subscribe())
+    }
+
+    fn close(&self) {
+        if let Some(inner) = self.inner.get() {
+            inner.close();
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { parts: Parts::Slots, hostable: self.hostable }
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        let members = {
+            let mut map = self.map.lock();
+            map.closed = true;
+            std::mem::take(&mut map.members)
+        };
+        self.tasks.lock().abort_all();
+        for member in members.into_values() {
+            member.close();
+        }
+        self.learned.send_modify(|count| *count += 1);
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(task, &runtime::background());
+    }
+
+    async fn eval(
+        self: &Arc<Self>,
+        driver: Driver,
+        mut call: Call,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> Result<Reply, NodeError> {
+        let deadline = Instant::now() + timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let slot = slot(call.keys.first().map_or("", String::as_str));
+        if let [first, .., last] = &mut call.keys[..]
+            && last == MARKER
+        {
+            *last = Parts::Slots.marker(first);
+        }
+        let mut member = self.owner(slot, left()).await?;
+        let (mut asking, mut hops) = (false, 0);
+        loop {
+            let result = member.inner()?.run(driver, &call, left(), &sent, asking).await;
+            let Err(error) = result else { return result };
+            hops += 1;
+            if hops > MOST_HOPS {
+                self.doubt();
+                return Err(NodeError { detail: format!("the cluster's servers disagree: {}", error.detail), ..error });
+            }
+            if left().is_zero() {
+                return Err(blame(&member, error));
+            }
+            match (&error.hint, error.kind) {
+                (Some(Hint::Moved(address)), _) => {
+                    (member, asking) = (self.moved(slot, address, &member)?, false);
+                }
+                (Some(Hint::Ask(address)), _) => (member, asking) = (self.named(address, &member)?, true),
+                (Some(Hint::TryAgain), _) => {
+                    match std::mem::take(&mut call.while_moving) {
+                        WhileMoving::Wait => {}
+                        WhileMoving::Fail => return Err(error),
+                        WhileMoving::Instead(smaller) => {
+                            call = *smaller;
+                            (member, asking) = (self.owner(slot, left()).await?, false);
+                            continue;
+                        }
+                    }
+                    // As long as it takes: the slot is on its way.
+                    hops = 0;
+                    let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
+                    timer(driver, pause.min(left())).await;
+                    if left().is_zero() {
+                        return Err(NodeError {
+                            detail: "the lock's slot is moving to another server".into(),
+                            ..error
+                        });
+                    }
+                    (member, asking) = (self.owner(slot, left()).await?, false);
+                }
+                (_, NodeErrorKind::NotRun) => {
+                    // Another server may have taken over.
+                    let next = self.successor(slot, &member, left()).await;
+                    let Some(next) = next else { return Err(blame(&member, error)) };
+                    (member, asking) = (next, false);
+                }
+                _ => {
+                    self.doubt();
+                    return Err(blame(&member, error));
+                }
+            }
+        }
+    }
+
+    async fn eval_after(self: &Arc<Self>, id: ConnectionId, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
+        let deadline = Instant::now() + timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let slot = slot(call.keys.first().map_or("", String::as_str));
+        let (owner, carrier) = {
+            let map = self.map.lock();
+            let carrier = map.members.values().find(|member| Some(member.name()) == id.server.as_deref()).cloned();
+            (map.owner(slot), carrier)
+        };
+        if let Some(carrier) = carrier {
+            let owns = owner.is_none_or(|owner| Arc::ptr_eq(&owner, &carrier));
+            let limit = if owns { left() } else { left().min(FORMER_OWNER) };
+            match carrier.eval_after(id, call.clone(), limit).await {
+                // It has answered all that came before; what it has no slot for it has not kept.
+                Err(NodeError { hint: Some(Hint::Moved(address)), .. }) => {
+                    self.moved(slot, &address, &carrier)?;
+                }
+                Err(NodeError { hint: Some(_), .. }) => {}
+                Err(error) if owns => {
+                    self.doubt();
+                    return Err(blame(&carrier, error));
+                }
+                // What it may still run it runs for itself: the cluster made another one the slot's owner.
+                Err(_) => {}
+                done => return done,
+            }
+        }
+        self.eval(Driver::Background, call, left(), SentOn::default()).await
+    }
+
+    async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, NodeError> {
+        let slot = slot(&channel);
+        let mut member = self.owner(slot, self.settings.config.connect_timeout).await?;
+        for _ in 0..MOST_HOPS {
+            match member.subscribe(channel.clone()).await {
+                Err(NodeError { hint: Some(Hint::Moved(address)), .. }) => {
+                    member = self.moved(slot, &address, &member)?;
+                }
+                Err(error) => {
+                    self.doubt();
+                    return Err(blame(&member, error));
+                }
+                done => return done,
+            }
+        }
+        Err(not_run("the slot of the channel keeps moving"))
+    }
+
+    /// All masters must answer.
+    async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
+        let first = self.owner(0, timeout).await?;
+        let masters: Vec<_> = {
+            let map = self.map.lock();
+            if map.owners.contains(&NOBODY) {
+                return Err(not_run("nobody serves some of the cluster's slots"));
+            }
+            map.masters.iter().filter_map(|address| map.members.get(address).cloned()).collect()
+        };
+        let pongs = masters
+            .iter()
+            .map(|member| async move { member.ping(timeout).await.map_err(|error| blame(member, error)) });
+        let mut facts = NodeInfo::new(None, None);
+        for (member, pong) in masters.iter().zip(join_all(pongs).await) {
+            let pong = pong?;
+            if Arc::ptr_eq(member, &first) {
+                facts = pong;
+            }
+        }
+        Ok(facts)
+    }
+
+    /// The server for an address as another server names it: without a host, that server's own.
+    fn named(self: &Arc<Self>, address: &str, by: &RedisNode) -> Result<Arc<RedisNode>, NodeError> {
+        let mut map = self.map.lock();
+        let wrong = || not_run(format!("the cluster sends to {address:?}, which is no address"));
+        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().map_err(|_| wrong())?;
+        let host = if host.is_empty() || host == "?" {
+            let known = map.members.iter().find(|(_, member)| std::ptr::eq(&raw const ***member, by));
+            known.map(|(address, _)| address.host.clone()).ok_or_else(wrong)?
+        } else {
+            host.trim_start_matches('[').trim_end_matches(']').to_owned()
+        };
+        if map.closed {
+            return Err(closed());
+        }
+        let made = self.member(&mut map, &Address { host, port });
+        made.map_err(|error| permanent(error.to_string()))
+    }
+
+    /// Notes the new owner of a slot; the others' are asked for.
+    fn moved(self: &Arc<Self>, slot: u16, address: &str, by: &RedisNode) -> Result<Arc<RedisNode>, NodeError> {
+        let owner = self.named(address, by)?;
+        {
+            let mut map = self.map.lock();
+            let address = map.members.iter().find(|(_, member)| Arc::ptr_eq(member, &owner)).map(|(a, _)| a.clone());
+            if let Some(address) = address {
+                map.assign(slot, slot, &address);
+            }
+        }
+        self.doubt();
+        Ok(owner)
+    }
+}
+
+/// An error of one of many servers.
+fn blame(member: &RedisNode, error: NodeError) -> NodeError {
+    NodeError { detail: format!("{}: {}", member.name(), error.detail), ..error }
+}

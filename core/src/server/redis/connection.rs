@@ -1,0 +1,348 @@
+//! The connections of a node: who drives which, how one is made, and who has requests on it.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult,
+    aio::{MultiplexedConnection, SendError},
+};
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+
+#[cfg(target_os = "linux")]
+use super::hosted;
+use super::{
+    CLOSED_BY_SERVER, Inner, State,
+    errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
+    health::{Health, Standing},
+    identify::{Facts, identify},
+    patient,
+    request::MOST_UNANSWERED,
+};
+#[cfg(target_os = "linux")]
+use crate::process::host_io;
+use crate::{
+    process::{driver::Driver, fork::Tied, runtime},
+    server::{ConnectionId, NodeError},
+    sync::Mutex,
+};
+
+/// After this long nobody may have driven the caller lane, and its connection may have ended unnoticed.
+pub(super) const RESTED: Duration = Duration::from_millis(10);
+
+/// The connection of a lane that is driven by those who use it.
+#[derive(Default)]
+pub(super) struct Own {
+    pub(super) connection: Option<Arc<Connection>>,
+    /// Held by the one that connects.
+    attempt: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// A connection with its handshake done.
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) facts: Facts,
+    pub(super) redis: MultiplexedConnection,
+    /// Set when the server closed it.
+    pub(super) dead: Arc<AtomicBool>,
+    /// Set when nobody may use it any more.
+    pub(super) retired: AtomicBool,
+    pub(super) unanswered: AtomicUsize,
+    /// How many of the unanswered nobody waits for; a probe finds out when they were answered.
+    pub(super) abandoned: AtomicUsize,
+    pub(super) probing: AtomicBool,
+    /// How many requests wait for others to be answered.
+    pub(super) queued: AtomicUsize,
+    pub(super) answers: Notify,
+    /// When the last request was sent.
+    used: Mutex<Instant>,
+    /// Clean-ups and the probe: they outlive whoever asked for them, but not the connection.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Connection {
+    /// Stops its tasks. The socket closes with the last request on it.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, SeqCst);
+        self.answers.notify_waiters();
+        self.tasks.lock().abort_all();
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        // Checked under the lock, so that no task slips in behind `retire`.
+        if !self.retired.load(SeqCst) {
+            tasks.spawn_on(task, &runtime::background());
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.id.number
+    }
+}
+
+/// A request on its way. Dropped unanswered, it leaves the connection to a probe or, in the caller lane, retires it.
+pub(super) struct Outstanding<'a> {
+    of: Tied<(&'a Arc<Inner>, &'a Arc<Connection>)>,
+    pub(super) since: Instant,
+    answered: bool,
+}
+
+impl<'a> Outstanding<'a> {
+    pub(super) fn new(inner: &'a Arc<Inner>, connection: &'a Arc<Connection>) -> Self {
+        connection.unanswered.fetch_add(1, SeqCst);
+        let since = Instant::now();
+        *connection.used.lock() = since;
+        Self { of: Tied::new((inner, connection)), since, answered: false }
+    }
+
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        let Some((inner, connection)) = self.of.get() else { return };
+        if self.answered {
+            connection.unanswered.fetch_sub(1, SeqCst);
+            // Each answer lets one in, whose own answer lets in the next.
+            if connection.queued.load(SeqCst) > 0 {
+                connection.answers.notify_one();
+            }
+        } else if connection.id.driver == Driver::Caller {
+            // Nobody may drive it for a long time: it must not be trusted with anything more.
+            inner.retire(connection.id.driver, connection.number());
+        } else {
+            connection.abandoned.fetch_add(1, SeqCst);
+            inner.probe(connection, self.since);
+        }
+    }
+}
+
+impl Inner {
+    /// The background connection, once there is one. Waits no longer than a connection may take, nor than `timeout`.
+    pub(super) async fn background(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let look = || {
+            let mut state = self.state.lock();
+            match self.standing(&mut state) {
+                Standing::Go => state.background.clone().map(Ok),
+                Standing::Wait => None,
+                Standing::Fail(error) => Some(Err(error)),
+            }
+        };
+        if let Some(found) = look() {
+            return found;
+        }
+        let limit = timeout.min(self.connect_timeout);
+        patient(Driver::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
+    }
+
+    /// Looks each time there is news.
+    pub(super) async fn look_again<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut news = self.news.subscribe();
+        loop {
+            news.mark_unchanged();
+            if let Some(found) = look() {
+                return found;
+            }
+            // The sender is in `self`.
+            let _ = news.changed().await;
+        }
+    }
+
+    /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
+    pub(super) async fn own(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let known = |state: &State| state.own.get(&driver).and_then(|own| own.connection.clone());
+        // `None`: wait for the background to try first. `Some(Ok(None))`: connect.
+        let look = || {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Some(Err(closed()));
+            }
+            match state.health {
+                // It does not need the background's connection, only a node not known to be down.
+                Health::Idle | Health::Up => Some(Ok(known(&state))),
+                Health::Connecting if !state.reported => Some(Ok(known(&state))),
+                _ => match self.standing(&mut state) {
+                    Standing::Fail(error) => Some(Err(error)),
+                    Standing::Go | Standing::Wait => None,
+                },
+            }
+        };
+        if let Some(found) = look()
+            && let Some(connection) = found?
+        {
+            let rested = connection.used.lock().elapsed() >= RESTED;
+            if !rested {
+                return Ok(connection);
+            }
+            // A few turns, in which its end, if it came, is read: else this request would be lost with it.
+            #[cfg(target_os = "linux")]
+            if let (Driver::Host(_), Some(host)) = (driver, host_io::current()) {
+                host.peek();
+            }
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            if !connection.retired.load(SeqCst) && !connection.dead.load(SeqCst) {
+                return Ok(connection);
+            }
+        }
+        let limit = timeout.min(self.connect_timeout);
+        let attempt = async {
+            let only_one = self.state.lock().own.entry(driver).or_default().attempt.clone();
+            let _only_one = only_one.lock().await;
+            // Another caller may have connected, or failed, in the meantime.
+            if let Some(connection) = self.look_again(look).await? {
+                return Ok(connection);
+            }
+            let connection = match self.connect(driver).await {
+                Ok(connection) => connection,
+                Err(error) => {
+                    self.own_attempt_failed(&error);
+                    return Err(error);
+                }
+            };
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(closed());
+            }
+            if connection.dead.load(SeqCst) {
+                return Err(not_run(CLOSED_BY_SERVER));
+            }
+            // Event loops come and go.
+            state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
+            state.own.entry(driver).or_default().connection = Some(Arc::clone(&connection));
+            drop(state);
+            self.warn_of_eviction(&connection.facts);
+            Ok(connection)
+        };
+        let result = patient(driver, limit, attempt).await;
+        result.unwrap_or_else(|| {
+            let error = no_connection(limit);
+            if limit == self.connect_timeout {
+                self.own_attempt_failed(&error);
+            }
+            Err(error)
+        })
+    }
+
+    /// Forgets the connection of a lane of its own, if it is this one.
+    pub(super) fn retire(&self, driver: Driver, number: u64) -> bool {
+        let gone = {
+            let mut state = self.state.lock();
+            let own = state.own.get_mut(&driver);
+            own.and_then(|own| own.connection.take_if(|c| c.number() == number))
+        };
+        gone.is_some_and(|connection| {
+            connection.retire();
+            true
+        })
+    }
+
+    /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
+    pub(super) async fn connect(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+        if driver == Driver::Replicated {
+            // Whoever asks may not drive it; the background does.
+            let inner = Arc::clone(self);
+            let connected = runtime::detached(async move { inner.connect_here(driver).await }).await;
+            return connected.unwrap_or_else(|| Err(closed()));
+        }
+        self.connect_here(driver).await
+    }
+
+    async fn connect_here(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+        tokio::time::timeout(self.connect_timeout, self.handshake(driver))
+            .await
+            .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
+    }
+
+    async fn handshake(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let clients = self.target.clients().await?;
+        let dead = Arc::new(AtomicBool::new(false));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(MOST_UNANSWERED);
+        let on_push = {
+            // Not strong: the connection, and so this closure, belongs to the node.
+            let (inner, dead): (Weak<Self>, _) = (Arc::downgrade(self), Arc::clone(&dead));
+            move |push: PushInfo| -> Result<(), SendError> {
+                if push.kind == PushKind::Disconnection {
+                    dead.store(true, SeqCst);
+                    if let Some(inner) = inner.upgrade() {
+                        inner.broke(driver, number, CLOSED_BY_SERVER);
+                    }
+                }
+                Ok(())
+            }
+        };
+        let watched = config.clone().set_push_sender(on_push);
+        let ended = {
+            let inner = Arc::downgrade(self);
+            move || {
+                if let Some(inner) = inner.upgrade() {
+                    inner.broke(driver, number, "its event loop ended");
+                }
+            }
+        };
+        let connected = match &clients.resp3 {
+            None => open(&clients.resp2, driver, config, ended).await,
+            Some(client) => match open(client, driver, watched, ended.clone()).await {
+                Err(error) if lacks_hello(&error) => open(&clients.resp2, driver, config, ended).await,
+                other => other,
+            },
+        };
+        let redis = connected.map_err(|error| refused_connection(&error))?;
+        let mut facts = identify(&redis).await?;
+        if facts.replica && self.target.follows() {
+            return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
+        }
+        self.hear_elections();
+        if self.in_cluster {
+            // A slot comes from another server, whose restarts are not this one's.
+            (facts.lost_at, facts.durable) = (0, false);
+        }
+        let server = self.in_cluster.then(|| Arc::clone(&self.name));
+        let id = ConnectionId { driver, number, peer: facts.peer.clone(), run: facts.run.clone(), server };
+        Ok(Arc::new(Connection {
+            id,
+            facts,
+            redis,
+            dead,
+            retired: AtomicBool::new(false),
+            unanswered: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+            probing: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
+            answers: Notify::new(),
+            used: Mutex::new(Instant::now()),
+            tasks: Mutex::new(JoinSet::new()),
+        }))
+    }
+}
+
+/// Connects. The connection is driven by the runtime or the event loop this runs on; `ended` tells when that loop ends.
+async fn open(
+    client: &Client,
+    driver: Driver,
+    config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
+) -> RedisResult<MultiplexedConnection> {
+    #[cfg(target_os = "linux")]
+    if let Driver::Host(_) = driver {
+        return hosted::open(client, config, ended).await;
+    }
+    let _ = (driver, ended);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}

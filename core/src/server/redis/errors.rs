@@ -1,0 +1,267 @@
+//! What errors mean for a request, and for people: a server's, those of a connection that broke, those of one that could
+//! not be made.
+
+use std::{error::Error, io, sync::Arc, time::Duration};
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use super::CLOSED_BY_SERVER;
+use crate::server::{Hint, NodeError, NodeErrorKind};
+
+const CLOSED_EARLY: &str =
+    "connection closed by the server at once; has it reached maxclients, or has the port TLS (rediss://)?";
+const NO_REDIS: &str =
+    "does not speak Redis' protocol; is it the right port, and if it has TLS, is it a rediss:// URL?";
+
+pub(super) fn not_run(detail: impl Into<String>) -> NodeError {
+    NodeError::new(NodeErrorKind::NotRun, detail)
+}
+
+pub(super) fn permanent(detail: impl Into<String>) -> NodeError {
+    NodeError::new(NodeErrorKind::Permanent, detail)
+}
+
+pub(super) fn closed() -> NodeError {
+    not_run("closed")
+}
+
+/// In a child of the process that made the node.
+pub(super) fn forked() -> NodeError {
+    not_run("made before a fork")
+}
+
+pub(super) fn no_connection(limit: Duration) -> NodeError {
+    not_run(format!("no answer to the connection within {limit:.1?}"))
+}
+
+pub(super) fn no_answer(limit: Duration) -> NodeError {
+    NodeError::new(NodeErrorKind::Unknown, format!("no answer within {limit:.1?}"))
+}
+
+pub(super) fn unanswered(count: usize) -> NodeError {
+    not_run(format!("{count} requests unanswered"))
+}
+
+/// What a server's error reply means.
+pub(super) fn refusal(error: &ServerError) -> NodeError {
+    let details = error.details().unwrap_or_default();
+    refusal_text(&format!("{} {details}", error.code()))
+}
+
+pub(super) fn refusal_text(text: &str) -> NodeError {
+    let (text, in_script) = without_place(text);
+    let code = text.split(' ').next().unwrap_or_default();
+    let lower = text.to_ascii_lowercase();
+    let has = |part: &str| lower.contains(part);
+    let kind = if has("wrongtype") {
+        NodeErrorKind::WrongType
+    } else if matches!(code, "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "CROSSSLOT")
+        // Raised inside a script, where the code is ERR: Redis 7.0, and those that still wrap the text.
+        || has("the user executing the script can't")
+        || has("-noperm")
+        || has("unknown command")
+        || has("unknown redis command")
+        || has("unknown subcommand")
+        || has("db index")
+        || has("without any password configured")
+        || has("authentication required")
+        || has("cluster support disabled")
+        || has("not allowed in cluster mode")
+        || has("after non deterministic commands")
+    {
+        NodeErrorKind::Permanent
+    } else if !in_script
+        && matches!(code, "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK")
+    {
+        NodeErrorKind::NotRun
+    } else {
+        NodeErrorKind::Refused
+    };
+    let mut rest = text.split(' ').skip(1);
+    let hint = match code {
+        "MOVED" if !in_script => rest.nth(1).map(|address| Hint::Moved(address.to_owned())),
+        "ASK" if !in_script => rest.nth(1).map(|address| Hint::Ask(address.to_owned())),
+        "TRYAGAIN" => Some(Hint::TryAgain),
+        "READONLY" | "MASTERDOWN" => Some(Hint::Replica),
+        // As Redis before 7.0 wraps it.
+        _ if has("-readonly ") => Some(Hint::Replica),
+        _ => None,
+    };
+    let shown = text.strip_prefix("ERR ").unwrap_or(text).trim_end();
+    let detail = match advice(code, &lower) {
+        Some(Advice::Behind(advice)) => shortened(shown.trim_end_matches('.'), advice),
+        Some(Advice::Instead(advice)) => advice.to_owned(),
+        None => shortened(shown, ""),
+    };
+    NodeError::new(kind, detail).with_hint(hint)
+}
+
+/// A text with something behind it. A server's errors are one short line; whatever else answers need not fill a log.
+pub(super) fn shortened(text: &str, behind: &str) -> String {
+    const MOST: usize = 200;
+    let behind: String = behind.chars().take(MOST).collect();
+    let room = MOST - behind.chars().count();
+    text.chars().take(room).chain(behind.chars()).collect()
+}
+
+enum Advice {
+    /// Behind the server's own words.
+    Behind(&'static str),
+    /// Instead of them, where they speak to whoever writes a client.
+    Instead(&'static str),
+}
+
+/// What to do, where the server's words leave that open.
+fn advice(code: &str, lower: &str) -> Option<Advice> {
+    const REPLICA: Advice = Advice::Behind("; it is a replica: use its master, or redis+sentinel:// to follow that");
+    let has = |part: &str| lower.contains(part);
+    Some(match code {
+        "NOAUTH" => {
+            Advice::Instead("NOAUTH: the server asks for a password; give it, and the user, in the URL or as options")
+        }
+        "OOM" => Advice::Behind("; free memory, or raise maxmemory"),
+        "MISCONF" => Advice::Instead(
+            "MISCONF: the server cannot save to disk, and so refuses to write (stop-writes-on-bgsave-error); see its log",
+        ),
+        "NOREPLICAS" => Advice::Behind("; it needs more of them (min-replicas-to-write)"),
+        "READONLY" | "MASTERDOWN" => REPLICA,
+        _ if has("-readonly ") => REPLICA,
+        _ if has("authentication required") => return advice("NOAUTH", ""),
+        _ if has("without any password configured") => {
+            Advice::Instead("the server has no password: leave it out of the URL")
+        }
+        _ if has("db index") => Advice::Behind("; the server has fewer databases than the URL asks for"),
+        _ if has("not allowed in cluster mode") => {
+            Advice::Behind("; a cluster has database 0 only: use redis+cluster://")
+        }
+        _ if has("cluster support disabled") => Advice::Behind("; it is no Redis Cluster: use redis://"),
+        _ if has("unknown command") && has("sentinel") => Advice::Behind("; it is no Sentinel: use redis://"),
+        _ if has("after non deterministic commands") => {
+            Advice::Instead("the server is too old: Redis 5.0 or newer is needed")
+        }
+        _ if has("max number of clients reached") => Advice::Behind("; raise maxclients, or close some"),
+        _ => return None,
+    })
+}
+
+/// What a server of a cluster refuses that was not addressed as one: it has no slot for the key.
+pub(super) fn misplaced(error: NodeError) -> NodeError {
+    match error.hint {
+        Some(Hint::Moved(_) | Hint::Ask(_)) => {
+            permanent(shortened(&error.detail, "; it is a server of a Redis Cluster: use redis+cluster://"))
+        }
+        _ => error,
+    }
+}
+
+/// An error's text without where in a script it was raised, and whether it was raised in one.
+fn without_place(text: &str) -> (&str, bool) {
+    if let Some((before, after)) = text.rsplit_once(" script: ")
+        && let Some((sha, _)) = after.split_at_checked(40)
+        && sha.bytes().all(|byte| byte.is_ascii_hexdigit())
+    {
+        return (before.trim_end_matches(','), true);
+    }
+    (text, text.contains("rror running script"))
+}
+
+/// The server's own words, if it was the server that refused.
+pub(super) fn server_text(error: &RedisError) -> Option<String> {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            Some(format!("{} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn lacks_hello(error: &RedisError) -> bool {
+    if error.kind() == ErrorKind::RESP3NotSupported {
+        return true;
+    }
+    server_text(error).is_some_and(|text| {
+        let lower = text.to_ascii_lowercase();
+        lower.starts_with("noproto")
+            || (lower.contains("hello") && (lower.contains("unknown command") || lower.starts_with("noperm")))
+    })
+}
+
+/// Why a connection could not be made. Nothing was sent on it, so nothing ran.
+pub(super) fn refused_connection(error: &RedisError) -> NodeError {
+    if let Some(text) = server_text(error) {
+        let error = refusal_text(&text);
+        return if error.is_permanent() { error } else { not_run(error.detail) };
+    }
+    match error.kind() {
+        // Its words are lost.
+        ErrorKind::AuthenticationFailed => permanent("wrong user or password, or the server has none"),
+        ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_EARLY),
+        ErrorKind::Parse => permanent(NO_REDIS),
+        ErrorKind::InvalidClientConfig => permanent(error.to_string()),
+        _ => {
+            let io = source::<io::Error>(error);
+            let tls = io
+                .and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>())
+                .or_else(|| source::<rustls::Error>(error));
+            match tls {
+                Some(tls) => permanent(format!("TLS: {tls}{}", tls_advice(tls))),
+                None => not_run(match io {
+                    Some(io) if is_closed(io) => CLOSED_EARLY.to_owned(),
+                    Some(io) => io_text(io),
+                    None => error.to_string(),
+                }),
+            }
+        }
+    }
+}
+
+/// What to do, where the TLS library's words leave that open.
+fn tls_advice(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError};
+    match error {
+        rustls::Error::InvalidMessage(_) => "; the port has no TLS, it seems: use redis://",
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; give the certificate of the authority that signed it (ca)"
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure | AlertDescription::UnknownCA,
+        ) => "; the server asks for a client certificate that it trusts (cert, key)",
+        _ => "",
+    }
+}
+
+/// Why a connection broke under a request.
+pub(super) fn failure(error: &RedisError) -> NodeError {
+    let detail = match source::<io::Error>(error) {
+        Some(io) => io_text(io),
+        None if error.kind() == ErrorKind::Parse && !is_cut_short(error) => NO_REDIS.to_owned(),
+        None => CLOSED_BY_SERVER.to_owned(),
+    };
+    NodeError::new(NodeErrorKind::Unknown, detail)
+}
+
+/// Whether a connection ended within a reply. `redis` reports that as a reply it cannot parse, and tells it from bytes
+/// of another protocol only in its text.
+fn is_cut_short(error: &RedisError) -> bool {
+    error.to_string().contains("end of input")
+}
+
+/// What `redis` wrapped.
+fn source<T: Error + 'static>(error: &RedisError) -> Option<&T> {
+    error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
+}
+
+fn io_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        io::ErrorKind::PermissionDenied => "no permission to open the socket".to_owned(),
+        io::ErrorKind::ConnectionReset => "connection reset by the server".to_owned(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => CLOSED_BY_SERVER.to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,372 @@
+//! Whether a node answers, as its background connection shows it, and the task that connects anew.
+//!
+//! ```text
+//! Idle ──first use──▶ Connecting ──▶ Up ──a reply is overdue──▶ Silent ──a reply, or a newer connection──▶ Up
+//!                      │     ▲        └──────connection broke──────┤
+//!                failed│     └──────────────────────◀──────────────┘
+//!                      ▼     │ asked for after a pause
+//!                     Failing ──the reviver connects──▶ Up
+//! ```
+//!
+//! Requests wait while `Connecting` (first use, or just lost) and fail at once while `Silent` or `Failing`, so that a
+//! dead node costs nothing. The caller lane and each event loop have a connection of their own but no health of their own.
+
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    CLOSED_BY_SERVER, Inner, State, Task,
+    connection::{Connection, Own},
+    errors::{closed, failure, not_run},
+    identify::Facts,
+    request::ping,
+    target::Target,
+};
+use crate::{
+    event::Event,
+    process::{driver::Driver, runtime},
+    server::NodeError,
+};
+
+/// The pause after a failed attempt to connect; doubled after each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure that waiting does not mend.
+const PERMANENT_PAUSE: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub(super) enum Health {
+    #[default]
+    Idle,
+    Connecting,
+    Up,
+    Silent {
+        since: Instant,
+    },
+    Failing {
+        error: NodeError,
+        at: Instant,
+    },
+}
+
+/// What a request finds.
+pub(super) enum Standing {
+    Go,
+    Wait,
+    Fail(NodeError),
+}
+
+impl Inner {
+    /// Whether a request may go on; wakes the reviver where that is due.
+    pub(super) fn standing(self: &Arc<Self>, state: &mut State) -> Standing {
+        if state.closed {
+            return Standing::Fail(closed());
+        }
+        match &state.health {
+            Health::Up => Standing::Go,
+            Health::Connecting => Standing::Wait,
+            Health::Silent { since } => Standing::Fail(not_run(format!("no answer for {:.1?}", since.elapsed()))),
+            Health::Failing { error, at } => {
+                if state.attempting || at.elapsed() <= LONGEST_PAUSE {
+                    return Standing::Fail(error.clone());
+                }
+                state.health = Health::Connecting;
+                self.revive(state, Duration::ZERO);
+                Standing::Wait
+            }
+            Health::Idle => {
+                state.health = Health::Connecting;
+                self.revive(state, Duration::ZERO);
+                Standing::Wait
+            }
+        }
+    }
+
+    /// Sees to it that something connects: at once, or after a first pause.
+    fn revive(self: &Arc<Self>, state: &mut State, pause: Duration) {
+        if state.reviver.is_some() {
+            if pause.is_zero() {
+                self.kick.notify_one();
+            }
+            return;
+        }
+        let inner = Arc::clone(self);
+        let reviver = async move {
+            let mut next = FIRST_PAUSE;
+            tokio::time::sleep(pause).await;
+            loop {
+                inner.state.lock().attempting = true;
+                let connected = inner.connect(Driver::Background).await;
+                let Err(error) = connected.and_then(|connection| inner.install(&connection)) else {
+                    return;
+                };
+                let pause = if error.is_permanent() { PERMANENT_PAUSE } else { next };
+                next = (next * 2).min(LONGEST_PAUSE);
+                inner.attempt_failed(error);
+                let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+                let _ = tokio::time::timeout(pause, inner.kick.notified()).await;
+            }
+        };
+        state.reviver = Some(Task(runtime::background().spawn(reviver)));
+    }
+
+    /// Whether requests fail, and the reviver is at work.
+    pub(super) fn is_troubled(&self) -> bool {
+        let state = self.state.lock();
+        !state.closed && !matches!(state.health, Health::Idle | Health::Up)
+    }
+
+    fn attempt_failed(&self, error: NodeError) {
+        let report = {
+            let mut state = self.state.lock();
+            state.attempting = false;
+            if state.closed || matches!(state.health, Health::Up | Health::Silent { .. }) {
+                return;
+            }
+            let report = !std::mem::replace(&mut state.reported, true);
+            let cause = error.detail.clone();
+            state.health = Health::Failing { error, at: Instant::now() };
+            report.then_some(cause)
+        };
+        self.report_down(report);
+        self.news.send_replace(());
+    }
+
+    /// A lane of its own could not connect: others need not try as well, the reviver does.
+    pub(super) fn own_attempt_failed(self: &Arc<Self>, error: &NodeError) {
+        let mut state = self.state.lock();
+        if state.closed || !matches!(state.health, Health::Idle) {
+            return;
+        }
+        state.health = Health::Failing { error: error.clone(), at: Instant::now() };
+        let report = !std::mem::replace(&mut state.reported, true);
+        self.revive(&mut state, FIRST_PAUSE);
+        drop(state);
+        self.report_down(report.then(|| error.detail.clone()));
+    }
+
+    fn report_down(&self, cause: Option<String>) {
+        if let Some(cause) = cause {
+            self.emit(&Event::NodeDown { node: self.name.to_string(), cause });
+        }
+    }
+
+    /// Takes a new background connection into use, in place of one that may still hang.
+    fn install(&self, connection: &Arc<Connection>) -> Result<(), NodeError> {
+        let (old, came_back);
+        let mut former = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Ok(());
+            }
+            if matches!(state.health, Health::Up) {
+                // The silent connection answered just now.
+                return Ok(());
+            }
+            if connection.dead.load(SeqCst) {
+                return Err(not_run(CLOSED_BY_SERVER));
+            }
+            if self.target.follows() {
+                // Those of other lanes lead to the former master.
+                let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.id.run != connection.id.run);
+                former.extend(state.own.values_mut().filter_map(led_elsewhere));
+            }
+            old = state.background.replace(Arc::clone(connection));
+            state.health = Health::Up;
+            state.attempting = false;
+            // This is called by the reviver as its last step; aborting it does nothing any more.
+            state.reviver = None;
+            came_back = std::mem::take(&mut state.reported);
+        }
+        for old in old.into_iter().chain(former) {
+            old.retire();
+        }
+        self.report_up(came_back);
+        self.news.send_replace(());
+        self.warn_of_eviction(&connection.facts);
+        Ok(())
+    }
+
+    fn report_up(&self, came_back: bool) {
+        if came_back {
+            self.emit(&Event::NodeUp { node: self.name.to_string() });
+            self.changed();
+        }
+    }
+
+    pub(super) fn warn_of_eviction(&self, facts: &Facts) {
+        if let Some(policy) = &facts.evicts {
+            self.warn(format!("eviction {}", facts.run.as_deref().unwrap_or_default()), || {
+                format!("maxmemory-policy {policy} may evict held locks; use noeviction")
+            });
+        }
+    }
+
+    /// A connection broke. Does nothing if it is not in use any more.
+    pub(super) fn broke(self: &Arc<Self>, driver: Driver, number: u64, cause: &str) {
+        if driver != Driver::Background {
+            if self.retire(driver, number) {
+                self.changed();
+            }
+            return;
+        }
+        let (gone, report);
+        {
+            let mut state = self.state.lock();
+            let Some(connection) = state.background.take_if(|c| c.number() == number) else {
+                return;
+            };
+            gone = connection;
+            state.health = Health::Connecting;
+            report = !std::mem::replace(&mut state.reported, true);
+            self.revive(&mut state, Duration::ZERO);
+        }
+        gone.retire();
+        self.report_down(report.then(|| cause.to_owned()));
+        self.changed();
+    }
+
+    /// Leaves a master as soon as the Sentinels elect another, even if it still answers.
+    pub(super) fn hear_elections(self: &Arc<Self>) {
+        let Target::Followed(sentinels) = &*self.target else { return };
+        let mut state = self.state.lock();
+        if state.closed || state.follower.is_some() {
+            return;
+        }
+        let (mut elections, inner) = (sentinels.elections(), Arc::downgrade(self));
+        state.follower = Some(Task(runtime::background().spawn(async move {
+            while let Some(master) = elections.recv().await {
+                let Some(inner) = inner.upgrade() else { return };
+                if let Target::Followed(sentinels) = &*inner.target
+                    && !sentinels.knows(&master)
+                {
+                    inner.abandon("the Sentinels elected another master");
+                }
+            }
+        })));
+    }
+
+    /// Breaks all connections.
+    fn abandon(self: &Arc<Self>, cause: &str) {
+        let connections: Vec<_> = {
+            let state = self.state.lock();
+            let own = state.own.values().filter_map(|own| own.connection.as_ref());
+            state.background.iter().chain(own).map(|connection| connection.id.clone()).collect()
+        };
+        // Its channel ends, and waiters subscribe anew.
+        let subscriber = self.state.lock().subscriber.take();
+        drop(subscriber);
+        for id in connections {
+            self.broke(id.driver, id.number, cause);
+        }
+    }
+
+    /// A reply on the background connection is overdue.
+    pub(super) fn overdue(self: &Arc<Self>, number: u64, since: Instant) {
+        let mut state = self.state.lock();
+        let current = state.background.as_ref().is_some_and(|c| c.number() == number);
+        if !current || !matches!(state.health, Health::Up) {
+            return;
+        }
+        let report = self.fall_silent(&mut state, since);
+        drop(state);
+        self.report_down(report);
+    }
+
+    fn fall_silent(self: &Arc<Self>, state: &mut State, since: Instant) -> Option<String> {
+        state.health = Health::Silent { since };
+        // Not at once: a reply that is merely late is on its way already.
+        self.revive(state, FIRST_PAUSE);
+        let report = !std::mem::replace(&mut state.reported, true);
+        report.then(|| format!("no answer for {:.1?}", since.elapsed()))
+    }
+
+    /// A reply in a lane of its own is overdue: the background finds out when the node is back.
+    pub(super) fn own_overdue(self: &Arc<Self>, since: Instant) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        let silence = || format!("no answer for {:.1?}", since.elapsed());
+        match (&state.health, state.background.clone()) {
+            (Health::Up, Some(connection)) => {
+                let report = self.fall_silent(&mut state, since);
+                drop(state);
+                self.report_down(report);
+                self.probe(&connection, since);
+            }
+            (Health::Idle, _) => {
+                state.health = Health::Failing { error: not_run(silence()), at: Instant::now() };
+                self.revive(&mut state, Duration::ZERO);
+                let report = !std::mem::replace(&mut state.reported, true);
+                drop(state);
+                self.report_down(report.then(silence));
+            }
+            // Known already, or about to be.
+            _ => {}
+        }
+    }
+
+    /// A reply came on the background connection.
+    fn answered(&self, number: u64) {
+        {
+            let mut state = self.state.lock();
+            let current = state.background.as_ref().is_some_and(|c| c.number() == number);
+            if !current || !matches!(state.health, Health::Silent { .. }) {
+                return;
+            }
+            state.health = Health::Up;
+            state.reviver = None;
+            state.attempting = false;
+            state.reported = false;
+        }
+        self.report_up(true);
+        self.news.send_replace(());
+    }
+
+    /// Sends PING behind requests that nobody waits for any more: its reply tells that they were answered, and its
+    /// absence that the node is down. One probe a connection.
+    pub(super) fn probe(self: &Arc<Self>, connection: &Arc<Connection>, since: Instant) {
+        if connection.retired.load(SeqCst) || connection.probing.swap(true, SeqCst) {
+            return;
+        }
+        let (inner, probed) = (Arc::clone(self), Arc::clone(connection));
+        let mut since = since;
+        connection.spawn(async move {
+            let number = probed.number();
+            loop {
+                let abandoned = probed.abandoned.swap(0, SeqCst);
+                let (ping, mut redis) = (ping(), probed.redis.clone());
+                let mut reply = pin!(redis.send_packed_command(&ping));
+                let due = since + inner.reply_timeout;
+                let reply = if let Ok(reply) = tokio::time::timeout_at(due, &mut reply).await {
+                    reply
+                } else {
+                    inner.overdue(number, since);
+                    reply.await
+                };
+                // A refusal is an answer too.
+                if let Err(error) = reply {
+                    inner.broke(probed.id.driver, number, &failure(&error).detail);
+                    return;
+                }
+                probed.unanswered.fetch_sub(abandoned, SeqCst);
+                probed.answers.notify_waiters();
+                inner.answered(number);
+                since = Instant::now();
+                probed.probing.store(false, SeqCst);
+                let more = probed.abandoned.load(SeqCst) > 0;
+                if !more || probed.probing.swap(true, SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+}

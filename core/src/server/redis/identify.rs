@@ -1,0 +1,105 @@
+//! What a server says of itself, and of the connection that asks: who it is, since when its keys may be incomplete.
+
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+
+use super::{
+    errors::{not_run, permanent, refusal, refused_connection},
+    replies::reply,
+};
+use crate::{protocol::script::Reply, server::NodeError};
+
+/// What a server said of itself when the connection was made.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) peer: Option<(i64, String)>,
+    pub(super) run: Option<String>,
+    pub(super) version: Option<String>,
+    /// Since when its keys may be incomplete, µs on its own clock; 0 for unknown.
+    pub(super) lost_at: i64,
+    /// Whether every write is on disk before its reply.
+    pub(super) durable: bool,
+    /// Whether it is the replica of another.
+    pub(super) replica: bool,
+    /// The eviction policy, if it can evict.
+    pub(super) evicts: Option<String>,
+}
+
+/// Asks a server who it is and what it thinks of this connection. What it refuses to say stays unknown.
+pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
+    let ask = |parts: &'static [&'static str]| {
+        let mut redis = redis.clone();
+        async move {
+            let mut command = Cmd::with_capacity(parts.len(), 32);
+            for part in parts {
+                command.arg(*part);
+            }
+            match redis.send_packed_command(&command).await {
+                Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
+                // Who it is it will say later.
+                Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
+                    Err(not_run(refusal(&error).detail))
+                }
+                Ok(value) => Ok(value),
+                Err(error) => Err(refused_connection(&error)),
+            }
+        }
+    };
+    let (client, info, time, sync) = tokio::try_join!(
+        ask(&["CLIENT", "INFO"]),
+        ask(&["INFO"]),
+        ask(&["TIME"]),
+        ask(&["CONFIG", "GET", "appendfsync"]),
+    )?;
+    let mut facts = Facts::default();
+    if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
+        let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(str::to_owned));
+    } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
+        // Before 6.2.
+        facts.peer = Some((id, String::new()));
+    }
+    if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+        let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
+        if field("redis_mode") == Some("sentinel") {
+            return Err(permanent(
+                "is a Sentinel, which keeps no locks: use redis+sentinel://, with the master's name",
+            ));
+        }
+        facts.replica = field("role") == Some("slave");
+        facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
+        facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
+        facts.evicts = field("maxmemory_policy")
+            .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
+            .map(str::to_owned);
+        // A server that was a replica of another may lack that one's last writes, whenever it was started.
+        let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
+        if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
+            facts.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
+            facts.durable = number("aof_enabled") == Some(1) && always(&sync);
+        }
+    }
+    Ok(facts)
+}
+
+/// Whether the reply to CONFIG GET appendfsync says "always".
+pub(super) fn always(value: &Value) -> bool {
+    match value {
+        Value::BulkString(bytes) => bytes == b"always",
+        Value::SimpleString(text) => text == "always",
+        Value::Array(values) => values.iter().any(always),
+        Value::Map(pairs) => pairs.iter().any(|(_, value)| always(value)),
+        _ => false,
+    }
+}
+
+/// The reply to TIME, µs.
+pub(super) fn micros(value: Value) -> Option<i64> {
+    let reply = reply(value).ok()?;
+    let part = |index: usize| match reply.list()?.get(index)? {
+        Reply::Text(text) => text.parse::<i64>().ok(),
+        Reply::Int(number) => Some(*number),
+        Reply::List(_) => None,
+    };
+    part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
+}

@@ -1,0 +1,261 @@
+//! Requests on a connection: at most so many at once, none sent twice, each with a limit.
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use redis::{Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
+use tokio::time::Instant;
+
+use super::{
+    Inner,
+    connection::{Connection, Outstanding},
+    errors::{failure, misplaced, no_answer, not_run, refusal, unanswered},
+    identify::Facts,
+    patient,
+    replies::answer,
+};
+use crate::{
+    process::driver::Driver,
+    protocol::script::{Call, Reply},
+    server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
+};
+
+/// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
+pub(super) const MOST_UNANSWERED: usize = 1024;
+
+/// What goes with a command in one write, so that nothing comes between.
+#[derive(Clone, Copy, Default)]
+pub(super) struct With {
+    /// Before it: ASKING, to be served by a server that takes the slot over.
+    pub(super) asking: bool,
+    /// Behind it: WAIT, for so many replicas and so long.
+    pub(super) replicas: Option<(u32, Duration)>,
+}
+
+impl Inner {
+    /// Runs a script. `asking`: whether it was sent here by a server that is giving its slot away.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        driver: Driver,
+        call: &Call,
+        timeout: Duration,
+        sent: &SentOn,
+        asking: bool,
+    ) -> Result<Reply, NodeError> {
+        let mut with = With { asking, replicas: None };
+        if call.replicas == 0 {
+            let connection = match driver {
+                Driver::Background => self.background(timeout).await?,
+                Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own(driver, timeout).await?,
+            };
+            return self.eval(&connection, call, timeout, sent, with).await;
+        }
+        let started = Instant::now();
+        let Some(_turn) = patient(Driver::Replicated, timeout, self.replicated.lock()).await else {
+            return Err(not_run("replicas have not acknowledged earlier locks yet"));
+        };
+        let left = timeout.saturating_sub(started.elapsed());
+        let connection = self.own(Driver::Replicated, left).await?;
+        // Shorter than a reply may take: a server that waits for replicas is not silent.
+        let limit = left.min(self.reply_timeout) / 2;
+        with.replicas = Some((call.replicas, limit));
+        self.eval(&connection, call, left, sent, with).await
+    }
+
+    pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
+        let connection = self.background(timeout).await?;
+        match self.request(&connection, &ping(), None, timeout, With::default()).await? {
+            // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
+            Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
+            _ => Ok(NodeInfo::new(connection.facts.run.clone(), connection.facts.version.clone())),
+        }
+    }
+
+    async fn eval(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        call: &Call,
+        timeout: Duration,
+        sent: &SentOn,
+        with: With,
+    ) -> Result<Reply, NodeError> {
+        self.check_identity(connection, call)?;
+        if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
+            self.room(connection, timeout).await?;
+        }
+        let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
+        sent.set(connection.id.clone());
+        let value = self.request(connection, &command, Some(call), timeout, with).await?;
+        self.understand(connection, answer(value, call))
+    }
+
+    /// A reply; one that says that the server is no master any more ends its connection.
+    pub(super) fn understand(
+        self: &Arc<Self>,
+        connection: &Connection,
+        reply: Result<Reply, NodeError>,
+    ) -> Result<Reply, NodeError> {
+        match reply {
+            Err(error) if error.hint == Some(Hint::Replica) && self.target.follows() => {
+                self.broke(connection.id.driver, connection.number(), "became a replica");
+                Err(not_run("became a replica"))
+            }
+            Err(error) if !self.in_cluster => Err(misplaced(error)),
+            other => other,
+        }
+    }
+
+    /// Waits until the connection takes a further request: thousands may be made at once by a healthy host.
+    async fn room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
+        let room = async {
+            loop {
+                let answered = connection.answers.notified();
+                if connection.retired.load(SeqCst) {
+                    return Err(not_run("connection replaced"));
+                }
+                if connection.unanswered.load(SeqCst) < MOST_UNANSWERED {
+                    return Ok(());
+                }
+                answered.await;
+            }
+        };
+        connection.queued.fetch_add(1, SeqCst);
+        let room = patient(connection.id.driver, timeout.min(self.reply_timeout), room).await;
+        connection.queued.fetch_sub(1, SeqCst);
+        room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
+    }
+
+    pub(super) fn check_identity(&self, connection: &Connection, call: &Call) -> Result<(), NodeError> {
+        if call.identify && self.guarded && connection.facts.run.is_none() {
+            return Err(NodeError::new(NodeErrorKind::Permanent, "needs the right to run INFO"));
+        }
+        Ok(())
+    }
+
+    /// One request; with a call, it is sent again in full when the server does not know its script. Gives up after
+    /// `timeout`, and then sends nothing more.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        command: &Cmd,
+        call: Option<&Call>,
+        timeout: Duration,
+        with: With,
+    ) -> Result<Value, NodeError> {
+        let driver = connection.id.driver;
+        // What takes longer takes the node down.
+        let timeout = timeout.min(self.reply_timeout);
+        let outstanding = Outstanding::new(self, connection);
+        let since = outstanding.since;
+        let reply = patient(driver, timeout, exchange(connection, command, call, with)).await;
+        match reply {
+            Some(Ok(value)) => {
+                outstanding.answered();
+                Ok(value)
+            }
+            Some(Err(error)) => {
+                let error = failure(&error);
+                self.broke(driver, connection.number(), &error.detail);
+                Err(error)
+            }
+            None => {
+                if timeout == self.reply_timeout {
+                    match driver {
+                        Driver::Background => self.overdue(connection.number(), since),
+                        Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own_overdue(since),
+                    }
+                }
+                Err(no_answer(timeout))
+            }
+        }
+    }
+}
+
+/// Sends a command and, when it names a script that the server does not know, the whole script.
+pub(super) async fn exchange(
+    connection: &Connection,
+    request: &Cmd,
+    call: Option<&Call>,
+    with: With,
+) -> Result<Value, RedisError> {
+    let mut redis = connection.redis.clone();
+    let value = send(&mut redis, request, with).await?;
+    match (&value, call) {
+        (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
+            let request = command("EVAL", &call.script.source, call, &connection.facts);
+            send(&mut redis, &request, with).await
+        }
+        _ => Ok(value),
+    }
+}
+
+async fn send(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> Result<Value, RedisError> {
+    if !with.asking && with.replicas.is_none() {
+        return redis.send_packed_command(request).await;
+    }
+    let mut pipeline = Pipeline::new();
+    if with.asking {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(request.clone());
+    if let Some((replicas, limit)) = with.replicas {
+        pipeline.cmd("WAIT").arg(replicas).arg(limit.as_millis().max(1) as u64);
+    }
+    let mut values = redis.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
+    let acknowledged = with.replicas.and_then(|_| values.pop());
+    let value = values.pop().unwrap_or(Value::Nil);
+    Ok(match (with.replicas, acknowledged) {
+        // A lock that was not taken needs no acknowledgement, nor does an error.
+        (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
+            lacking(needed, limit, acknowledged).map_or(value, |detail| failed(&detail))
+        }
+        _ => value,
+    })
+}
+
+/// Whether the reply to an acquire is a grant.
+fn granted(value: &Value) -> bool {
+    matches!(value, Value::Array(parts) if parts.first() == Some(&Value::Int(1)))
+}
+
+/// What is missing of the replicas' acknowledgement.
+fn lacking(needed: u32, limit: Duration, reply: Value) -> Option<String> {
+    match reply {
+        Value::Int(count) if count >= i64::from(needed) => None,
+        Value::Int(count) => {
+            let limit = limit.as_millis();
+            Some(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
+        }
+        Value::ServerError(error) => Some(format!("WAIT: {}", refusal(&error).detail)),
+        _ => Some("WAIT: unexpected kind of reply".to_owned()),
+    }
+}
+
+/// An error as a server sends it.
+fn failed(detail: &str) -> Value {
+    // The crate has no other way to make one.
+    let error = redis::parse_redis_value(format!("-ERR {detail}\r\n").as_bytes());
+    error.unwrap_or(Value::Nil)
+}
+
+pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
+    let size = name.len() + body.len() + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>() + 72;
+    let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
+    command.arg(name).arg(body).arg(call.keys.len());
+    for part in call.keys.iter().chain(&call.args) {
+        command.arg(part.as_str());
+    }
+    if call.identify {
+        let run = facts.run.as_deref().unwrap_or_default();
+        command.arg(run).arg(facts.lost_at).arg(if facts.durable { "1" } else { "0" });
+    }
+    command
+}
+
+pub(super) fn ping() -> Cmd {
+    let mut command = Cmd::with_capacity(1, 4);
+    command.arg("PING");
+    command
+}
