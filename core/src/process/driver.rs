@@ -9,6 +9,4 @@ pub enum Driver {
     Caller,
     /// A host's event loop, by its number: while it runs, and only calls that are polled in its turns.
     Host(u64),
-    /// The connection of requests that replicas must acknowledge: whatever is behind them waits, too.
-    Replicated,
 }

@@ -93,7 +93,7 @@ pub fn block<T, E>(
         };
         let result = match driver {
             Driver::Caller => caller().block_on(slice),
-            Driver::Background | Driver::Host(_) | Driver::Replicated => background().block_on(slice),
+            Driver::Background | Driver::Host(_) => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);

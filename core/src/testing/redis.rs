@@ -585,8 +585,11 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
     };
     eval().unwrap();
     for _ in 0..10 {
-        let number =
-            tested.node.inner().unwrap().state.lock().own[&Driver::Caller].connection.as_ref().unwrap().number();
+        let number = tested.node.inner().unwrap().state.lock().own[&Lane::Of(Driver::Caller)]
+            .connection
+            .as_ref()
+            .unwrap()
+            .number();
         server.run("CLIENT KILL TYPE normal");
         let killed = Instant::now();
         while killed.elapsed() < RESTED {
@@ -594,7 +597,11 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
         }
         eval().unwrap();
         assert_ne!(
-            tested.node.inner().unwrap().state.lock().own[&Driver::Caller].connection.as_ref().unwrap().number(),
+            tested.node.inner().unwrap().state.lock().own[&Lane::Of(Driver::Caller)]
+                .connection
+                .as_ref()
+                .unwrap()
+                .number(),
             number
         );
     }

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -18,7 +18,7 @@ use tokio::{sync::Notify, task::JoinSet, time::Instant};
 #[cfg(target_os = "linux")]
 use super::hosted;
 use super::{
-    CLOSED_BY_SERVER, Inner, State,
+    CLOSED_BY_SERVER, Inner,
     errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
     health::{Health, Standing},
     identify::{Facts, identify},
@@ -33,10 +33,37 @@ use crate::{
     sync::Mutex,
 };
 
-/// After this long nobody may have driven the caller lane, and its connection may have ended unnoticed.
+/// After this long nobody may have driven a lane of its own, and its connection may have ended unnoticed.
 pub(super) const RESTED: Duration = Duration::from_millis(10);
 
-/// The connection of a lane that is driven by those who use it.
+/// Which of a node's connections; it has one of each at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    /// Of all requests with this driver.
+    Of(Driver),
+    /// Of requests that replicas must acknowledge: whatever is behind them waits, too. The background drives it.
+    Replicated,
+}
+
+impl Lane {
+    pub(super) fn driver(self) -> Driver {
+        match self {
+            Self::Of(driver) => driver,
+            Self::Replicated => Driver::Background,
+        }
+    }
+}
+
+/// What a request finds in a lane of its own.
+enum Found {
+    Connection(Arc<Connection>),
+    Nothing,
+    /// The background must connect first.
+    Wait,
+    Fail(NodeError),
+}
+
+/// The connection of a lane of its own: any but the background's, which `State` keeps.
 #[derive(Default)]
 pub(super) struct Own {
     pub(super) connection: Option<Arc<Connection>>,
@@ -46,6 +73,7 @@ pub(super) struct Own {
 
 /// A connection with its handshake done.
 pub(super) struct Connection {
+    pub(super) lane: Lane,
     pub(super) id: ConnectionId,
     pub(super) facts: Facts,
     pub(super) redis: MultiplexedConnection,
@@ -67,6 +95,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    fn new(lane: Lane, id: ConnectionId, facts: Facts, redis: MultiplexedConnection, dead: Arc<AtomicBool>) -> Self {
+        Self {
+            lane,
+            id,
+            facts,
+            redis,
+            dead,
+            retired: AtomicBool::new(false),
+            unanswered: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+            probing: AtomicBool::new(false),
+            queued: AtomicUsize::new(0),
+            answers: Notify::new(),
+            used: Mutex::new(Instant::now()),
+            tasks: Mutex::new(JoinSet::new()),
+        }
+    }
+
     /// Stops its tasks. The socket closes with the last request on it.
     pub(super) fn retire(&self) {
         self.retired.store(true, SeqCst);
@@ -83,12 +129,29 @@ impl Connection {
         }
     }
 
+    /// Whether it can be used again. Nobody may have driven it for a while, and read that it ended.
+    async fn outlived_its_rest(&self) -> bool {
+        let rested = self.used.lock().elapsed() >= RESTED;
+        if !rested {
+            return true;
+        }
+        // A few turns, in which its end, if it came, is read: else this request would be lost with it.
+        #[cfg(target_os = "linux")]
+        if let (Driver::Host(_), Some(host)) = (self.id.driver, host_io::current()) {
+            host.peek();
+        }
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        !self.retired.load(SeqCst) && !self.dead.load(SeqCst)
+    }
+
     pub(super) fn number(&self) -> u64 {
         self.id.number
     }
 }
 
-/// A request on its way. Dropped unanswered, it leaves the connection to a probe or, in the caller lane, retires it.
+/// A request on its way. Dropped unanswered, it leaves the connection to a probe or, if callers drive it, retires it.
 pub(super) struct Outstanding<'a> {
     of: Tied<(&'a Arc<Inner>, &'a Arc<Connection>)>,
     pub(super) since: Instant,
@@ -119,7 +182,7 @@ impl Drop for Outstanding<'_> {
             }
         } else if connection.id.driver == Driver::Caller {
             // Nobody may drive it for a long time: it must not be trusted with anything more.
-            inner.retire(connection.id.driver, connection.number());
+            inner.retire(connection.number());
         } else {
             connection.abandoned.fetch_add(1, SeqCst);
             inner.probe(connection, self.since);
@@ -159,58 +222,55 @@ impl Inner {
     }
 
     /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
-    pub(super) async fn own(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
-        let known = |state: &State| state.own.get(&driver).and_then(|own| own.connection.clone());
-        // `None`: wait for the background to try first. `Some(Ok(None))`: connect.
-        let look = || {
-            let mut state = self.state.lock();
-            if state.closed {
-                return Some(Err(closed()));
-            }
-            match state.health {
-                // It does not need the background's connection, only a node not known to be down.
-                Health::Idle | Health::Up => Some(Ok(known(&state))),
-                Health::Connecting if !state.reported => Some(Ok(known(&state))),
-                _ => match self.standing(&mut state) {
-                    Standing::Fail(error) => Some(Err(error)),
-                    Standing::Go | Standing::Wait => None,
-                },
-            }
-        };
-        if let Some(found) = look()
-            && let Some(connection) = found?
-        {
-            let rested = connection.used.lock().elapsed() >= RESTED;
-            if !rested {
-                return Ok(connection);
-            }
-            // A few turns, in which its end, if it came, is read: else this request would be lost with it.
-            #[cfg(target_os = "linux")]
-            if let (Driver::Host(_), Some(host)) = (driver, host_io::current()) {
-                host.peek();
-            }
-            for _ in 0..3 {
-                tokio::task::yield_now().await;
-            }
-            if !connection.retired.load(SeqCst) && !connection.dead.load(SeqCst) {
-                return Ok(connection);
-            }
+    pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        match self.find(lane) {
+            Found::Connection(connection) if connection.outlived_its_rest().await => return Ok(connection),
+            Found::Fail(error) => return Err(error),
+            Found::Connection(_) | Found::Nothing | Found::Wait => {}
         }
         let limit = timeout.min(self.connect_timeout);
-        let attempt = async {
-            let only_one = self.state.lock().own.entry(driver).or_default().attempt.clone();
-            let _only_one = only_one.lock().await;
-            // Another caller may have connected, or failed, in the meantime.
-            if let Some(connection) = self.look_again(look).await? {
-                return Ok(connection);
+        patient(lane.driver(), limit, self.make(lane)).await.unwrap_or_else(|| {
+            let error = no_connection(limit);
+            if limit == self.connect_timeout {
+                self.own_attempt_failed(&error);
             }
-            let connection = match self.connect(driver).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    self.own_attempt_failed(&error);
-                    return Err(error);
-                }
-            };
+            Err(error)
+        })
+    }
+
+    fn find(self: &Arc<Self>, lane: Lane) -> Found {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Found::Fail(closed());
+        }
+        // It does not need the background's connection, only a node not known to be down.
+        let known_to_be_down = match state.health {
+            Health::Idle | Health::Up => false,
+            Health::Connecting => state.reported,
+            Health::Silent { .. } | Health::Failing { .. } => true,
+        };
+        if !known_to_be_down {
+            let known = state.own.get(&lane).and_then(|own| own.connection.clone());
+            return known.map_or(Found::Nothing, Found::Connection);
+        }
+        match self.standing(&mut state) {
+            Standing::Fail(error) => Found::Fail(error),
+            Standing::Go | Standing::Wait => Found::Wait,
+        }
+    }
+
+    /// Makes the connection of a lane, unless somebody else did or failed in the meantime.
+    async fn make(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        let only_one = self.state.lock().own.entry(lane).or_default().attempt.clone();
+        let _only_one = only_one.lock().await;
+        let found = || Some(self.find(lane)).filter(|found| !matches!(found, Found::Wait));
+        match self.look_again(found).await {
+            Found::Connection(connection) => return Ok(connection),
+            Found::Fail(error) => return Err(error),
+            Found::Nothing | Found::Wait => {}
+        }
+        let connection = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error))?;
+        {
             let mut state = self.state.lock();
             if state.closed {
                 return Err(closed());
@@ -220,27 +280,17 @@ impl Inner {
             }
             // Event loops come and go.
             state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
-            state.own.entry(driver).or_default().connection = Some(Arc::clone(&connection));
-            drop(state);
-            self.warn_of_eviction(&connection.facts);
-            Ok(connection)
-        };
-        let result = patient(driver, limit, attempt).await;
-        result.unwrap_or_else(|| {
-            let error = no_connection(limit);
-            if limit == self.connect_timeout {
-                self.own_attempt_failed(&error);
-            }
-            Err(error)
-        })
+            state.own.entry(lane).or_default().connection = Some(Arc::clone(&connection));
+        }
+        self.warn_of_eviction(&connection.facts);
+        Ok(connection)
     }
 
-    /// Forgets the connection of a lane of its own, if it is this one.
-    pub(super) fn retire(&self, driver: Driver, number: u64) -> bool {
+    /// Forgets a connection, if it is one of a lane of its own.
+    pub(super) fn retire(&self, number: u64) -> bool {
         let gone = {
             let mut state = self.state.lock();
-            let own = state.own.get_mut(&driver);
-            own.and_then(|own| own.connection.take_if(|c| c.number() == number))
+            state.own.values_mut().find_map(|own| own.connection.take_if(|known| known.number() == number))
         };
         gone.is_some_and(|connection| {
             connection.retire();
@@ -249,61 +299,27 @@ impl Inner {
     }
 
     /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
-    pub(super) async fn connect(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
-        if driver == Driver::Replicated {
+    pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        if lane == Lane::Replicated {
             // Whoever asks may not drive it; the background does.
             let inner = Arc::clone(self);
-            let connected = runtime::detached(async move { inner.connect_here(driver).await }).await;
+            let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
             return connected.unwrap_or_else(|| Err(closed()));
         }
-        self.connect_here(driver).await
+        self.connect_here(lane).await
     }
 
-    async fn connect_here(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
-        tokio::time::timeout(self.connect_timeout, self.handshake(driver))
+    async fn connect_here(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        tokio::time::timeout(self.connect_timeout, self.handshake(lane))
             .await
             .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
     }
 
-    async fn handshake(self: &Arc<Self>, driver: Driver) -> Result<Arc<Connection>, NodeError> {
+    async fn handshake(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, SeqCst);
-        let clients = self.target.clients().await?;
         let dead = Arc::new(AtomicBool::new(false));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(MOST_UNANSWERED);
-        let on_push = {
-            // Not strong: the connection, and so this closure, belongs to the node.
-            let (inner, dead): (Weak<Self>, _) = (Arc::downgrade(self), Arc::clone(&dead));
-            move |push: PushInfo| -> Result<(), SendError> {
-                if push.kind == PushKind::Disconnection {
-                    dead.store(true, SeqCst);
-                    if let Some(inner) = inner.upgrade() {
-                        inner.broke(driver, number, CLOSED_BY_SERVER);
-                    }
-                }
-                Ok(())
-            }
-        };
-        let watched = config.clone().set_push_sender(on_push);
-        let ended = {
-            let inner = Arc::downgrade(self);
-            move || {
-                if let Some(inner) = inner.upgrade() {
-                    inner.broke(driver, number, "its event loop ended");
-                }
-            }
-        };
-        let connected = match &clients.resp3 {
-            None => open(&clients.resp2, driver, config, ended).await,
-            Some(client) => match open(client, driver, watched, ended.clone()).await {
-                Err(error) if lacks_hello(&error) => open(&clients.resp2, driver, config, ended).await,
-                other => other,
-            },
-        };
-        let redis = connected.map_err(|error| refused_connection(&error))?;
+        let redis = self.log_in(lane.driver(), number, &dead).await?;
         let mut facts = identify(&redis).await?;
         if facts.replica && self.target.follows() {
             return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
@@ -313,22 +329,56 @@ impl Inner {
             // A slot comes from another server, whose restarts are not this one's.
             (facts.lost_at, facts.durable) = (0, false);
         }
-        let server = self.in_cluster.then(|| Arc::clone(&self.name));
-        let id = ConnectionId { driver, number, peer: facts.peer.clone(), run: facts.run.clone(), server };
-        Ok(Arc::new(Connection {
-            id,
-            facts,
-            redis,
-            dead,
-            retired: AtomicBool::new(false),
-            unanswered: AtomicUsize::new(0),
-            abandoned: AtomicUsize::new(0),
-            probing: AtomicBool::new(false),
-            queued: AtomicUsize::new(0),
-            answers: Notify::new(),
-            used: Mutex::new(Instant::now()),
-            tasks: Mutex::new(JoinSet::new()),
-        }))
+        let id = ConnectionId {
+            driver: lane.driver(),
+            number,
+            peer: facts.peer.clone(),
+            run: facts.run.clone(),
+            server: self.in_cluster.then(|| Arc::clone(&self.name)),
+        };
+        Ok(Arc::new(Connection::new(lane, id, facts, redis, dead)))
+    }
+
+    /// Connects, in the newest protocol that the server speaks. What ends the connection is told, and noted in `dead` if
+    /// the server did it.
+    async fn log_in(
+        self: &Arc<Self>,
+        driver: Driver,
+        number: u64,
+        dead: &Arc<AtomicBool>,
+    ) -> Result<MultiplexedConnection, NodeError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(MOST_UNANSWERED);
+        // Not strong: the connection, and so these closures, belong to the node.
+        let inner = Arc::downgrade(self);
+        let broke = move |cause: &str| {
+            if let Some(inner) = inner.upgrade() {
+                inner.broke(number, cause);
+            }
+        };
+        let ended = {
+            let broke = broke.clone();
+            move || broke("its event loop ended")
+        };
+        let dead = Arc::clone(dead);
+        let on_push = move |push: PushInfo| -> Result<(), SendError> {
+            if push.kind == PushKind::Disconnection {
+                dead.store(true, SeqCst);
+                broke(CLOSED_BY_SERVER);
+            }
+            Ok(())
+        };
+        let clients = self.target.clients().await?;
+        let connected = match &clients.resp3 {
+            None => open(&clients.resp2, driver, config, ended).await,
+            Some(client) => match open(client, driver, config.clone().set_push_sender(on_push), ended.clone()).await {
+                Err(error) if lacks_hello(&error) => open(&clients.resp2, driver, config, ended).await,
+                other => other,
+            },
+        };
+        connected.map_err(|error| refused_connection(&error))
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Requests wait while `Connecting` (first use, or just lost) and fail at once while `Silent` or `Failing`, so that a
-//! dead node costs nothing. The caller lane and each event loop have a connection of their own but no health of their own.
+//! dead node costs nothing. Callers and event loops have connections of their own, but no health of their own.
 
 use std::{
     pin::pin,
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     CLOSED_BY_SERVER, Inner, State, Task,
-    connection::{Connection, Own},
+    connection::{Connection, Lane, Own},
     errors::{closed, failure, not_run},
     identify::Facts,
     request::ping,
@@ -102,7 +102,7 @@ impl Inner {
             tokio::time::sleep(pause).await;
             loop {
                 inner.state.lock().attempting = true;
-                let connected = inner.connect(Driver::Background).await;
+                let connected = inner.connect(Lane::Of(Driver::Background)).await;
                 let Err(error) = connected.and_then(|connection| inner.install(&connection)) else {
                     return;
                 };
@@ -210,11 +210,9 @@ impl Inner {
     }
 
     /// A connection broke. Does nothing if it is not in use any more.
-    pub(super) fn broke(self: &Arc<Self>, driver: Driver, number: u64, cause: &str) {
-        if driver != Driver::Background {
-            if self.retire(driver, number) {
-                self.changed();
-            }
+    pub(super) fn broke(self: &Arc<Self>, number: u64, cause: &str) {
+        if self.retire(number) {
+            self.changed();
             return;
         }
         let (gone, report);
@@ -258,13 +256,13 @@ impl Inner {
         let connections: Vec<_> = {
             let state = self.state.lock();
             let own = state.own.values().filter_map(|own| own.connection.as_ref());
-            state.background.iter().chain(own).map(|connection| connection.id.clone()).collect()
+            state.background.iter().chain(own).map(|connection| connection.number()).collect()
         };
         // Its channel ends, and waiters subscribe anew.
         let subscriber = self.state.lock().subscriber.take();
         drop(subscriber);
-        for id in connections {
-            self.broke(id.driver, id.number, cause);
+        for number in connections {
+            self.broke(number, cause);
         }
     }
 
@@ -354,7 +352,7 @@ impl Inner {
                 };
                 // A refusal is an answer too.
                 if let Err(error) = reply {
-                    inner.broke(probed.id.driver, number, &failure(&error).detail);
+                    inner.broke(number, &failure(&error).detail);
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);

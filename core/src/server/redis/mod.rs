@@ -52,7 +52,7 @@ mod target;
 
 pub(crate) use self::cluster::ClusterNode;
 use self::{
-    connection::{Connection, Own},
+    connection::{Connection, Lane, Own},
     errors::forked,
     health::Health,
     pubsub::Subscriber,
@@ -189,9 +189,9 @@ struct State {
     health: Health,
     /// There exactly while `Up` or `Silent`.
     background: Option<Arc<Connection>>,
-    /// Of the caller lane and of event loops.
-    own: HashMap<Driver, Own>,
-    /// Connects the background lane; there while `Connecting`, `Silent` or `Failing`.
+    /// Of all other lanes.
+    own: HashMap<Lane, Own>,
+    /// Makes the background connection; there while `Connecting`, `Silent` or `Failing`.
     reviver: Option<Task>,
     /// Whether the reviver is connecting, not pausing.
     attempting: bool,
@@ -266,7 +266,7 @@ async fn patient<F: Future>(driver: Driver, limit: Duration, future: F) -> Optio
     if output.is_some() {
         return output;
     }
-    // After a pause of this process, or of the thread that drives the caller lane, the reply and the timer are due in
+    // After a pause of this process, or of the thread that drives it, the reply and the timer are due in
     // the same turn of the event loop, and the timer is seen first. Let the connection's task run before giving up.
     for _ in 0..3 {
         tokio::task::yield_now().await;
@@ -277,10 +277,10 @@ async fn patient<F: Future>(driver: Driver, limit: Duration, future: F) -> Optio
     None
 }
 
-/// A timer on the runtime that drives the lane: the future may be polled by another one, or by none.
+/// A timer on the runtime that drives the request: the future may be polled by another one, or by none.
 fn timer(driver: Driver, limit: Duration) -> Sleep {
     match driver {
-        Driver::Background | Driver::Host(_) | Driver::Replicated => {
+        Driver::Background | Driver::Host(_) => {
             let background = runtime::background();
             let _inside = background.enter();
             tokio::time::sleep(limit)

@@ -28,6 +28,30 @@ use crate::{
 /// When a clean-up is repeated that could not be ordered after what it cleans up.
 const WITHOUT_BARRIER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
+/// What keeps a clean-up behind a request that another connection carried.
+enum Barrier {
+    /// Nothing need: both go the same way, or the run of the server that had the request is over.
+    Unneeded,
+    /// The other connection, of this id and address, is closed first, and the server confirms it.
+    Kill(i64, String),
+    /// Nothing can: it is repeated until the request has run, if it ever does.
+    Missing,
+}
+
+impl Barrier {
+    /// Between a connection and another, to a server whose run is `run`.
+    fn between(former: ConnectionId, run: Option<&str>) -> Self {
+        match (former.run.as_deref(), run, former.peer) {
+            // Of another run is nothing left, and the id may be somebody else's by now.
+            (Some(old), Some(new), _) if old != new => Self::Unneeded,
+            (Some(_), Some(_), Some((id, address))) => Self::Kill(id, address),
+            // Unknown: id and address together are as good as unique.
+            (_, _, Some((id, address))) if !address.is_empty() => Self::Kill(id, address),
+            _ => Self::Missing,
+        }
+    }
+}
+
 impl Inner {
     pub(super) async fn eval_after(
         self: &Arc<Self>,
@@ -35,34 +59,8 @@ impl Inner {
         call: Call,
         timeout: Duration,
     ) -> Result<Reply, NodeError> {
-        let current = {
-            let state = self.state.lock();
-            match id.driver {
-                Driver::Background => state.background.clone(),
-                Driver::Host(_) | Driver::Replicated => {
-                    state.own.get(&id.driver).and_then(|own| own.connection.clone())
-                }
-                // Nobody may drive it.
-                Driver::Caller => None,
-            }
-        };
-        let mut kill = None;
-        let mut ordered = true;
-        let connection = if let Some(same) = current.filter(|c| c.number() == id.number) {
-            same
-        } else {
-            // Nobody may use a connection that is about to be killed.
-            self.retire(id.driver, id.number);
-            let other = self.settled(timeout).await?;
-            ordered = matches!((&id.run, &other.facts.run), (Some(old), Some(new)) if old != new);
-            kill = id.peer.filter(|(_, address)| match (&id.run, &other.facts.run) {
-                // Of another run is nothing left, and the id may be somebody else's by now.
-                (Some(old), Some(new)) => old == new,
-                // Unknown: id and address together are as good as unique.
-                _ => !address.is_empty(),
-            });
-            other
-        };
+        let host = matches!(id.driver, Driver::Host(_)).then_some(id.number);
+        let (connection, barrier) = self.behind(id, timeout).await?;
         self.check_identity(&connection, &call)?;
         if connection.unanswered.load(SeqCst) >= 2 * MOST_UNANSWERED {
             return Err(unanswered(2 * MOST_UNANSWERED));
@@ -72,15 +70,15 @@ impl Inner {
         let (inner, carrier) = (Arc::clone(self), Arc::clone(&connection));
         // A task, because the request must stay queued when nobody waits for it any more.
         connection.spawn(async move {
-            let _ = done.send(inner.follow(&carrier, kill, ordered, &call).await);
+            let _ = done.send(inner.follow(&carrier, barrier, &call).await);
         });
         let mut result = pin!(result);
         let usual = timeout.min(self.reply_timeout);
         let mut reply = patient(Driver::Background, usual, &mut result).await;
         if reply.is_none() {
-            if let Driver::Host(_) = id.driver {
+            if let Some(number) = host {
                 // Perhaps its event loop stands still: the next try does without it.
-                self.retire(id.driver, id.number);
+                self.retire(number);
             }
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);
@@ -96,8 +94,34 @@ impl Inner {
         }
     }
 
+    /// The connection for what shall run behind all that another carried: the same one, if somebody drives it.
+    async fn behind(
+        self: &Arc<Self>,
+        former: ConnectionId,
+        timeout: Duration,
+    ) -> Result<(Arc<Connection>, Barrier), NodeError> {
+        if let Some(same) = self.driven(&former) {
+            return Ok((same, Barrier::Unneeded));
+        }
+        // Nobody may use a connection that is about to be killed.
+        self.retire(former.number);
+        let other = self.at_hand(timeout).await?;
+        let barrier = Barrier::between(former, other.facts.run.as_deref());
+        Ok((other, barrier))
+    }
+
+    /// A connection that is still in use, and driven whoever waits.
+    fn driven(&self, id: &ConnectionId) -> Option<Arc<Connection>> {
+        if id.driver == Driver::Caller {
+            return None;
+        }
+        let state = self.state.lock();
+        let own = state.own.values().filter_map(|own| own.connection.as_ref());
+        state.background.iter().chain(own).find(|known| known.number() == id.number).cloned()
+    }
+
     /// The background connection, be it silent or not, once there is one.
-    async fn settled(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+    async fn at_hand(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         let look = || {
             let mut state = self.state.lock();
             if state.closed {
@@ -116,36 +140,25 @@ impl Inner {
         })
     }
 
-    /// Runs a call behind everything on this connection and, if asked to, behind the death of another.
+    /// Runs a call behind everything on this connection, and behind a barrier.
     async fn follow(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
-        kill: Option<(i64, String)>,
-        ordered: bool,
+        barrier: Barrier,
         call: &Call,
     ) -> Result<Reply, NodeError> {
         let outstanding = Outstanding::new(self, connection);
-        let killing = async {
-            if let Some((id, address)) = kill {
-                let mut kill = Cmd::with_capacity(6, 64);
-                kill.arg("CLIENT").arg("KILL").arg("ID").arg(id);
-                if !address.is_empty() {
-                    kill.arg("ADDR").arg(address);
-                }
-                let reply = connection.redis.clone().send_packed_command(&kill).await;
-                // The server answers 0 when that client is gone already.
-                if let Ok(Value::ServerError(error)) = reply {
-                    self.warn_of_kill(&error);
-                    return false;
-                }
-                return true;
+        let ordered = async {
+            match barrier {
+                Barrier::Unneeded => true,
+                Barrier::Kill(id, address) => self.kill(connection, id, &address).await,
+                Barrier::Missing => false,
             }
-            ordered
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         // Both are sent at once, in this order.
         let (ordered, mut value) =
-            tokio::join!(biased; killing, exchange(connection, &command, Some(call), With::default()));
+            tokio::join!(biased; ordered, exchange(connection, &command, Some(call), With::default()));
         if !ordered {
             // What the old connection still carries runs about when this did, since the server reads all of them in
             // turn: a little later it has run.
@@ -164,10 +177,26 @@ impl Inner {
             }
             Err(error) => {
                 let error = failure(&error);
-                self.broke(connection.id.driver, connection.number(), &error.detail);
+                self.broke(connection.number(), &error.detail);
                 Err(error)
             }
         }
+    }
+
+    /// Has the server close a connection; false if it refuses. Without an answer there is none to what is behind
+    /// it either.
+    async fn kill(&self, connection: &Connection, id: i64, address: &str) -> bool {
+        let mut kill = Cmd::with_capacity(6, 64);
+        kill.arg("CLIENT").arg("KILL").arg("ID").arg(id);
+        if !address.is_empty() {
+            kill.arg("ADDR").arg(address);
+        }
+        // The server answers 0 when that client is gone already.
+        if let Ok(Value::ServerError(error)) = connection.redis.clone().send_packed_command(&kill).await {
+            self.warn_of_kill(&error);
+            return false;
+        }
+        true
     }
 
     fn warn_of_kill(&self, error: &ServerError) {

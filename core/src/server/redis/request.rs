@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     Inner,
-    connection::{Connection, Outstanding},
+    connection::{Connection, Lane, Outstanding},
     errors::{failure, misplaced, no_answer, not_run, refusal, unanswered},
     identify::Facts,
     patient,
@@ -48,16 +48,16 @@ impl Inner {
         if call.replicas == 0 {
             let connection = match driver {
                 Driver::Background => self.background(timeout).await?,
-                Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own(driver, timeout).await?,
+                Driver::Caller | Driver::Host(_) => self.own(Lane::Of(driver), timeout).await?,
             };
             return self.eval(&connection, call, timeout, sent, with).await;
         }
         let started = Instant::now();
-        let Some(_turn) = patient(Driver::Replicated, timeout, self.replicated.lock()).await else {
+        let Some(_turn) = patient(Lane::Replicated.driver(), timeout, self.replicated.lock()).await else {
             return Err(not_run("replicas have not acknowledged earlier locks yet"));
         };
         let left = timeout.saturating_sub(started.elapsed());
-        let connection = self.own(Driver::Replicated, left).await?;
+        let connection = self.own(Lane::Replicated, left).await?;
         // Shorter than a reply may take: a server that waits for replicas is not silent.
         let limit = left.min(self.reply_timeout) / 2;
         with.replicas = Some((call.replicas, limit));
@@ -99,7 +99,7 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         match reply {
             Err(error) if error.hint == Some(Hint::Replica) && self.target.follows() => {
-                self.broke(connection.id.driver, connection.number(), "became a replica");
+                self.broke(connection.number(), "became a replica");
                 Err(not_run("became a replica"))
             }
             Err(error) if !self.in_cluster => Err(misplaced(error)),
@@ -144,12 +144,11 @@ impl Inner {
         timeout: Duration,
         with: With,
     ) -> Result<Value, NodeError> {
-        let driver = connection.id.driver;
         // What takes longer takes the node down.
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let reply = patient(driver, timeout, exchange(connection, command, call, with)).await;
+        let reply = patient(connection.id.driver, timeout, exchange(connection, command, call, with)).await;
         match reply {
             Some(Ok(value)) => {
                 outstanding.answered();
@@ -157,14 +156,14 @@ impl Inner {
             }
             Some(Err(error)) => {
                 let error = failure(&error);
-                self.broke(driver, connection.number(), &error.detail);
+                self.broke(connection.number(), &error.detail);
                 Err(error)
             }
             None => {
                 if timeout == self.reply_timeout {
-                    match driver {
-                        Driver::Background => self.overdue(connection.number(), since),
-                        Driver::Caller | Driver::Host(_) | Driver::Replicated => self.own_overdue(since),
+                    match connection.lane {
+                        Lane::Of(Driver::Background) => self.overdue(connection.number(), since),
+                        Lane::Of(_) | Lane::Replicated => self.own_overdue(since),
                     }
                 }
                 Err(no_answer(timeout))

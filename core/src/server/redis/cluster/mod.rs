@@ -180,63 +180,46 @@ impl Inner {
         sent: SentOn,
     ) -> Result<Reply, NodeError> {
         let deadline = Instant::now() + timeout;
-        let left = || deadline.saturating_duration_since(Instant::now());
         let slot = slot(call.keys.first().map_or("", String::as_str));
         if let [first, .., last] = &mut call.keys[..]
             && last == MARKER
         {
             *last = Parts::Slots.marker(first);
         }
-        let mut member = self.owner(slot, left()).await?;
-        let (mut asking, mut hops) = (false, 0);
+        let member = self.owner(slot, timeout).await?;
+        let mut trip = Trip { driver, call, slot, deadline, member, asking: false, hops: 0 };
         loop {
-            let result = member.inner()?.run(driver, &call, left(), &sent, asking).await;
+            let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.asking).await;
             let Err(error) = result else { return result };
-            hops += 1;
-            if hops > MOST_HOPS {
+            trip.hops += 1;
+            if trip.hops > MOST_HOPS {
                 self.doubt();
                 return Err(NodeError { detail: format!("the cluster's servers disagree: {}", error.detail), ..error });
             }
-            if left().is_zero() {
-                return Err(blame(&member, error));
+            if trip.left().is_zero() {
+                return Err(blame(&trip.member, error));
             }
-            match (&error.hint, error.kind) {
-                (Some(Hint::Moved(address)), _) => {
-                    (member, asking) = (self.moved(slot, address, &member)?, false);
-                }
-                (Some(Hint::Ask(address)), _) => (member, asking) = (self.named(address, &member)?, true),
-                (Some(Hint::TryAgain), _) => {
-                    match std::mem::take(&mut call.while_moving) {
-                        WhileMoving::Wait => {}
-                        WhileMoving::Fail => return Err(error),
-                        WhileMoving::Instead(smaller) => {
-                            call = *smaller;
-                            (member, asking) = (self.owner(slot, left()).await?, false);
-                            continue;
-                        }
-                    }
-                    // As long as it takes: the slot is on its way.
-                    hops = 0;
-                    let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
-                    timer(driver, pause.min(left())).await;
-                    if left().is_zero() {
-                        return Err(NodeError {
-                            detail: "the lock's slot is moving to another server".into(),
-                            ..error
-                        });
-                    }
-                    (member, asking) = (self.owner(slot, left()).await?, false);
-                }
-                (_, NodeErrorKind::NotRun) => {
-                    // Another server may have taken over.
-                    let next = self.successor(slot, &member, left()).await;
-                    let Some(next) = next else { return Err(blame(&member, error)) };
-                    (member, asking) = (next, false);
-                }
-                _ => {
-                    self.doubt();
-                    return Err(blame(&member, error));
-                }
+            (trip.member, trip.asking) = self.next(&mut trip, error).await?;
+        }
+    }
+
+    /// Where a request goes next that did not run, and whether with ASKING; the error if there is no such place.
+    async fn next(self: &Arc<Self>, trip: &mut Trip, error: NodeError) -> Result<(Arc<RedisNode>, bool), NodeError> {
+        match (&error.hint, error.kind) {
+            (Some(Hint::Moved(address)), _) => Ok((self.moved(trip.slot, address, &trip.member)?, false)),
+            (Some(Hint::Ask(address)), _) => Ok((self.named(address, &trip.member)?, true)),
+            (Some(Hint::TryAgain), _) => {
+                trip.wait_for_keys(error).await?;
+                Ok((self.owner(trip.slot, trip.left()).await?, false))
+            }
+            (_, NodeErrorKind::NotRun) => {
+                // Another server may have taken over.
+                let next = self.successor(trip.slot, &trip.member, trip.left()).await;
+                next.map(|next| (next, false)).ok_or_else(|| blame(&trip.member, error))
+            }
+            _ => {
+                self.doubt();
+                Err(blame(&trip.member, error))
             }
         }
     }
@@ -343,6 +326,45 @@ impl Inner {
         }
         self.doubt();
         Ok(owner)
+    }
+}
+
+/// A request on its way through the cluster.
+struct Trip {
+    driver: Driver,
+    call: Call,
+    slot: u16,
+    deadline: Instant,
+    /// Who is asked now.
+    member: Arc<RedisNode>,
+    /// Whether it was sent there by a server that is giving its slot away.
+    asking: bool,
+    hops: usize,
+}
+
+impl Trip {
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Some of its keys are on one server and some on another: waits a little, or makes it smaller.
+    async fn wait_for_keys(&mut self, error: NodeError) -> Result<(), NodeError> {
+        match std::mem::take(&mut self.call.while_moving) {
+            WhileMoving::Wait => {}
+            WhileMoving::Fail => return Err(error),
+            WhileMoving::Instead(smaller) => {
+                self.call = *smaller;
+                return Ok(());
+            }
+        }
+        // As long as it takes: the slot is on its way.
+        self.hops = 0;
+        let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
+        timer(self.driver, pause.min(self.left())).await;
+        if self.left().is_zero() {
+            return Err(NodeError { detail: "the lock's slot is moving to another server".into(), ..error });
+        }
+        Ok(())
     }
 }
 
