@@ -4,13 +4,15 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
+    acquire::taken,
     compat::HeldValue,
     config::{Config, LockOptions},
-    detached::{self, Detached},
+    detached::{Attach, Detached},
     error::LockError,
     event::{self, EventSink},
     lease::Lease,
     lock::{Lock, end},
+    offer::Offer,
     owner::Owner,
     process::runtime,
     protocol::names::Names,
@@ -119,23 +121,19 @@ impl Client {
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
     /// fails otherwise, or whose future is dropped, leaves the text as it was.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let attached = self.attach_unseen(text, owner);
-        async move { Ok(attached.await?.seen()) }
+        taken(self.offer_attached(text, owner))
     }
 
-    /// `attach` for a host, which abandons a lease that nobody got to see.
-    pub(crate) fn attach_unseen(
+    /// `attach` for a host's queue.
+    pub(crate) fn offer_attached(
         &self,
         text: &str,
         owner: Owner,
-    ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let begun = Detached::parse(text, &self.inner.settings)
-            .and_then(|detached| Ok((self.names(&detached.name)?, detached, self.inner.session()?)));
-        async move {
-            let (names, detached, session) = begun?;
-            let attached = async move { detached::attach(session, names, detached, owner).await };
-            runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
-        }
+    ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
+        let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
+            Ok(Attach { names: self.names(&detached.name)?, session: self.inner.session()?, detached, owner })
+        });
+        async move { attach?.start().await }
     }
 
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and

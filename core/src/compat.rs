@@ -7,7 +7,7 @@ use crate::{
     config::{LockOptions, Wire, check_value},
     error::{LockError, LostReason},
     process::{
-        driver::Driver,
+        driver::{Caller, Driver, Polled},
         runtime::{self, Interrupted},
     },
     protocol::names::Names,
@@ -156,11 +156,12 @@ impl HeldValue {
             Ok(session) => session,
             Err(error) => return Ok(Err(error)),
         };
-        let driver = session.quorum.caller_driver();
-        if driver == Driver::Background {
-            return runtime::block(driver, self.ask(Ok(question)), check);
+        match session.quorum.polled(Caller::Thread) {
+            Polled::Behind => runtime::block(Driver::Background, self.ask(Ok(question)), check),
+            Polled::Here(driver) => {
+                runtime::block(driver, question.ask(session, driver, self.names.clone(), self.value.clone()), check)
+            }
         }
-        runtime::block(driver, question.ask(session, driver, self.names.clone(), self.value.clone()), check)
     }
 
     fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {

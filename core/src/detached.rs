@@ -12,10 +12,13 @@ use crate::{
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     lease::{Lease, begin_release},
+    offer::{Again, Offer},
     owner::{Owner, OwnerKey},
-    process::driver::Driver,
-    protocol::names::Names,
-    protocol::reply::{self, Attached, TOKENS},
+    process::{driver::Driver, runtime},
+    protocol::{
+        names::Names,
+        reply::{self, Attached, TOKENS},
+    },
     quorum::{Count, Grant, Presence, clean_up, insist},
     server::{ConnectionId, NodeErrorKind, SentOn},
     session::Session,
@@ -23,7 +26,7 @@ use crate::{
 };
 
 /// The text of a detached lease, in JSON.
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Detached {
     pub(crate) name: String,
     pub(crate) prefix: String,
@@ -128,13 +131,29 @@ impl Lease {
     }
 }
 
-/// Takes over what a text tells of. The lease is unseen: dropped before [`Lease::seen`], it is as if nobody had attached.
-pub(crate) async fn attach(
-    session: Arc<Session>,
-    names: Arc<Names>,
-    detached: Detached,
-    owner: Owner,
-) -> Result<Lease, LockError> {
+/// What it takes to take over what a text tells of.
+#[derive(Clone)]
+pub(crate) struct Attach {
+    pub(crate) session: Arc<Session>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) detached: Detached,
+    pub(crate) owner: Owner,
+}
+
+impl Attach {
+    /// Takes it over, in the background. Dropped before it was taken, the offer is as if nobody had attached.
+    pub(crate) async fn start(self) -> Result<Offer, LockError> {
+        let attached = async move {
+            let lease = attach(self.clone()).await?;
+            let offer = Offer::new(lease, Again::Attach(Box::new(self)));
+            offer.hold_out();
+            Ok(offer)
+        };
+        runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
+    }
+}
+
+async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Lease, LockError> {
     let explicit = detached.field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':'));
     let (key, owner) = match explicit {
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),

@@ -15,13 +15,13 @@ use crate::{
     error::{LockError, LostReason},
     owner::shown,
     process::{
-        driver::Driver,
+        driver::{Caller, Driver, Polled},
         fork::Tied,
         runtime::{self, Interrupted},
     },
     server::NodeErrorKind,
     session::Session,
-    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unclaimed, Unseen},
+    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unclaimed, Unseen, watchdog::Attended},
 };
 
 /// A held lock.
@@ -67,10 +67,20 @@ impl Lease {
         *self.claim.unseen.lock() = Some(Box::new(otherwise));
     }
 
-    /// Its caller has it.
-    pub(crate) fn seen(self) -> Self {
-        self.forget_unseen();
-        self
+    /// Offers it to its caller, who has not taken it yet.
+    pub(crate) fn offer(&self) {
+        let Some((tenure, session)) = self.parts() else { return };
+        tenure.offer(&self.claim);
+        session.watchdog.reconsider(tenure);
+    }
+
+    /// Its caller takes it. False if it was offered, and withdrawn or lost meanwhile.
+    pub(crate) fn take(&self) -> bool {
+        let taken = self.tenure.get().is_some_and(|tenure| tenure.take(&self.claim));
+        if taken {
+            self.forget_unseen();
+        }
+        taken
     }
 
     fn forget_unseen(&self) {
@@ -179,26 +189,26 @@ impl Lease {
     /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
     /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        self.extend_in(Driver::Background, ttl)
+        self.extend_in(self.polled(Caller::Task), ttl)
     }
 
     pub(crate) fn extend_in(
         &self,
-        driver: Driver,
+        polled: Polled,
         ttl: Duration,
     ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let work = self.begin_extend(ttl, driver);
+        let work = self.begin_extend(ttl, polled.driver());
         async move {
-            match driver {
-                Driver::Host(_) => work?.await,
-                _ => runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)),
+            match polled {
+                Polled::Here(_) => runtime::entered(work?).await,
+                Polled::Behind => runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)),
             }
         }
     }
 
-    /// The driver for an event loop that owns its connections.
-    pub(crate) fn host_driver(&self, host: u64) -> Driver {
-        self.session.get().map_or(Driver::Background, |session| session.quorum.host_driver(host))
+    /// Where its calls are polled.
+    pub(crate) fn polled(&self, caller: Caller) -> Polled {
+        self.session.get().map_or(Polled::Behind, |session| session.quorum.polled(caller))
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call.
@@ -207,7 +217,7 @@ impl Lease {
         ttl: Duration,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let driver = self.session.get().map_or(Driver::Background, |session| session.quorum.caller_driver());
+        let driver = self.polled(Caller::Thread).driver();
         match runtime::block(driver, self.begin_extend(ttl, driver)?, check) {
             Ok(result) => Ok(result?),
             Err(Interrupted::Check(error)) => Err(error),
@@ -238,15 +248,15 @@ impl Lease {
     /// lease would have ended. Never fails for a lost or unconfirmed lease; a second call returns the same. Fails with
     /// `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
-        self.release_in(Driver::Background)
+        self.release_in(self.polled(Caller::Task))
     }
 
     pub(crate) fn release_in(
         &self,
-        driver: Driver,
+        polled: Polled,
     ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release();
-        async move { Ok(begun?.finish(driver).await) }
+        async move { Ok(begun?.finish(polled).await) }
     }
 
     /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
@@ -262,7 +272,7 @@ impl Lease {
     pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
         match self.begin_release()? {
             Begun::Ours(decided) => Ok(decided.send(Driver::Background).await),
-            begun => Ok(begun.finish(Driver::Background).await),
+            begun => Ok(begun.finish(Polled::Here(Driver::Background)).await),
         }
     }
 
@@ -283,14 +293,14 @@ impl Lease {
     /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
     /// lease was detached or released inside.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        self.leave_in(Driver::Background)
+        self.leave_in(self.polled(Caller::Task))
     }
 
-    pub(crate) fn leave_in(&self, driver: Driver) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
+    pub(crate) fn leave_in(&self, polled: Polled) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let leaving = self.begin_leave();
         async move {
             let Some((begun, lost)) = leaving? else { return Ok(()) };
-            if begun.finish(driver).await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
+            if begun.finish(polled).await == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) }
         }
     }
 
@@ -329,6 +339,9 @@ impl Lease {
     }
 }
 
+/// How long after its last reply was due a release that its caller polls may take to end by itself.
+const SLACK: Duration = Duration::from_millis(100);
+
 /// How far a release could be decided here.
 pub(crate) enum Begun {
     Done(ReleaseOutcome),
@@ -337,32 +350,43 @@ pub(crate) enum Begun {
     Ours(Decided),
 }
 
-/// A release that was decided: the tenure ended here, and its nodes are still to be told. Dropped before they are, they
-/// are told in the background.
+/// A release that was decided: the tenure ended here, and its nodes are still to be told. They are told in the background
+/// if this is dropped before they are, or if nobody polls it to its end.
 pub(crate) struct Decided {
     tenure: Arc<Tenure>,
+    attended: Option<Attended>,
     sent: bool,
 }
 
 impl Decided {
-    fn new(tenure: Arc<Tenure>) -> Self {
-        Self { tenure, sent: false }
+    fn new(session: &Session, tenure: Arc<Tenure>) -> Self {
+        let limit = session.settings.config.reply_timeout + SLACK;
+        let overdue = tenure.clone();
+        let attended = session.watchdog.attend(limit, move || overdue.release_in_background());
+        Self { tenure, attended: Some(attended), sent: false }
     }
 
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
     async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
-        self.tenure.clone().release(driver).await
+        let outcome = self.tenure.clone().free(driver).await;
+        if self.is_overdue() {
+            return elsewhere(self.tenure.clone()).await;
+        }
+        self.tenure.freed(outcome);
+        outcome
+    }
+
+    /// Whether the background has taken it over.
+    fn is_overdue(&mut self) -> bool {
+        self.attended.take().is_some_and(|attended| !attended.ended())
     }
 }
 
 impl Drop for Decided {
     fn drop(&mut self) {
-        if !self.sent && !self.tenure.forked() {
-            let tenure = self.tenure.clone();
-            self.tenure.quorum.spawn_pending(async move {
-                tenure.release(Driver::Background).await;
-            });
+        if !self.sent && !self.tenure.forked() && !self.is_overdue() {
+            self.tenure.release_in_background();
         }
     }
 }
@@ -387,7 +411,7 @@ pub(crate) fn begin_release(session: &Arc<Session>, tenure: &Arc<Tenure>, claim:
     };
     session.forget(tenure);
     match fate {
-        Fate::Released => Ok(Begun::Ours(Decided::new(tenure.clone()))),
+        Fate::Released => Ok(Begun::Ours(Decided::new(session, tenure.clone()))),
         Fate::Detached => Err(Fate::Detached),
         Fate::Held | Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
     }
@@ -395,15 +419,17 @@ pub(crate) fn begin_release(session: &Arc<Session>, tenure: &Arc<Tenure>, claim:
 
 impl Begun {
     /// Sees the release through; it goes on when the caller gives up.
-    pub(crate) async fn finish(self, driver: Driver) -> ReleaseOutcome {
+    pub(crate) async fn finish(self, polled: Polled) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(tenure) => elsewhere(tenure).await,
-            Self::Ours(decided) if driver != Driver::Background => decided.send(driver).await,
-            Self::Ours(decided) => {
-                let outcome = runtime::detached(decided.send(Driver::Background)).await;
-                outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
-            }
+            Self::Ours(decided) => match polled {
+                Polled::Here(driver) => runtime::entered(decided.send(driver)).await,
+                Polled::Behind => {
+                    let outcome = runtime::detached(decided.send(Driver::Background)).await;
+                    outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
+                }
+            },
         }
     }
 
@@ -413,7 +439,7 @@ impl Begun {
             Self::Done(outcome) => Ok(outcome),
             Self::Elsewhere(tenure) => runtime::block(Driver::Background, elsewhere(tenure), check),
             Self::Ours(decided) => {
-                let driver = decided.tenure.quorum.caller_driver();
+                let driver = decided.tenure.quorum.polled(Caller::Thread).driver();
                 runtime::block(driver, decided.send(driver), check)
             }
         };

@@ -37,6 +37,7 @@ mod faults;
 pub mod ffi;
 mod lease;
 mod lock;
+mod offer;
 mod owner;
 #[doc(hidden)]
 pub mod process;

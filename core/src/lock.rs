@@ -2,16 +2,15 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures_util::future::Either;
-
 use crate::{
-    acquire::{Acquisition, Request, Step, in_background, see_through},
+    acquire::{Acquisition, Request, acquire, acquire_blocking, taken, wait},
     config::{LockOptions, check_owner},
     error::{LockError, LostReason},
     lease::{Begun, Lease, begin_release},
+    offer::Offer,
     owner::{self, Owner},
     process::{
-        driver::Driver,
+        driver::{Caller, Driver, Polled},
         runtime::{self, Interrupted},
     },
     protocol::names::Names,
@@ -85,43 +84,42 @@ impl Lock {
 
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let mut acquisition = self.begin_in(Driver::Background, request);
-        // What needs no round trip needs no other thread either.
-        let begun = match acquisition.as_mut().ok().and_then(Acquisition::nested) {
-            Some(lease) => Either::Left(lease),
-            None => Either::Right(in_background(see_through(acquisition))),
-        };
+        let mut acquisition = self.begin(request);
+        // What is decided here is decided in the order of the calls, whenever they are polled.
+        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.nested());
         async move {
-            let (call, result) = match begun {
-                Either::Left(lease) => return Ok(lease),
-                Either::Right(begun) => begun,
-            };
-            let lease = result.await.unwrap_or(Err(LockError::Closed));
-            drop(call);
-            lease
+            if let Some(lease) = nested {
+                return Ok(lease);
+            }
+            let acquisition = acquisition?;
+            let polled = acquisition.polled(Caller::Task);
+            taken(acquire(acquisition, polled)).await
         }
     }
 
-    /// An acquire by one driver, which begins when it is first polled. Dropping it gives up.
-    pub(crate) fn acquire_in(
+    /// An acquire for a host's queue. Dropping it gives up.
+    pub(crate) fn offer(
         &self,
-        driver: Driver,
+        polled: Polled,
         request: Request,
-    ) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        see_through(self.begin_in(driver, request))
+    ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
+        let acquisition = self.begin(request).map(|mut acquisition| {
+            // Nesting and the place in the queue are decided in the order of the calls.
+            acquisition.look_first();
+            acquisition
+        });
+        async move {
+            match polled {
+                Polled::Here(_) => acquire(acquisition?, polled).await,
+                // Already in the background.
+                Polled::Behind => wait(acquisition?).await,
+            }
+        }
     }
 
-    fn begin_in(&self, driver: Driver, request: Request) -> Result<Acquisition, LockError> {
-        let mut acquisition = self.begin(request)?;
-        acquisition.driver = driver;
-        // Nesting and the place in the queue are decided in the order of the calls.
-        acquisition.seen = Some(acquisition.look());
-        Ok(acquisition)
-    }
-
-    /// The driver for an event loop that owns its connections.
-    pub(crate) fn host_driver(&self, host: u64) -> Driver {
-        self.client.session().map_or(Driver::Background, |session| session.quorum.host_driver(host))
+    /// Where calls are polled.
+    pub(crate) fn polled(&self, caller: Caller) -> Polled {
+        self.client.session().map_or(Polled::Behind, |session| session.quorum.polled(caller))
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -132,21 +130,11 @@ impl Lock {
         request: Request,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
-        let acquisition = self.begin(request)?;
-        let forked = || LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked };
-        let acquisition = match acquisition.first_try_blocking(check) {
-            Ok(Step::Done(lease)) => return Ok(lease?),
-            Ok(Step::Wait(acquisition)) => acquisition,
-            Err(Interrupted::Check(error)) => return Err(error),
-            Err(Interrupted::Forked) => return Err(forked().into()),
-        };
-        let (call, result) = in_background(see_through(Ok(acquisition)));
-        match runtime::block(Driver::Background, result, check) {
-            Ok(lease) => Ok(lease.unwrap_or(Err(LockError::Closed))?),
+        match acquire_blocking(self.begin(request)?, check) {
+            Ok(lease) => Ok(lease?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => {
-                std::mem::forget(call);
-                Err(forked().into())
+                Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked }.into())
             }
         }
     }
@@ -169,13 +157,13 @@ impl Lock {
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
         let acquisition = self.begin(self.request(owner)).map(|mut acquisition| {
-            acquisition.seen = Some(acquisition.look());
+            acquisition.look_first();
             acquisition
         });
-        async move { Box::new(acquisition?).run().await }
+        async move { taken(wait(acquisition?)).await }
     }
 
-    fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
+    fn begin(&self, request: Request) -> Result<Box<Acquisition>, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
         }
@@ -189,18 +177,18 @@ impl Lock {
     /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
     /// `not_held` when there is none.
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
-        self.release_in(Driver::Background, owner)
+        self.release_in(self.polled(Caller::Task), owner)
     }
 
     pub(crate) fn release_in(
         &self,
-        driver: Driver,
+        polled: Polled,
         owner: &Owner,
     ) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         let begun = self.begin_release(owner);
         async move {
             match begun? {
-                Ending::Local(begun) => Ok(begun.finish(driver).await),
+                Ending::Local(begun) => Ok(begun.finish(polled).await),
                 Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
             }
         }
@@ -235,10 +223,10 @@ impl Lock {
 
     pub(crate) fn leave_in(
         &self,
-        driver: Driver,
+        polled: Polled,
         owner: &Owner,
     ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let (lost, released) = (self.loss(owner), self.release_in(driver, owner));
+        let (lost, released) = (self.loss(owner), self.release_in(polled, owner));
         async move { if released.await? == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) } }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use futures_util::TryFutureExt;
+use futures_util::FutureExt;
 #[cfg(target_os = "linux")]
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -13,12 +13,17 @@ use crate::{
     error::LockError,
     event::Event,
     ffi::{
-        completions::{Begun, Bridge},
+        completions::{Begun, Bridge, Entry},
         operations::{self, Operation},
     },
     lease::Lease,
     lock::LockInfo,
-    process::{driver::Driver, fork::Tied},
+    offer::Offer,
+    process::{
+        driver::{Caller, Polled},
+        fork::Tied,
+    },
+    server::BoxFuture,
     tenure::ReleaseOutcome,
 };
 
@@ -104,18 +109,50 @@ pub type Outcome = Result<Value, LockError>;
 /// A call that began: its end, if it needed no waiting, or its number.
 pub type Call = Begun<Outcome>;
 
-/// The host now owns the lease: collecting it releases nothing.
-fn keep(outcome: &Outcome) {
-    if let Ok(Value::Lease(lease)) = outcome {
-        lease.keep();
+/// The end of a call, as it waits in the queue.
+enum Ended {
+    Outcome(Outcome),
+    /// A lease, until its host takes it.
+    Offer(Offer),
+}
+
+impl Entry for Ended {
+    type Taken = Outcome;
+
+    fn queued(&self) {
+        if let Self::Offer(offer) = self {
+            offer.hold_out();
+        }
     }
+
+    fn take(self) -> Result<Outcome, BoxFuture<Self>> {
+        match self {
+            Self::Outcome(outcome) => Ok(outcome),
+            Self::Offer(offer) => match offer.take() {
+                Ok(lease) => {
+                    // The host now owns it: collecting it releases nothing.
+                    lease.keep();
+                    Ok(Ok(Value::Lease(lease)))
+                }
+                Err(again) => Err(Box::pin(again.start().map(offered))),
+            },
+        }
+    }
+}
+
+fn offered(offer: Result<Offer, LockError>) -> Ended {
+    offer.map_or_else(|error| Ended::Outcome(Err(error)), Ended::Offer)
+}
+
+fn ended<T>(end: Result<T, LockError>, value: impl FnOnce(T) -> Value) -> Ended {
+    Ended::Outcome(end.map(value))
 }
 
 /// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
 /// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
 /// fork every call fails with `closed`.
 pub struct Calls {
-    bridge: Tied<Arc<Bridge<Outcome>>>,
+    bridge: Tied<Arc<Bridge<Ended>>>,
     /// Where a thread that fetches waits, unless it watches a descriptor.
     woken: Option<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>,
 }
@@ -188,35 +225,30 @@ impl Calls {
         }
     }
 
-    fn bridge(&self) -> Result<&Arc<Bridge<Outcome>>, LockError> {
+    fn bridge(&self) -> Result<&Arc<Bridge<Ended>>, LockError> {
         self.bridge.get().ok_or(LockError::Closed)
     }
 
-    /// Begins a call in the lane of the host if there is one, else in the background: to its end, unless it
-    /// `may_be_cut`.
+    /// Begins a call where it is polled: in the host's turns, else in the background, to its end unless it `may_be_cut`.
     fn begin<F>(
         &self,
         may_be_cut: bool,
-        driver: impl FnOnce(u64) -> Driver,
-        call: impl FnOnce(Driver) -> F,
+        polled: impl FnOnce(Caller) -> Polled,
+        call: impl FnOnce(Polled) -> F,
     ) -> Result<Call, LockError>
     where
-        F: Future<Output = Outcome> + Send + 'static,
+        F: Future<Output = Ended> + Send + 'static,
     {
         let bridge = self.bridge()?;
         #[cfg(not(target_os = "linux"))]
-        let _ = driver;
+        let _ = polled;
         #[cfg(target_os = "linux")]
         if let Some(turns) = bridge.turns()
-            && let driver @ Driver::Host(_) = driver(turns.id())
+            && let polled @ Polled::Here(_) = polled(Caller::Host(turns.id()))
         {
-            let begun = bridge.begin(turns, call(driver));
-            if let Begun::Done(outcome) = &begun {
-                keep(outcome);
-            }
-            return Ok(begun);
+            return Ok(bridge.begin(turns, call(polled)));
         }
-        let call = call(Driver::Background);
+        let call = call(Polled::Behind);
         Ok(Begun::Pending(if may_be_cut { bridge.watch(call) } else { bridge.run(call) }))
     }
 
@@ -236,11 +268,7 @@ impl Calls {
 
     /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.
     pub fn drain(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
-        let ended = self.bridge()?.drain();
-        for (_, outcome) in &ended {
-            keep(outcome);
-        }
-        Ok(ended)
+        Ok(self.bridge()?.drain())
     }
 
     /// Gives up a call that was not drained. An acquire leaves nothing behind; what must not be cut short, such as a
@@ -256,48 +284,56 @@ impl Calls {
         let bridge = self.bridge()?;
         match operation {
             Do::Acquire(lock, request) => {
-                let call = |driver| lock.acquire_in(driver, request).map_ok(Value::Lease);
-                self.begin(true, |host| lock.host_driver(host), call)
+                let call = |polled| lock.offer(polled, request).map(offered);
+                self.begin(true, |caller| lock.polled(caller), call)
             }
             Do::ReleaseNewest(lock, owner) => {
-                let call = |driver| lock.release_in(driver, &owner).map_ok(Value::from);
-                self.begin(false, |host| lock.host_driver(host), call)
+                let call = |polled| lock.release_in(polled, &owner).map(|end| ended(end, Value::from));
+                self.begin(false, |caller| lock.polled(caller), call)
             }
             Do::LeaveNewest(lock, owner) => {
-                let call = |driver| lock.leave_in(driver, &owner).map_ok(Value::from);
-                self.begin(false, |host| lock.host_driver(host), call)
+                let call = |polled| lock.leave_in(polled, &owner).map(|end| ended(end, Value::from));
+                self.begin(false, |caller| lock.polled(caller), call)
             }
             Do::Release(lease) => {
-                let call = |driver| lease.release_in(driver).map_ok(Value::from);
-                self.begin(false, |host| lease.host_driver(host), call)
+                let call = |polled| lease.release_in(polled).map(|end| ended(end, Value::from));
+                self.begin(false, |caller| lease.polled(caller), call)
             }
             Do::Leave(lease) => {
-                let call = |driver| lease.leave_in(driver).map_ok(Value::from);
-                self.begin(false, |host| lease.host_driver(host), call)
+                let call = |polled| lease.leave_in(polled).map(|end| ended(end, Value::from));
+                self.begin(false, |caller| lease.polled(caller), call)
             }
             Do::Extend(lease, ttl) => {
-                let call = |driver| lease.extend_in(driver, ttl).map_ok(Value::from);
-                self.begin(false, |host| lease.host_driver(host), call)
+                let call = |polled| lease.extend_in(polled, ttl).map(|end| ended(end, Value::from));
+                self.begin(false, |caller| lease.polled(caller), call)
             }
-            Do::Lost(lease, limit) => pending(bridge.listen(operations::lost(lease, limit))),
-            Do::Events(events) => pending(bridge.watch(operations::happened(events))),
-            Do::Locked(lock) => pending(bridge.run(lock.locked().map_ok(Value::Flag))),
-            Do::Inspect(lock) => pending(bridge.run(lock.inspect().map_ok(Value::Info))),
-            Do::ReleaseValue(value) => pending(bridge.run(value.release().map_ok(Value::Flag))),
-            Do::RetimeValue(value, how, millis) => pending(bridge.run(value.retime(how, millis).map_ok(Value::Flag))),
-            Do::IsValueThere(value) => pending(bridge.run(value.is_there().map_ok(Value::Flag))),
-            Do::Ping(client) => pending(bridge.run(client.ping().map_ok(Value::from))),
-            Do::ForceRelease(client, name) => pending(bridge.run(client.force_release(name).map_ok(Value::Flag))),
-            Do::InitNodes(client) => pending(bridge.run(client.init_nodes().map_ok(Value::from))),
-            Do::Attach(client, text, owner) => {
-                pending(bridge.run(client.attach_unseen(text, owner).map_ok(Value::Lease)))
-            }
-            Do::Close(client) => pending(bridge.run(operations::close(client))),
+            Do::Lost(lease, limit) => pending(bridge.listen(operations::lost(lease, limit).map(Ended::Outcome))),
+            Do::Events(events) => pending(bridge.watch(operations::happened(events).map(Ended::Outcome))),
+            Do::Locked(lock) => Ok(Self::run(bridge, lock.locked(), Value::Flag)),
+            Do::Inspect(lock) => Ok(Self::run(bridge, lock.inspect(), Value::Info)),
+            Do::ReleaseValue(value) => Ok(Self::run(bridge, value.release(), Value::Flag)),
+            Do::RetimeValue(value, how, millis) => Ok(Self::run(bridge, value.retime(how, millis), Value::Flag)),
+            Do::IsValueThere(value) => Ok(Self::run(bridge, value.is_there(), Value::Flag)),
+            Do::Ping(client) => Ok(Self::run(bridge, client.ping(), Value::from)),
+            Do::ForceRelease(client, name) => Ok(Self::run(bridge, client.force_release(name), Value::Flag)),
+            Do::InitNodes(client) => Ok(Self::run(bridge, client.init_nodes(), Value::from)),
+            Do::Attach(client, text, owner) => pending(bridge.run(client.offer_attached(text, owner).map(offered))),
+            Do::Close(client) => pending(bridge.run(operations::close(client).map(Ended::Outcome))),
         }
+    }
+
+    /// Begins a call in the background, to its end.
+    fn run<T>(
+        bridge: &Arc<Bridge<Ended>>,
+        call: impl Future<Output = Result<T, LockError>> + Send + 'static,
+        value: impl FnOnce(T) -> Value + Send + 'static,
+    ) -> Call {
+        Begun::Pending(bridge.run(call.map(|end| ended(end, value))))
     }
 
     /// Starts to wait for events that a host fetches in a way of its own.
     pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
-        Ok(Begun::Pending(self.bridge()?.watch(async move { Ok(Value::Events(next.await)) })))
+        let next = next.map(|events| Ended::Outcome(Ok(Value::Events(events))));
+        Ok(Begun::Pending(self.bridge()?.watch(next)))
     }
 }

@@ -5,7 +5,8 @@
 //! started ─result─▶ queued ─drain─▶ the host's
 //! started ─abandon─▶ aborted         queued ─abandon, or the bridge is dropped─▶ dropped
 //! ```
-//! A result that nobody drains is dropped here. For a lease that means: released.
+//! A result that nobody drains is dropped here. For a lease that means: released. One that is drained too late, when it
+//! was given back meanwhile, is no result: its call goes on.
 
 #[cfg(target_os = "linux")]
 use std::task::Poll;
@@ -25,12 +26,24 @@ use futures_util::{FutureExt, future};
 use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
-use crate::process::runtime;
 #[cfg(target_os = "linux")]
 use crate::{ffi::reactor::Turns, process::host_io::HostIo};
+use crate::{process::runtime, server::BoxFuture};
+
+/// The end of a call, as it waits in the queue.
+pub trait Entry: Sized + Send + 'static {
+    /// What the host gets of it.
+    type Taken: Send;
+
+    /// It goes into the queue, where it may wait for long: its host's event loop may stand still.
+    fn queued(&self) {}
+
+    /// The host takes it; or it came too late for that, and the call goes on.
+    fn take(self) -> Result<Self::Taken, BoxFuture<Self>>;
+}
 
 /// The calls of one event loop, and their results.
-pub struct Bridge<T> {
+pub struct Bridge<T: Entry> {
     state: Mutex<State<T>>,
     wake: Box<dyn Fn() + Send + Sync>,
     #[cfg(target_os = "linux")]
@@ -65,31 +78,32 @@ impl Stop {
     }
 }
 
-struct State<T> {
+struct State<T: Entry> {
     last: u64,
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
     wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
     /// The results of calls that ended at once, for hosts that get them one by one.
-    kept: HashMap<u64, T>,
+    kept: HashMap<u64, T::Taken>,
 }
 
-impl<T> State<T> {
+impl<T: Entry> State<T> {
     fn new() -> Self {
         Self { last: 0, wanted: HashMap::new(), done: Vec::new(), kept: HashMap::new() }
     }
 }
 
 /// Where one call leaves its result.
-pub struct Deliver<T> {
+pub struct Deliver<T: Entry> {
     bridge: Weak<Bridge<T>>,
     id: u64,
 }
 
-impl<T> Deliver<T> {
+impl<T: Entry> Deliver<T> {
     /// Queues the result and wakes the host, unless an earlier result already did.
     pub fn send(self, result: T) {
         let Some(bridge) = self.bridge.upgrade() else { return };
+        result.queued();
         #[cfg(all(test, feature = "shuttle"))]
         if crate::faults::broken("two steps to queue a result") {
             let first = bridge.state.lock().done.is_empty();
@@ -110,7 +124,7 @@ impl<T> Deliver<T> {
     }
 }
 
-impl<T: Send + 'static> Bridge<T> {
+impl<T: Entry> Bridge<T> {
     /// A bridge that calls `wake` when the host should drain it. `wake` runs on the library's threads: it must return
     /// at once and run nothing of the host's.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
@@ -143,10 +157,17 @@ impl<T: Send + 'static> Bridge<T> {
 
     /// Runs a future in the host's turns, from now on. It is dropped when the call is abandoned.
     #[cfg(target_os = "linux")]
-    pub fn begin(self: &Arc<Self>, turns: &Arc<Turns>, future: impl Future<Output = T> + Send + 'static) -> Begun<T> {
+    pub fn begin(
+        self: &Arc<Self>,
+        turns: &Arc<Turns>,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Begun<T::Taken> {
         let mut future = Box::pin(future);
         if let Poll::Ready(result) = turns.first(future.as_mut()) {
-            return Begun::Done(result);
+            return match result.take() {
+                Ok(taken) => Begun::Done(taken),
+                Err(further) => Begun::Pending(self.watch(further)),
+            };
         }
         let mut now = false;
         let id = self.start(|deliver| {
@@ -237,7 +258,7 @@ impl<T: Send + 'static> Bridge<T> {
     }
 
     /// Keeps the result of a call that ended at once; says under which number.
-    pub fn keep(&self, result: T) -> u64 {
+    pub fn keep(&self, result: T::Taken) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
         let id = state.last;
@@ -246,12 +267,12 @@ impl<T: Send + 'static> Bridge<T> {
     }
 
     /// Takes what is kept under a number.
-    pub fn take(&self, id: u64) -> Option<T> {
+    pub fn take(&self, id: u64) -> Option<T::Taken> {
         self.state.lock().kept.remove(&id)
     }
 
     /// Takes the results that came since the last time, oldest first.
-    pub fn drain(&self) -> Vec<(u64, T)> {
+    pub fn drain(self: &Arc<Self>) -> Vec<(u64, T::Taken)> {
         #[cfg(target_os = "linux")]
         if let Some(turns) = &self.turns {
             self.draining.store(true, SeqCst);
@@ -265,11 +286,27 @@ impl<T: Send + 'static> Bridge<T> {
         };
         // Dropping a lease does work of its own: not under the lock.
         drop(abandoned);
-        wanted
+        let mut taken = Vec::with_capacity(wanted.len());
+        for (id, result) in wanted {
+            match result.take() {
+                Ok(result) => taken.push((id, result)),
+                Err(further) => self.go_on(id, further),
+            }
+        }
+        taken
+    }
+
+    /// Goes on with a call in the background, under its number.
+    fn go_on(self: &Arc<Self>, id: u64, further: BoxFuture<T>) {
+        let deliver = Deliver { bridge: Arc::downgrade(self), id };
+        let mut state = self.state.lock();
+        // Its result cannot come before it is wanted again: that takes the lock.
+        let task = runtime::background().spawn(async move { deliver.send(further.await) });
+        state.wanted.insert(id, Some(Stop::Task(task.abort_handle())));
     }
 }
 
-impl<T> Drop for Bridge<T> {
+impl<T: Entry> Drop for Bridge<T> {
     fn drop(&mut self) {
         for stop in std::mem::take(&mut self.state.lock().wanted).into_values().flatten() {
             stop.stop();
@@ -289,6 +326,19 @@ pub async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>)
     }
 }
 
+/// A result that is taken as it is.
+#[cfg(test)]
+pub(crate) struct Plain<T>(pub(crate) T);
+
+#[cfg(test)]
+impl<T: Send + 'static> Entry for Plain<T> {
+    type Taken = T;
+
+    fn take(self) -> Result<T, BoxFuture<Self>> {
+        Ok(self.0)
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -299,7 +349,7 @@ mod tests {
 
     use super::*;
 
-    fn bridge<T: Send + 'static>() -> (Arc<Bridge<T>>, mpsc::Receiver<()>) {
+    fn bridge<T: Send + 'static>() -> (Arc<Bridge<Plain<T>>>, mpsc::Receiver<()>) {
         let (wake, woken) = mpsc::channel();
         (Bridge::new(move || wake.send(()).unwrap()), woken)
     }
@@ -313,7 +363,7 @@ mod tests {
         }
     }
 
-    fn deliver<T: Send + 'static>(bridge: &Arc<Bridge<T>>) -> (u64, Deliver<T>) {
+    fn deliver<T: Send + 'static>(bridge: &Arc<Bridge<Plain<T>>>) -> (u64, Deliver<Plain<T>>) {
         let mut place = None;
         let id = bridge.start(|deliver| {
             place = Some(deliver);
@@ -326,13 +376,13 @@ mod tests {
     fn wakes_once_for_many_results() {
         let (bridge, woken) = bridge();
         let (first, second) = (deliver(&bridge), deliver(&bridge));
-        first.1.send("a");
-        second.1.send("b");
+        first.1.send(Plain("a"));
+        second.1.send(Plain("b"));
         assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
         assert_eq!(bridge.drain(), [(first.0, "a"), (second.0, "b")]);
         assert!(bridge.drain().is_empty());
         let third = deliver(&bridge);
-        third.1.send("c");
+        third.1.send(Plain("c"));
         assert!(woken.try_recv().is_ok());
         assert_eq!(bridge.drain(), [(third.0, "c")]);
         assert!(!bridge.abandon(third.0));
@@ -341,7 +391,7 @@ mod tests {
     #[test]
     fn results_come_from_the_background() {
         let (bridge, woken) = bridge();
-        let id = bridge.run(async { 7 });
+        let id = bridge.run(async { Plain(7) });
         woken.recv().unwrap();
         assert_eq!(bridge.drain(), [(id, 7)]);
     }
@@ -352,8 +402,8 @@ mod tests {
         let dropped = Arc::new(AtomicUsize::new(0));
         let (early, late) = (deliver(&bridge), deliver(&bridge));
         assert!(bridge.abandon(early.0));
-        early.1.send(Counted(dropped.clone()));
-        late.1.send(Counted(dropped.clone()));
+        early.1.send(Plain(Counted(dropped.clone())));
+        late.1.send(Plain(Counted(dropped.clone())));
         assert!(bridge.abandon(late.0));
         assert!(bridge.drain().is_empty());
         assert_eq!(dropped.load(SeqCst), 2);
@@ -366,12 +416,14 @@ mod tests {
         let watched = bridge.watch(async move {
             let _signal = signal;
             std::future::pending::<()>().await;
+            Plain(())
         });
         let (finish, finished) = mpsc::channel();
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
         let running = bridge.run(async move {
             let _ = gone.await;
             finish.send(()).unwrap();
+            Plain(())
         });
         bridge.abandon(watched);
         bridge.abandon(running);
@@ -387,14 +439,14 @@ mod tests {
         let (bridge, _woken) = bridge();
         let dropped = Arc::new(AtomicUsize::new(0));
         let (queued, pending) = (deliver(&bridge), deliver(&bridge));
-        queued.1.send(Counted(dropped.clone()));
+        queued.1.send(Plain(Counted(dropped.clone())));
         let (signal, ended) = mpsc::channel::<()>();
         bridge.watch(async move {
             let _signal = signal;
-            std::future::pending::<Counted>().await
+            std::future::pending::<Plain<Counted>>().await
         });
         drop(bridge);
-        pending.1.send(Counted(dropped.clone()));
+        pending.1.send(Plain(Counted(dropped.clone())));
         assert_eq!(dropped.load(SeqCst), 2);
         assert!(ended.recv().is_err());
     }

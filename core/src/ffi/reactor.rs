@@ -452,7 +452,7 @@ mod tests {
     use tokio::{sync::oneshot, task::yield_now};
 
     use super::*;
-    use crate::ffi::completions::{Begun, Bridge};
+    use crate::ffi::completions::{Begun, Bridge, Plain};
 
     fn is_readable(turns: &Turns, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap();
@@ -465,13 +465,14 @@ mod tests {
         for ends_at_once in [true, false] {
             let turns = Turns::attended().unwrap();
             let bridge = Bridge::hosted(turns.clone());
-            let id = bridge.run(async {});
+            let id = bridge.run(async { Plain(()) });
             assert!(is_readable(&turns, Duration::from_secs(30)));
             let _ = bridge.begin(&turns, async move {
                 host_io::current().unwrap().peek();
                 if !ends_at_once {
                     std::future::pending::<()>().await;
                 }
+                Plain(())
             });
             assert!(is_readable(&turns, Duration::ZERO), "the attendant sleeps, ends at once: {ends_at_once}");
             assert_eq!(bridge.drain(), [(id, ())]);
@@ -500,7 +501,7 @@ mod tests {
                 poll_fn(|context| Pin::new(&mut hosted).poll_read(context, &mut into)).await.unwrap();
                 read.extend_from_slice(into.filled());
             }
-            read
+            Plain(read)
         }) else {
             panic!("nobody has looked for the answer yet")
         };
@@ -542,6 +543,7 @@ mod tests {
                                 answered.await.unwrap();
                             }
                             end.send(()).unwrap();
+                            Plain(())
                         });
                         ended.recv_timeout(Duration::from_secs(30)).expect("a call is forgotten");
                     }

@@ -1,6 +1,20 @@
-//! Who drives a request, and the connection that carries it: polls them until they are done.
+//! Who calls, and who then polls the call until it is done: the one place that decides how a call is driven.
+//!
+//! First tries and releases on a single node are polled where they are called: no other thread has to be woken for them.
+//! Everything else, and whatever has to wait, belongs to the background, which goes on whatever its caller does.
 
-/// Who drives a request.
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A thread that blocks until the call is done.
+    Thread,
+    /// A task of any executor, which polls the call as it polls its other futures.
+    Task,
+    /// A host's event loop, by its number, which polls its calls in its turns.
+    Host(u64),
+}
+
+/// Who drives a connection, and the requests on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// The background runtime: always.
@@ -9,4 +23,37 @@ pub enum Driver {
     Caller,
     /// A host's event loop, by its number: while it runs, and only calls that are polled in its turns.
     Host(u64),
+}
+
+/// Where a call is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// By whoever called; its requests are this driver's.
+    Here(Driver),
+    /// By a task of the background.
+    Behind,
+}
+
+impl Polled {
+    /// Who drives its requests.
+    pub(crate) fn driver(self) -> Driver {
+        match self {
+            Self::Here(driver) => driver,
+            Self::Behind => Driver::Background,
+        }
+    }
+}
+
+/// Where a call on so many nodes is polled. `hostable`: whether an event loop may own a connection to the node.
+pub(crate) fn polled(caller: Caller, nodes: usize, hostable: bool) -> Polled {
+    // Of several nodes some answer when the call has its result: that needs somebody who goes on.
+    if nodes > 1 {
+        return Polled::Behind;
+    }
+    match caller {
+        Caller::Thread => Polled::Here(Driver::Caller),
+        Caller::Task => Polled::Here(Driver::Background),
+        Caller::Host(host) if hostable => Polled::Here(Driver::Host(host)),
+        Caller::Host(_) => Polled::Behind,
+    }
 }

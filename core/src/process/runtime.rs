@@ -4,7 +4,12 @@
 //! Both are leaked, never dropped: dropping a runtime joins its threads, which deadlocks under an interpreter's lock
 //! and after a fork, where those threads do not exist: a child starts its own.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::OnceLock,
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Handle, Runtime},
@@ -72,8 +77,12 @@ pub enum Interrupted<E> {
     Forked,
 }
 
+/// How long a blocked thread that gives up drives its own requests on, before the background cleans up behind them: the
+/// answer is usually on its way, and a known one is easier to undo.
+pub(crate) const GRACE: Duration = Duration::from_millis(50);
+
 /// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
-/// when `check` fails. `driver` tells which runtime drives it.
+/// when `check` fails, with what comes of it. `driver` tells which runtime drives it.
 pub fn block<T, E>(
     driver: Driver,
     future: impl Future<Output = T>,
@@ -104,8 +113,24 @@ pub fn block<T, E>(
             std::mem::forget(future);
             return Err(Interrupted::Forked);
         }
-        checked.map_err(Interrupted::Check)?;
+        if let Err(error) = checked {
+            if driver == Driver::Caller {
+                drop(caller().block_on(async { timeout(GRACE, future.as_mut()).await }));
+            }
+            return Err(Interrupted::Check(error));
+        }
     }
+}
+
+/// A future that any executor may poll: its timers are those of the background runtime.
+pub(crate) async fn entered<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let background = background();
+        let _entered = background.enter();
+        future.as_mut().poll(context)
+    })
+    .await
 }
 
 /// Runs a future on the background runtime, whatever the caller's executor is; goes on when the caller gives up.

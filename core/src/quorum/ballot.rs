@@ -343,6 +343,17 @@ impl Ballot {
         known.filter_map(|(node, known)| Some((node, self.sent[node].get()?, known))).collect()
     }
 
+    /// What takes back, in the background, whatever this attempt may have taken or may still take, while somebody else
+    /// has it.
+    pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
+        let (quorum, sent) = (self.quorum.clone(), self.sent.clone());
+        let call = quorum.protocol.release(&self.names, &self.field, true);
+        move || {
+            let asked = sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
+            drop(quorum.clean_up(asked, &call));
+        }
+    }
+
     /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
     /// What it returns, if there was anything, closes once it is done or given up.
     pub(crate) fn undo(&mut self, announce: bool) -> Option<mpsc::Receiver<()>> {

@@ -28,7 +28,7 @@ use crate::{
     clock::{self, Deadline},
     config::Settings,
     error::{LockError, NodeCause},
-    process::driver::Driver,
+    process::driver::{self, Caller, Driver, Polled},
     protocol::{
         calls::Protocol,
         primitive::Primitive,
@@ -92,21 +92,9 @@ impl Quorum {
         self.nodes.len() - self.settings.quorum
     }
 
-    /// The driver for a blocking caller. It drives its own round trips only when it waits for all of them, which is so
-    /// for one node; answers that come after a quorum need the runtime that is always driven.
-    pub(crate) fn caller_driver(&self) -> Driver {
-        if self.nodes.len() == 1 { Driver::Caller } else { Driver::Background }
-    }
-
-    /// The driver for calls of an event loop that owns its connections. For one node only, as above.
-    pub(crate) fn host_driver(&self, host: u64) -> Driver {
-        if let [only] = &self.nodes[..]
-            && only.traits().hostable
-        {
-            Driver::Host(host)
-        } else {
-            Driver::Background
-        }
+    /// Where a call is polled.
+    pub(crate) fn polled(&self, caller: Caller) -> Polled {
+        driver::polled(caller, self.nodes.len(), self.nodes[0].traits().hostable)
     }
 
     /// Asks all nodes; notes for each which connection carries the request.

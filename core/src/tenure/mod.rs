@@ -19,11 +19,11 @@ pub use self::release::ReleaseOutcome;
 use self::state::{Effects, News, State};
 pub(crate) use self::{renewal::Plan, state::Unclaimed, upkeep::Fallen};
 use crate::{
-    clock::{self, Stamp},
+    clock::{self, Deadline, Stamp},
     error::LostReason,
     event::{Event, EventSink},
     owner::OwnerKey,
-    process::fork,
+    process::{driver::Driver, fork},
     protocol::names::Names,
     quorum::{Grant, Quorum},
     sync::{
@@ -32,6 +32,10 @@ use crate::{
         tell,
     },
 };
+
+/// How long a lease is offered at most to a caller that does not take it; a sixth of it, if that is less. It is not renewed
+/// before that.
+const LONGEST_OFFER: Duration = Duration::from_secs(5);
 
 /// What became of a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +56,15 @@ pub(crate) struct Claim {
     pub(crate) released: AtomicBool,
     /// Whether it was released while the tenure was held, and went on without it.
     pub(crate) left: AtomicBool,
+    /// Whether it was offered, and given back since nobody took it.
+    pub(crate) withdrawn: AtomicBool,
     pub(crate) unseen: Mutex<Option<Unseen>>,
 }
 
 impl Claim {
     pub(crate) fn new(renews: Option<Duration>) -> Arc<Self> {
-        let (released, left) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { renews, released, left, unseen: Mutex::new(None) })
+        let not_yet = || AtomicBool::new(false);
+        Arc::new(Self { renews, released: not_yet(), left: not_yet(), withdrawn: not_yet(), unseen: Mutex::new(None) })
     }
 }
 
@@ -124,12 +130,16 @@ impl Tenure {
     fn change<T>(&self, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let result = change(&mut self.state.lock(), &mut effects);
-        let Effects { news, fate, release, keeper } = effects;
+        let Effects { news, fate, look_again, unseen, release, keeper } = effects;
         for news in news {
             self.emit(news);
         }
-        if let Some(fate) = fate {
-            tell(&self.fate, |known| *known = fate);
+        if fate.is_some() || look_again {
+            // An end is final, and told once.
+            tell(&self.fate, |known| *known = fate.unwrap_or(*known));
+        }
+        for instead in unseen {
+            instead();
         }
         self.release_later(release);
         drop(keeper);
@@ -218,6 +228,45 @@ impl Tenure {
     /// Ends a claim, once.
     pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
         self.change(|state, effects| state.unclaim(claim, clock::now(), effects))
+    }
+
+    /// Offers a claim to its caller, who has not taken it yet.
+    pub(crate) fn offer(&self, claim: &Arc<Claim>) {
+        let until = Deadline::after((self.terms.ttl / 6).min(LONGEST_OFFER));
+        self.state.lock().offer(claim, until);
+    }
+
+    /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
+    pub(crate) fn take(&self, claim: &Arc<Claim>) -> bool {
+        !self.forked() && self.change(|state, effects| state.take(claim, clock::now(), effects))
+    }
+
+    /// Withdraws it from whoever has not taken it yet, and releases it. False if somebody has taken it.
+    pub(crate) fn withdraw(self: &Arc<Self>) -> bool {
+        let ended =
+            self.change(|state, effects| (!state.is_taken()).then(|| state.withdraw(None, clock::now(), effects)));
+        if ended == Some(true) {
+            self.release_in_background();
+        }
+        ended.is_some()
+    }
+
+    /// Releases it in the background.
+    pub(crate) fn release_in_background(self: &Arc<Self>) {
+        self.unkeep();
+        let tenure = self.clone();
+        self.quorum.spawn_pending(async move {
+            tenure.release(Driver::Background).await;
+        });
+    }
+
+    /// Resolves once it ended. A released tenure is free only once its release went out, which the outcome tells.
+    pub(crate) async fn ended(self: Arc<Self>) {
+        let mut fate = self.fate.subscribe();
+        let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
+        if matches!(ended, Ok(Fate::Released)) {
+            let _ = self.outcome.subscribe().wait_for(Option::is_some).await;
+        }
     }
 
     /// Its newest unreleased claim.

@@ -64,8 +64,22 @@ impl Tenure {
         self.terms.ttl.max(left + Duration::from_millis(10))
     }
 
-    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
+    /// Releases the tenure on its nodes, and tells what that found.
     pub(crate) async fn release(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
+        let outcome = self.clone().free(driver).await;
+        self.freed(outcome);
+        outcome
+    }
+
+    /// Tells what a release found.
+    pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
+        tell(&self.outcome, |known| *known = Some(outcome));
+        let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
+        (self.events)(&Event::Released { name, token: self.token, held });
+    }
+
+    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
+    pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
         let (presences, left) = {
             let state = self.state.lock();
             (state.leftovers(), state.left_at(clock::now()))
@@ -99,9 +113,6 @@ impl Tenure {
             _ => ReleaseOutcome::Unconfirmed,
         };
         drop(releasing);
-        tell(&self.outcome, |known| *known = Some(outcome));
-        let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
-        (self.events)(&Event::Released { name, token: self.token, held });
         outcome
     }
 

@@ -76,6 +76,8 @@ pub(crate) enum Plan {
     Renew { nodes: Vec<usize>, repairs: Vec<usize>, ttl: Duration, sent: Stamp },
     /// It ended: forget it.
     Forget,
+    /// Nobody took it in time: release it, and forget it.
+    Release,
 }
 
 impl State {
@@ -102,10 +104,15 @@ impl State {
         left.saturating_sub(self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0)))
     }
 
+    /// How long the next offer stands.
+    fn offered_for(&self, now: Stamp) -> Duration {
+        self.offers.iter().map(|(_, until)| until.left_at(now)).min().unwrap_or(Duration::MAX)
+    }
+
     /// How long the watchdog may leave it alone.
     pub(super) fn patience(&self, now: Stamp) -> Duration {
         let left = self.left_at(now);
-        self.round.next.left_at(now).min(left).min(self.safe_for(left))
+        self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.offered_for(now))
     }
 
     /// Decides what the watchdog does now. `recheck`: nodes that just came back. `is_remembered`: whether its owner or a
@@ -124,6 +131,9 @@ impl State {
             self.lose(LostReason::MaxHold, effects);
             return Plan::Forget;
         }
+        if self.withdraw(Some(now), now, effects) {
+            return Plan::Release;
+        }
         let ttl = self.renewed_ttl();
         let next = self.round.next.left_at(now);
         let due = !ttl.is_zero() && next.is_zero();
@@ -140,7 +150,8 @@ impl State {
         }
         let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
         if nodes.is_empty() && repairs.is_empty() {
-            let wake = until_max_hold.into_iter().fold(left.min(safe), Duration::min);
+            let wake = left.min(safe).min(self.offered_for(now));
+            let wake = until_max_hold.into_iter().fold(wake, Duration::min);
             return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
         }
         self.ask(&nodes, &repairs);

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Claim, Fate, Terms, renewal::Round};
+use super::{Claim, Fate, Terms, Unseen, renewal::Round};
 use crate::{
     clock::{Deadline, Stamp},
     config::Settings,
@@ -31,6 +31,8 @@ pub(super) struct State {
     /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
     pub(super) lives: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
+    /// Those of them that their callers have not taken yet, and until when they may.
+    pub(super) offers: Vec<(Arc<Claim>, Deadline)>,
     /// Alive while a lock handle that took part is.
     pub(super) locks: Vec<Weak<()>>,
     pub(super) round: Round,
@@ -53,6 +55,10 @@ pub(super) struct Effects {
     pub(super) news: Vec<News>,
     /// For whoever waits for its end.
     pub(super) fate: Option<Fate>,
+    /// For those, too: they should look again.
+    pub(super) look_again: bool,
+    /// Instead of a release.
+    pub(super) unseen: Vec<Unseen>,
     /// Where it may still be, and must not stay.
     pub(super) release: Vec<(usize, Presence)>,
     /// Perhaps the last of its client.
@@ -97,6 +103,7 @@ impl State {
             fate: Fate::Held,
             lives,
             claims: vec![claim],
+            offers: Vec::new(),
             locks: vec![lock],
             round: Round::first(since, &presences),
             presences,
@@ -261,10 +268,11 @@ impl State {
             return Unclaimed::Before;
         }
         self.claims.retain(|known| !Arc::ptr_eq(known, claim));
+        self.offers.retain(|(known, _)| !Arc::ptr_eq(known, claim));
         if !self.claims.is_empty() {
             claim.left.store(self.is_held_at(now), Relaxed);
             // Whoever waits for the end of this lease looks again.
-            effects.fate = Some(self.fate);
+            effects.look_again = true;
             return Unclaimed::Others;
         }
         if self.fate == Fate::Held && !self.check(now, effects).is_zero() {
@@ -285,5 +293,46 @@ impl State {
             }
             fate => Err(fate),
         }
+    }
+
+    /// Has a claim wait for its caller to take it.
+    pub(super) fn offer(&mut self, claim: &Arc<Claim>, until: Deadline) {
+        let known = self.offers.iter().any(|(known, _)| Arc::ptr_eq(known, claim));
+        if !known && self.claims.iter().any(|known| Arc::ptr_eq(known, claim)) {
+            self.offers.push((claim.clone(), until));
+        }
+    }
+
+    /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
+    pub(super) fn take(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> bool {
+        if claim.withdrawn.load(Relaxed) {
+            return false;
+        }
+        let Some(offer) = self.offers.iter().position(|(known, _)| Arc::ptr_eq(known, claim)) else { return true };
+        self.offers.swap_remove(offer);
+        !self.check(now, effects).is_zero()
+    }
+
+    /// Withdraws the offers that stand no longer at `now`; all, if no time is given. Says whether the tenure ended by that,
+    /// and is to be released.
+    pub(super) fn withdraw(&mut self, overdue_at: Option<Stamp>, now: Stamp, effects: &mut Effects) -> bool {
+        let stands = |until: &Deadline| overdue_at.is_some_and(|now| !until.left_at(now).is_zero());
+        let (standing, withdrawn) = std::mem::take(&mut self.offers).into_iter().partition(|(_, until)| stands(until));
+        self.offers = standing;
+        let mut ended = false;
+        for (claim, _) in withdrawn {
+            claim.withdrawn.store(true, Relaxed);
+            if let Some(unseen) = claim.unseen.lock().take() {
+                effects.unseen.push(unseen);
+            } else {
+                ended |= matches!(self.unclaim(&claim, now, effects), Unclaimed::Ended(Fate::Released));
+            }
+        }
+        ended
+    }
+
+    /// Whether somebody took it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.claims.len() > self.offers.len()
     }
 }

@@ -3,6 +3,7 @@
 //! knows of; renewals are batched for each node, so that a slow node delays nobody else.
 
 use std::{
+    collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Weak},
     time::Duration,
@@ -10,7 +11,7 @@ use std::{
 
 use crate::sync::{
     Mutex,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use futures_util::{FutureExt, StreamExt, stream};
 use slab::Slab;
@@ -48,6 +49,9 @@ const RESTLESS: Duration = Duration::from_secs(10);
 /// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
 const SPACING_PER_HOLD: Duration = Duration::from_micros(4);
 
+/// What is done about a call that its caller does not poll to its end.
+type Overdue = Box<dyn FnOnce() + Send>;
+
 /// The tenures the watchdog looks after, and its task.
 pub(crate) struct Watchdog {
     list: Arc<List>,
@@ -57,6 +61,9 @@ pub(crate) struct Watchdog {
 
 struct List {
     tenures: Mutex<Slab<Arc<Tenure>>>,
+    /// Calls that their callers poll, by when they should have ended, and a number.
+    attended: Mutex<BTreeMap<(Instant, u64), Overdue>>,
+    calls: AtomicU64,
     /// Something must be looked at before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
@@ -70,6 +77,8 @@ impl Watchdog {
     pub(crate) fn start(quorum: &Arc<Quorum>) -> Self {
         let list = Arc::new(List {
             tenures: Mutex::new(Slab::new()),
+            attended: Mutex::default(),
+            calls: AtomicU64::new(0),
             hurry: Notify::new(),
             planned: Mutex::new(Instant::now()),
             busy: AtomicBool::new(false),
@@ -102,6 +111,16 @@ impl Watchdog {
         self.list.reconsider(tenure);
     }
 
+    /// Does something about a call that its caller polls, if it does not end within `limit`: its caller may be an event loop
+    /// that stands still, and others must not wait for that.
+    pub(crate) fn attend(&self, limit: Duration, overdue: impl FnOnce() + Send + 'static) -> Attended {
+        let due = (Instant::now() + limit, self.list.calls.fetch_add(1, Relaxed));
+        self.list.attended.lock().insert(due, Box::new(overdue));
+        self.list.busy.store(true, Relaxed);
+        self.list.look_by(due.0);
+        Attended { list: self.list.clone(), due }
+    }
+
     /// Forgets a tenure that ended.
     pub(crate) fn remove(&self, tenure: &Tenure) {
         if let Some(slot) = tenure.slot() {
@@ -111,13 +130,54 @@ impl Watchdog {
     }
 }
 
+/// A call that its caller polls.
+pub(crate) struct Attended {
+    list: Arc<List>,
+    due: (Instant, u64),
+}
+
+impl Attended {
+    /// The call ended. False if that was too late.
+    pub(crate) fn ended(self) -> bool {
+        self.list.attended.lock().remove(&self.due).is_some()
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        let overdue = self.list.attended.lock().remove(&self.due);
+        // It may be the last that refers to its client: not under the lock.
+        drop(overdue);
+    }
+}
+
 impl List {
     fn reconsider(&self, tenure: &Tenure) {
         if mutant!(RenewalByLock) && !tenure.is_held() {
             return;
         }
-        if Instant::now() + tenure.patience() < *self.planned.lock() {
+        self.look_by(Instant::now() + tenure.patience());
+    }
+
+    /// Something must be looked at by then.
+    fn look_by(&self, time: Instant) {
+        if time < *self.planned.lock() {
             self.hurry.notify_one();
+        }
+    }
+
+    /// Does something about the calls that are overdue; says when the next one will be.
+    fn see_to_overdue(&self) -> Option<Instant> {
+        loop {
+            let overdue = {
+                let mut attended = self.attended.lock();
+                let next = attended.first_entry()?;
+                if next.key().0 > Instant::now() {
+                    return Some(next.key().0);
+                }
+                next.remove()
+            };
+            overdue();
         }
     }
 
@@ -165,6 +225,10 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         for (slot, tenure) in &tenures {
             match tenure.look(now, &returned) {
                 Plan::Forget => list.forget(*slot, tenure),
+                Plan::Release => {
+                    list.forget(*slot, tenure);
+                    tenure.release_in_background();
+                }
                 Plan::Wait(time) => wake = wake.min(time),
                 Plan::Renew { nodes, repairs: missing, ttl, sent } => {
                     for node in missing {
@@ -176,6 +240,9 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                     wake = wake.min(tenure.patience());
                 }
             }
+        }
+        if let Some(next) = list.see_to_overdue() {
+            wake = wake.min(next.duration_since(Instant::now()));
         }
         for (node, batch) in batches.into_iter().enumerate() {
             if !batch.is_empty() {

@@ -37,7 +37,7 @@ use crate::{
     error::{LockError, LostReason},
     event::Event,
     faults,
-    ffi::completions::{Bridge, Deliver},
+    ffi::completions::{Bridge, Deliver, Plain},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
@@ -80,7 +80,7 @@ fn everybody_comes_first_or_leaves() {
         .map(|number| {
             let (registry, turns) = (registry.clone(), turns.clone());
             thread::spawn(move || {
-                let presence = registry.enqueue("x", OwnerKey::Ambient(number));
+                let presence = registry.enqueue("x", OwnerKey::Ambient(number), None, false);
                 if number % 2 == 0 {
                     block_on(async {
                         while !presence.first.load(SeqCst) {
@@ -348,8 +348,8 @@ fn results_arrive_once() {
     };
     let dropped = Arc::new(AtomicUsize::new(0));
     let waking = bell.clone();
-    let bridge = Bridge::<Counted>::new(move || ring(&waking));
-    let calls: Vec<(u64, Deliver<Counted>)> = (0..3)
+    let bridge = Bridge::<Plain<Counted>>::new(move || ring(&waking));
+    let calls: Vec<(u64, Deliver<Plain<Counted>>)> = (0..3)
         .map(|_| {
             let mut presence = None;
             let id = bridge.start(|deliver| {
@@ -365,7 +365,7 @@ fn results_arrive_once() {
         .into_iter()
         .map(|(_, deliver)| {
             let dropped = dropped.clone();
-            thread::spawn(move || deliver.send(Counted(dropped)))
+            thread::spawn(move || deliver.send(Plain(Counted(dropped))))
         })
         .collect();
     threads.push({

@@ -1,5 +1,6 @@
-//! Waiting for a lock: who of this client waits, and what wakes them.
+//! Waiting: who of this client holds and who waits, what wakes them, and for how long they hold back.
 
 pub(crate) mod backoff;
 pub(crate) mod listener;
 pub(crate) mod registry;
+pub(crate) mod waiter;

@@ -96,6 +96,10 @@ pub(crate) struct Outage {
 /// A waiter's place in the queue of one lock.
 pub(crate) struct Ticket {
     owner: OwnerKey,
+    /// The host's thread that has to go on when it has what it waits for.
+    thread: Option<u64>,
+    /// Whether that thread stands still until then.
+    blocked: bool,
     /// Something changed that this waiter should look at.
     pub(crate) wake: Notify,
     pub(crate) first: AtomicBool,
@@ -176,14 +180,27 @@ impl Registry {
         all
     }
 
-    /// Takes the last place in the queue of a lock.
-    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey) -> Arc<Ticket> {
+    /// Takes a place in the queue of a lock: the last; but a thread that stands still goes ahead of those that it would
+    /// have to go on with, which could do nothing with the lock before it does.
+    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey, thread: Option<u64>, blocked: bool) -> Arc<Ticket> {
         let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
-        let first = AtomicBool::new(queue.is_empty());
-        let ticket = Arc::new(Ticket { owner, wake: Notify::new(), first });
-        queue.push_back(ticket.clone());
+        let stuck = |other: &Arc<Ticket>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
+        let place = queue.iter().position(stuck).unwrap_or(queue.len());
+        let ticket =
+            Arc::new(Ticket { owner, thread, blocked, wake: Notify::new(), first: AtomicBool::new(place == 0) });
+        if let (0, Some(second)) = (place, queue.front()) {
+            second.first.store(false, SeqCst);
+        }
+        queue.insert(place, ticket.clone());
         ticket
+    }
+
+    /// Whether a thread stands still until it has the lock.
+    pub(crate) fn is_blocked(&self, key: &str, thread: u64) -> bool {
+        let locks = &self.locks.lock().entries;
+        let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
+        queue.any(|ticket| ticket.blocked && ticket.thread == Some(thread))
     }
 
     /// Leaves the queue, and lets the next one try.

@@ -1,0 +1,191 @@
+//! One waiter: its place in the queue of this client, its limit, and what ends each of its pauses: a message, the end of
+//! the lease that was seen, its turn, or a poll. It knows nothing of what it waits for but its names.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    backoff,
+    listener::Listener,
+    registry::{Registry, Ticket},
+};
+use crate::{owner::OwnerKey, process::timer, protocol::names::Names, quorum::Quorum, server::BoxFuture};
+
+/// Why something cannot be tried at once, and what to wait for.
+pub(crate) enum Pause {
+    /// It can be tried now.
+    None,
+    /// Others of this client are first.
+    Turn,
+    /// Another owner of this client has it, until this resolves.
+    Held(BoxFuture<()>),
+    /// Nobody got it, since several tried at once.
+    Split,
+    /// Too few nodes answer.
+    Silent,
+    /// Somebody has it, for so long if it is not renewed.
+    Busy(Option<Duration>),
+}
+
+/// The wait is over.
+pub(crate) struct Over;
+
+pub(crate) struct Waiter {
+    registry: Arc<Registry>,
+    quorum: Arc<Quorum>,
+    names: Arc<Names>,
+    /// How long it waits at most.
+    wait: Option<Duration>,
+    /// By the clock that timers have: a wall clock that is set ends no wait.
+    started: Instant,
+    ticket: Option<Arc<Ticket>>,
+    /// How often the votes were split in a row.
+    splits: u32,
+    /// How often it tried after a release.
+    races: u32,
+    /// How many release messages had come before the last try; `None` if some may have been missed.
+    heard: Option<u64>,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Waiter {
+    pub(crate) fn new(registry: Arc<Registry>, quorum: Arc<Quorum>, names: Arc<Names>, wait: Option<Duration>) -> Self {
+        Self { registry, quorum, names, wait, started: Instant::now(), ticket: None, splits: 0, races: 0, heard: None }
+    }
+
+    /// Since when it waits.
+    pub(crate) fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Whether it tries once, and never waits.
+    pub(crate) fn is_try(&self) -> bool {
+        self.wait == Some(Duration::ZERO)
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.wait.map(|wait| wait.saturating_sub(self.waited()))
+    }
+
+    /// Whether its limit is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// How long one try may take: the only one as long as its replies, others not beyond the limit.
+    pub(crate) fn limit(&self) -> Duration {
+        match self.left() {
+            Some(left) if !self.is_try() => left,
+            _ => Duration::from_secs(365 * 86_400),
+        }
+    }
+
+    /// Whether it is its turn, or it has no place in the queue.
+    pub(crate) fn is_first(&self) -> bool {
+        self.ticket.as_ref().is_none_or(|ticket| ticket.first.load(SeqCst))
+    }
+
+    /// Takes a place in the queue, unless it has one. `blocked`: the thread that stands still until it has what it waits
+    /// for; it goes ahead of what the same thread would otherwise have to go on with.
+    pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
+        if self.ticket.is_none() {
+            self.ticket = Some(self.registry.enqueue(&self.names.lock, owner.clone(), thread, blocked));
+        }
+    }
+
+    /// Leaves the queue.
+    pub(crate) fn leave(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.registry.leave(&self.names.lock, &ticket);
+        }
+    }
+
+    /// Its place in the queue, for somebody else to leave.
+    pub(crate) fn ticket(&self) -> Option<Arc<Ticket>> {
+        self.ticket.clone()
+    }
+
+    /// A try begins: messages from now on are news.
+    pub(crate) fn tries(&mut self) {
+        self.heard = self.registry.heard(&self.names.lock);
+    }
+
+    /// It has what it waited for.
+    pub(crate) fn won(&self) {
+        if self.races > 0 {
+            self.registry.won(&self.names.lock, self.races - 1);
+        }
+    }
+
+    /// Waits until there is a reason to try again, or its limit is over.
+    pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), Over> {
+        match pause {
+            Pause::None => Ok(()),
+            Pause::Turn => self.until(pin!(std::future::pending())).await,
+            Pause::Held(mut ended) => self.until(ended.as_mut()).await,
+            Pause::Split => {
+                self.splits += 1;
+                self.until(pin!(timer::brief(backoff::after_split(self.splits)))).await
+            }
+            Pause::Silent => self.until(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
+            Pause::Busy(free_in) => {
+                self.splits = 0;
+                let listener =
+                    self.registry.listener(&self.names.lock, || Listener::start(&self.quorum, &self.names.channel));
+                let patience = backoff::before_poll(self.quorum.protocol.primitive, free_in);
+                let news = self.news(&listener);
+                self.until(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
+                self.races += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Resolves when it may be free.
+    async fn news(&self, listener: &Listener) {
+        let Some(heard) = self.heard else {
+            // A release may have come before the subscription: look again once subscribed.
+            return listener.ready().await;
+        };
+        listener.news(heard, 1).await;
+        if self.quorum.nodes.len() > 1 {
+            // The release reaches the other nodes at about the same time.
+            let rest = listener.news(heard, self.quorum.needed() as u64);
+            let _ = timeout(Duration::from_millis(1), rest).await;
+        }
+        timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
+    }
+
+    /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
+    /// on are kept once for each hand, and thousands may wait.
+    async fn until(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), Over> {
+        let Some(ticket) = &self.ticket else { return Err(Over) };
+        let woken = async {
+            tokio::select! {
+                biased;
+                () = ticket.wake.notified() => {}
+                () = event => {}
+            }
+        };
+        match self.left() {
+            None => woken.await,
+            Some(left) => {
+                if timeout(left, woken).await.is_err() && self.is_over() {
+                    return Err(Over);
+                }
+            }
+        }
+        Ok(())
+    }
+}

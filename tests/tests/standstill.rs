@@ -1,0 +1,316 @@
+//! Callers that stop: an event loop that stands still, a future that nobody polls. What is granted to them meanwhile is
+//! given back within a sixth of its lease and five seconds, and nobody waits behind them. Once they are there again their
+//! calls go on.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redlock::{
+    Client, Config, Lease, Lock, LockError, LockOptions, Owner, ReleaseOutcome, Request,
+    ffi::{
+        Call,
+        Operation::{Acquire, Attach, Release},
+        Value,
+        completions::Begun,
+    },
+};
+use redlock_tests::{event_loop::Loop, server::Server};
+
+/// The longest that an offer stands, and time for a slow machine to do the rest.
+const OFFERED: Duration = Duration::from_secs(5 + 5);
+const LONG: Duration = Duration::from_secs(40);
+
+fn client(servers: &[&Server]) -> Client {
+    Client::new(Config::new(servers.iter().map(|server| server.url()))).unwrap()
+}
+
+fn lock(client: &Client) -> Lock {
+    client.lock("x", LockOptions::default()).unwrap()
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn acquired(lock: &Lock, wait: Duration) -> Result<Lease, LockError> {
+    let request = Request { wait: Some(wait), ..lock.request(Owner::Fresh) };
+    lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))
+}
+
+fn released(lease: &Lease) {
+    let outcome = lease.release_blocking(&mut || Ok::<(), LockError>(())).unwrap();
+    assert_eq!(outcome, ReleaseOutcome::Released);
+}
+
+fn pending(call: Result<Call, LockError>) -> u64 {
+    match call.unwrap() {
+        Begun::Pending(id) => id,
+        Begun::Done(outcome) => panic!("ended at once: {outcome:?}"),
+    }
+}
+
+/// Waits until a condition that something else brings about holds.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < LONG, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The last token that was drawn.
+fn token(server: &Server) -> Option<String> {
+    server.command(&["GET", "redlock_token:{x}"])
+}
+
+/// A loop whose acquire waits for what another client holds; it has a connection.
+fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64) {
+    let mut host = Loop::new();
+    let free = lock(client);
+    let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    assert_eq!(host.release(&first), ReleaseOutcome::Released);
+    let held = acquired(holder, LONG).unwrap();
+    let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    host.calls.flush();
+    until("it listens", || {
+        host.turn(Duration::from_millis(5));
+        server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == 1
+    });
+    (host, held, id)
+}
+
+/// The loop is first in line, of its client and of all; then it stands still.
+#[test]
+fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (mut host, held, id) = waiting(&server, &ours, &lock(&others));
+    released(&held);
+    let start = Instant::now();
+    // Of its own client, and then of another.
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
+        released(&lease);
+    }
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert!(lease.held());
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// Its end comes, too, if the time is over by then.
+#[test]
+fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (mut host, held, id) = waiting(&server, &ours, &lock(&others));
+    let short = lock(&ours);
+    let request = Request { wait: Some(Duration::from_secs(1)), ..short.request(Owner::Fresh) };
+    let behind = pending(host.calls.start(Acquire(&short, request)));
+    host.calls.flush();
+    released(&held);
+    let lease = acquired(&lock(&others), LONG).unwrap();
+    released(&lease);
+    assert!(matches!(host.end(Ok(Begun::Pending(behind))), Err(LockError::Timeout { .. })));
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A task of a loop waits; then the loop's own thread blocks until it has the lock itself.
+#[test]
+fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let mut host = Loop::new();
+    let (task, own, other) = (lock(&ours), lock(&ours), lock(&others));
+    let held = acquired(&other, LONG).unwrap();
+    let of_thread = |blocking, wait| Request { thread: Some(1), blocking, wait, ..task.request(Owner::Fresh) };
+    let id = pending(host.calls.start(Acquire(&task, of_thread(false, None))));
+    host.calls.flush();
+    let release = thread::spawn(move || {
+        until("a thread waits, too", || server_waiters(&server) >= 1);
+        thread::sleep(Duration::from_millis(500));
+        released(&held);
+        server
+    });
+    let lease =
+        own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
+    let _server = release.join().unwrap();
+    released(&lease);
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+fn server_waiters(server: &Server) -> usize {
+    server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len()
+}
+
+/// The same when the task's grant is there already, and nobody took it.
+#[test]
+fn what_a_task_has_not_taken_is_its_threads() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (task, own, other) = (lock(&ours), lock(&ours), lock(&others));
+    let mut host = Loop::new();
+    let held = acquired(&other, LONG).unwrap();
+    let of_thread = |blocking, wait| Request { thread: Some(1), blocking, wait, ..task.request(Owner::Fresh) };
+    let id = pending(host.calls.start(Acquire(&task, of_thread(false, None))));
+    host.calls.flush();
+    until("it listens", || {
+        host.turn(Duration::from_millis(5));
+        server_waiters(&server) == 1
+    });
+    let before = token(&server);
+    released(&held);
+    until("it is granted", || token(&server) != before);
+    let lease =
+        own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
+    released(&lease);
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+    // One that it took is a deadlock, as ever.
+    let lease = host.lease(host.calls.start(Acquire(&task, of_thread(false, None))));
+    let refused = own.acquire_blocking(of_thread(true, None), &mut || Ok::<(), LockError>(())).unwrap_err();
+    assert!(matches!(refused, LockError::Deadlock { .. }), "{refused}");
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A first try was sent, and its answer came; the loop stands still before it looks.
+#[test]
+fn a_first_try_that_nobody_polls_is_given_up() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let mut host = Loop::new();
+    let free = lock(&ours);
+    let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    assert_eq!(host.release(&first), ReleaseOutcome::Released);
+    let before = token(&server);
+    let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    host.calls.flush();
+    until("it is granted", || token(&server) != before);
+    let start = Instant::now();
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
+        released(&lease);
+    }
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A grant that went through the loop's turn, and was never drained.
+#[test]
+fn a_grant_that_nobody_drains_is_given_back() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let mut host = Loop::new();
+    let free = lock(&ours);
+    let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    assert_eq!(host.release(&first), ReleaseOutcome::Released);
+    let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
+    // Turns without draining: the answer is seen, and waits in the queue.
+    until("it is held", || {
+        host.calls.flush();
+        free.token(&Owner::Fresh).is_some()
+    });
+    let start = Instant::now();
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
+        released(&lease);
+    }
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A release that was begun and not sent, since the loop stands still.
+#[test]
+fn a_release_that_nobody_polls_goes_out_all_the_same() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let mut host = Loop::new();
+    let (one, two) = (lock(&ours), ours.client_lock("y"));
+    let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
+    // Not alone, so it is sent with the next turn.
+    pending(host.calls.start(Acquire(&two, two.request(Owner::Fresh))));
+    let id = pending(host.calls.start(Release(&lease)));
+    let start = Instant::now();
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
+        released(&lease);
+    }
+    let outcome = host.end(Ok(Begun::Pending(id)));
+    assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
+}
+
+trait Named {
+    fn client_lock(&self, name: &str) -> Lock;
+}
+
+impl Named for Client {
+    fn client_lock(&self, name: &str) -> Lock {
+        self.lock(name, LockOptions::default()).unwrap()
+    }
+}
+
+/// An attach that nobody takes gives the text its worth back; who takes it later attaches then.
+#[test]
+fn an_attached_lease_that_nobody_takes_is_detached_again() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let mut host = Loop::new();
+    let text = acquired(&lock(&others), LONG).unwrap().detach().unwrap();
+    let fields = || server.command::<Vec<String>>(&["HKEYS", "x"]);
+    let detached = fields();
+    let id = pending(host.calls.start(Attach(&ours, &text, Owner::Fresh)));
+    until("it is attached", || fields() != detached);
+    until("it is detached again", || fields() == detached);
+    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert!(lease.held() && fields() != detached);
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A future of Rust's that is not polled, on one server and on three, at any moment of its life.
+#[test]
+fn a_future_that_nobody_polls_keeps_nobody_out() {
+    for nodes in [1, 3] {
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        let servers: Vec<&Server> = servers.iter().collect();
+        let (ours, others) = (client(&servers), client(&servers));
+        for polls in 0..3 {
+            let mut future: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(lock(&ours).acquire());
+            let held = acquired(&lock(&others), LONG).unwrap();
+            for _ in 0..polls {
+                let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+                thread::sleep(Duration::from_millis(50));
+            }
+            released(&held);
+            let start = Instant::now();
+            for client in [&ours, &others] {
+                let lease = acquired(&lock(client), LONG).unwrap();
+                assert!(start.elapsed() < OFFERED, "{nodes} nodes, {polls} polls: {:?}", start.elapsed());
+                released(&lease);
+            }
+            let lease = block_on(future).unwrap();
+            assert!(lease.held());
+            assert_eq!(block_on(lease.release()).unwrap(), ReleaseOutcome::Released);
+            // Dropped instead, it leaves nothing.
+            let mut future: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(lock(&ours).acquire());
+            block_on(poll_fn(|context| {
+                let _ = future.as_mut().poll(context);
+                Poll::Ready(())
+            }));
+            drop(future);
+            released(&acquired(&lock(&others), LONG).unwrap());
+        }
+    }
+}
