@@ -121,7 +121,8 @@ impl Client {
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
     /// fails otherwise, or whose future is dropped, leaves the text as it was.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        taken(self.offer_attached(text, owner))
+        let attached = taken(self.offer_attached(text, owner));
+        async move { Ok(attached.await?.seen()) }
     }
 
     /// `attach` for a host's queue.

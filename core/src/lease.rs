@@ -76,11 +76,13 @@ impl Lease {
 
     /// Its caller takes it. False if it was offered, and withdrawn or lost meanwhile.
     pub(crate) fn take(&self) -> bool {
-        let taken = self.tenure.get().is_some_and(|tenure| tenure.take(&self.claim));
-        if taken {
-            self.forget_unseen();
-        }
-        taken
+        self.tenure.get().is_some_and(|tenure| tenure.take(&self.claim))
+    }
+
+    /// Its caller has seen it, and will release it as any other.
+    pub(crate) fn seen(self) -> Self {
+        self.forget_unseen();
+        self
     }
 
     fn forget_unseen(&self) {
