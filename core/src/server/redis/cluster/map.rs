@@ -49,10 +49,10 @@ pub(super) struct Map {
     pub(super) owners: Vec<u16>,
     pub(super) masters: Vec<Address>,
     /// Why the last attempt to learn failed.
-    pub(super) error: Option<NodeError>,
-    pub(super) learning: bool,
+    error: Option<NodeError>,
+    learning: bool,
     /// When the last attempt began.
-    pub(super) began: Option<Instant>,
+    began: Option<Instant>,
     pub(super) closed: bool,
 }
 
@@ -241,6 +241,19 @@ impl Inner {
 }
 
 impl Map {
+    /// To be learned when it is first needed.
+    pub(super) fn unknown() -> Self {
+        Self {
+            members: BTreeMap::new(),
+            owners: vec![NOBODY; SLOTS],
+            masters: Vec::new(),
+            error: None,
+            learning: false,
+            began: None,
+            closed: false,
+        }
+    }
+
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<RedisNode>> {
         let master = self.masters.get(usize::from(self.owners[usize::from(slot)]))?;
         self.members.get(master).cloned()

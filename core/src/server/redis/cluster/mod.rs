@@ -5,7 +5,7 @@
 //! MOVED names the new owner, ASK the next one while the slot is on its way, TRYAGAIN says that some of the keys have
 //! gone there and some not. Source: the Redis Cluster specification, "Redirection and resharding".
 
-use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
@@ -23,7 +23,7 @@ use crate::{
     process::{driver::Driver, fork::Tied, runtime},
     protocol::{
         calls::MARKER,
-        parts::{Parts, SLOTS, slot},
+        parts::{Parts, slot},
         script::{Call, Reply, WhileMoving},
     },
     server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
@@ -74,15 +74,7 @@ impl ClusterNode {
             tls: *tls,
             settings: settings.clone(),
             events,
-            map: Mutex::new(Map {
-                members: BTreeMap::new(),
-                owners: vec![NOBODY; SLOTS],
-                masters: Vec::new(),
-                error: None,
-                learning: false,
-                began: None,
-                closed: false,
-            }),
+            map: Mutex::new(Map::unknown()),
             learned: watch::Sender::new(0),
             changes: watch::Sender::new(0),
             tasks: Mutex::new(JoinSet::new()),
