@@ -9,7 +9,7 @@
 //! the background goes on. What it gets is an [`Offer`]: a caller that does not take it in time, because its event loop
 //! stands still, has not held the lock in vain for long, and waits on once it is back.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -31,6 +31,7 @@ use crate::{
     },
     protocol::names::Names,
     quorum::{Ballot, Grant, PendingWork, Verdict},
+    server::BoxFuture,
     session::Session,
     tenure::{Claim, Fate, Tenure, Terms, watchdog::Attended},
     wait::{
@@ -69,7 +70,7 @@ pub(crate) struct Acquisition {
     owner: Owner,
     key: OwnerKey,
     request: Request,
-    waiter: Waiter,
+    waiter: Waiter<Tenure>,
     /// How often nodes of a new deployment got their markers in this acquire.
     provisioned: u32,
     /// Whether a quorum answered the last time.
@@ -102,7 +103,7 @@ pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -
     if let Polled::Here(driver) = polled {
         // Boxed, since what comes after is small, and thousands may wait.
         match Box::pin(runtime::entered(acquisition.try_once(driver, polled))).await? {
-            Tried::Lease(lease) => return Ok(Offer::new(lease, Again::Acquire(acquisition))),
+            Tried::Lease(lease) => return Ok(Offer::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }
     }
@@ -129,7 +130,7 @@ pub(crate) fn acquire_blocking<E>(
             Err(error) => return Ok(Err(error)),
         }
     }
-    runtime::block(Driver::Background, taken(go_on(acquisition, pause)), check)
+    runtime::block(Driver::Background, Offer::taken(go_on(acquisition, pause)), check)
 }
 
 /// Goes on with an acquire in the background, until this is dropped.
@@ -160,22 +161,19 @@ pub(crate) async fn wait(acquisition: Box<Acquisition>) -> Result<Offer, LockErr
     offer
 }
 
-/// Takes what comes of an acquire; goes on if it came while nobody could take it.
-pub(crate) async fn taken(offers: impl Future<Output = Result<Offer, LockError>>) -> Result<Lease, LockError> {
-    let mut offer = offers.await?;
-    loop {
-        match offer.take() {
-            Ok(lease) => return Ok(lease),
-            Err(again) => offer = again.start().await?,
-        }
-    }
-}
-
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+impl Again for Acquisition {
+    /// Behind all others that wait by now.
+    fn start(mut self: Box<Self>) -> BoxFuture<Result<Offer, LockError>> {
+        self.pending = Some(self.session.quorum.pending_work());
+        Box::pin(go_on(self, Pause::None))
     }
 }
 
@@ -311,16 +309,10 @@ impl Acquisition {
             }
             // Boxed: thousands may wait, few try.
             match Box::pin(self.try_once(Driver::Background, Polled::Behind)).await? {
-                Tried::Lease(lease) => return Ok(Offer::new(lease, Again::Acquire(self))),
+                Tried::Lease(lease) => return Ok(Offer::new(lease, self)),
                 Tried::Wait(reason) => pause = reason,
             }
         }
-    }
-
-    /// What was offered was not taken in time: it is waited for on, behind all others.
-    pub(crate) fn again(mut self: Box<Self>) -> Box<Self> {
-        self.pending = Some(self.session.quorum.pending_work());
-        self
     }
 
     /// Tries once: by what this client knows, else by asking the nodes.

@@ -4,7 +4,6 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
-    acquire::taken,
     compat::HeldValue,
     config::{Config, LockOptions},
     detached::{Attach, Detached},
@@ -12,7 +11,7 @@ use crate::{
     event::{self, EventSink},
     lease::Lease,
     lock::{Lock, end},
-    offer::Offer,
+    offer::{Again, Offer},
     owner::Owner,
     process::runtime,
     protocol::names::Names,
@@ -121,7 +120,7 @@ impl Client {
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
     /// fails otherwise, or whose future is dropped, leaves the text as it was.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let attached = taken(self.offer_attached(text, owner));
+        let attached = Offer::taken(self.offer_attached(text, owner));
         async move { Ok(attached.await?.seen()) }
     }
 
@@ -134,7 +133,7 @@ impl Client {
         let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
             Ok(Attach { names: self.names(&detached.name)?, session: self.inner.session()?, detached, owner })
         });
-        async move { attach?.start().await }
+        async move { Box::new(attach?).start().await }
     }
 
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and

@@ -3,9 +3,10 @@
 
 use std::{collections::HashSet, fmt, str::FromStr, time::Duration};
 
-use url::Url;
-
-use crate::error::LockError;
+use crate::{
+    error::LockError,
+    url::{self, Endpoint, Transport},
+};
 
 /// How a lock is written on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -113,8 +114,7 @@ pub struct Tls {
 impl fmt::Debug for Config {
     /// Without credentials, and without what a URL may hide them in.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<_> =
-            self.nodes.iter().map(|url| Url::parse(url).map_or_else(|_| "?".into(), |url| shown(&url))).collect();
+        let nodes: Vec<_> = self.nodes.iter().map(|url| url::without_credentials(url)).collect();
         f.debug_struct("Config")
             .field("nodes", &nodes)
             .field("quorum", &self.quorum)
@@ -163,7 +163,7 @@ impl Config {
         let mut nodes: Vec<String> = Vec::new();
         for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             match nodes.last_mut() {
-                Some(last) if !part.contains("://") && SEVERAL.iter().any(|scheme| last.starts_with(scheme)) => {
+                Some(last) if !part.contains("://") && url::lists_several(last) => {
                     *last = format!("{last},{part}");
                 }
                 _ => nodes.push(part.to_owned()),
@@ -238,8 +238,6 @@ const MIN_WATCHDOG: Duration = Duration::from_millis(300);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// More than a server has.
 const MOST_REPLICAS: u32 = 1000;
-/// Schemes whose URLs list several addresses, separated by commas.
-const SEVERAL: [&str; 4] = ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
 /// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
@@ -460,72 +458,6 @@ impl Default for LockOptions {
     }
 }
 
-/// Where a node is.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) transport: Transport,
-    pub(crate) db: i64,
-    pub(crate) username: Option<String>,
-    pub(crate) password: Option<String>,
-    /// Whether not even to ask for RESP3.
-    pub(crate) resp2: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Transport {
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    Tls {
-        host: String,
-        port: u16,
-    },
-    Unix {
-        path: String,
-    },
-    /// A Redis Cluster, found by any of these.
-    Cluster {
-        seeds: Vec<Address>,
-        tls: bool,
-    },
-    /// The master that these Sentinels name.
-    Sentinel {
-        sentinels: Vec<Address>,
-        service: String,
-        tls: bool,
-        username: Option<String>,
-        password: Option<String>,
-    },
-    Memory {
-        name: String,
-    },
-}
-
-/// A host and its port.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl Address {
-    pub(crate) fn transport(self, tls: bool) -> Transport {
-        let Self { host, port } = self;
-        if tls { Transport::Tls { host, port } } else { Transport::Tcp { host, port } }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
 /// Whether all keys of a lock, which are made of this one, have its hash tag: braces are added only to a name without.
 fn shares_a_slot(key: &str) -> bool {
     match (key.split_once('{'), key.contains('}')) {
@@ -535,168 +467,5 @@ fn shares_a_slot(key: &str) -> bool {
                 && !rest.contains('{')
                 && rest.split_once('}').is_some_and(|(tag, after)| !tag.is_empty() && !after.contains('}'))
         }
-    }
-}
-
-impl Endpoint {
-    fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
-        // The others' hosts and ports are of the same form as the first's.
-        let (text, others) = several(text);
-        let url = Url::parse(&text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
-        let bad = |what: &str| LockError::invalid("nodes", format!("{}: {what}", shown(&url)));
-        let decode = |part: &str| {
-            percent_decode(part).ok_or_else(|| bad("user, password and path must be percent-encoded UTF-8"))
-        };
-        let db = |part: &str| match part {
-            "" => Ok(0),
-            number => number
-                .parse()
-                .ok()
-                .filter(|db| *db >= 0)
-                .ok_or_else(|| bad("the database must be a number of at least 0")),
-        };
-        let query = |name: &str| {
-            let last = url.query_pairs().filter(|(key, _)| key == name).last();
-            last.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
-        };
-        let query_db = || db(query("db").as_deref().unwrap_or_default());
-        let host_of = |url: &Url| match url.host() {
-            None => Err(bad("the host is missing")),
-            Some(url::Host::Domain(name)) => Ok(decode(name)?),
-            Some(url::Host::Ipv4(ip)) => Ok(ip.to_string()),
-            Some(url::Host::Ipv6(ip)) => Ok(ip.to_string()),
-        };
-        let host = || host_of(&url);
-        let port = url.port().unwrap_or(6379);
-        let addresses = |usual: u16| {
-            let mut all = vec![Address { host: host()?, port: url.port().unwrap_or(usual) }];
-            for other in &others {
-                let other = Url::parse(other).map_err(|_| bad("an address of the list is wrong"))?;
-                all.push(Address { host: host_of(&other)?, port: other.port().unwrap_or(usual) });
-            }
-            all.sort();
-            all.dedup();
-            Ok::<_, LockError>(all)
-        };
-        let path_db = || db(url.path().trim_matches('/'));
-        let (transport, db) = match url.scheme() {
-            "redis" | "valkey" => (Transport::Tcp { host: host()?, port }, path_db()?),
-            "rediss" | "valkeys" => (Transport::Tls { host: host()?, port }, path_db()?),
-            "unix" | "redis+unix" if cfg!(not(unix)) => {
-                return Err(bad("there are no Unix sockets on this system; use redis or rediss"));
-            }
-            "unix" | "redis+unix" if url.path().len() > 1 && !url.cannot_be_a_base() => {
-                (Transport::Unix { path: decode(url.path())? }, query_db()?)
-            }
-            "unix" | "redis+unix" => return Err(bad("the socket's path is missing")),
-            scheme @ ("redis+cluster" | "rediss+cluster") => {
-                if path_db()? != 0 {
-                    return Err(bad("a cluster has database 0 only"));
-                }
-                (Transport::Cluster { seeds: addresses(6379)?, tls: scheme.starts_with("rediss") }, 0)
-            }
-            scheme @ ("redis+sentinel" | "rediss+sentinel") => {
-                let mut path = url.path().trim_start_matches('/').splitn(2, '/');
-                let service = decode(path.next().unwrap_or_default())?;
-                if service.is_empty() {
-                    return Err(bad("the master's name is missing, as in redis+sentinel://host:26379/name"));
-                }
-                let transport = Transport::Sentinel {
-                    sentinels: addresses(26379)?,
-                    service,
-                    tls: scheme.starts_with("rediss"),
-                    username: query("sentinel_username"),
-                    password: query("sentinel_password"),
-                };
-                (transport, db(path.next().unwrap_or_default())?)
-            }
-            "memory" => (Transport::Memory { name: url.host_str().unwrap_or_default().to_owned() }, 0),
-            other => {
-                let detail = format!(
-                    "unknown scheme {other:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory"
-                );
-                return Err(LockError::invalid("nodes", detail));
-            }
-        };
-        let resp2 = match query("protocol").as_deref() {
-            None | Some("3") => false,
-            Some("2") => true,
-            Some(_) => return Err(bad("the protocol must be 2 or 3")),
-        };
-        let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
-        let secret = url.password().map(decode).transpose()?;
-        Ok(Self {
-            transport,
-            db,
-            username: user.or_else(|| username.map(str::to_owned)),
-            password: secret.or_else(|| password.map(str::to_owned)),
-            resp2,
-        })
-    }
-}
-
-/// A URL that lists several addresses as a URL with the first, and a URL with each of the others.
-fn several(text: &str) -> (String, Vec<String>) {
-    let plain = || (text.to_owned(), Vec::new());
-    let Some(scheme) = SEVERAL.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
-    let rest = &text[scheme.len()..];
-    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-    let mut hosts = hosts.split(',').map(str::trim);
-    let at = if authority.contains('@') { "@" } else { "" };
-    let first = format!("{scheme}{login}{at}{}{tail}", hosts.next().unwrap_or_default());
-    (first, hosts.map(|host| format!("{scheme}{host}")).collect())
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let hex = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// A URL without credentials. Nothing else of it either, but for where it leads to: a password with a character that
-/// should have been encoded ends up in the path or the query.
-fn shown(url: &Url) -> String {
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    match url.host_str() {
-        Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
-        // Not ours, and read by rules of its own.
-        _ => format!("{}:", url.scheme()),
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        match self {
-            Self::Tcp { host, port } | Self::Tls { host, port } if host.contains(':') => {
-                write!(f, "[{host}]:{port}")
-            }
-            Self::Tcp { host, port } | Self::Tls { host, port } => write!(f, "{host}:{port}"),
-            Self::Cluster { seeds, .. } => write!(f, "redis+cluster://{}", list(seeds)),
-            Self::Sentinel { sentinels, service, .. } => write!(f, "redis+sentinel://{}/{service}", list(sentinels)),
-            Self::Unix { path } => write!(f, "unix://{path}"),
-            Self::Memory { name } => write!(f, "memory://{name}"),
-        }
-    }
-}
-
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.transport, self.db)
     }
 }

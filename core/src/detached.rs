@@ -11,7 +11,7 @@ use crate::{
     clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
-    lease::{Lease, begin_release},
+    lease::Lease,
     offer::{Again, Offer},
     owner::{Owner, OwnerKey},
     process::{driver::Driver, runtime},
@@ -20,7 +20,8 @@ use crate::{
         reply::{self, Attached, TOKENS},
     },
     quorum::{Count, Grant, Presence, clean_up, insist},
-    server::{ConnectionId, NodeErrorKind, SentOn},
+    release::begin_release,
+    server::{BoxFuture, ConnectionId, NodeErrorKind, SentOn},
     session::Session,
     tenure::{Claim, Fate, Tenure, Terms},
 };
@@ -140,16 +141,16 @@ pub(crate) struct Attach {
     pub(crate) owner: Owner,
 }
 
-impl Attach {
-    /// Takes it over, in the background. Dropped before it was taken, the offer is as if nobody had attached.
-    pub(crate) async fn start(self) -> Result<Offer, LockError> {
-        let attached = async move {
-            let lease = attach(self.clone()).await?;
-            let offer = Offer::new(lease, Again::Attach(Box::new(self)));
+impl Again for Attach {
+    /// Dropped before it was taken, the offer is as if nobody had attached.
+    fn start(self: Box<Self>) -> BoxFuture<Result<Offer, LockError>> {
+        let attached = runtime::detached(async move {
+            let lease = attach((*self).clone()).await?;
+            let offer = Offer::new(lease, self);
             offer.hold_out();
             Ok(offer)
-        };
-        runtime::detached(attached).await.unwrap_or(Err(LockError::Closed))
+        });
+        Box::pin(async move { attached.await.unwrap_or(Err(LockError::Closed)) })
     }
 }
 

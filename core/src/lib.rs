@@ -44,6 +44,7 @@ pub mod process;
 #[doc(hidden)]
 pub mod protocol;
 mod quorum;
+mod release;
 #[doc(hidden)]
 pub mod server;
 mod session;
@@ -51,6 +52,7 @@ mod sync;
 mod tenure;
 #[cfg(test)]
 mod testing;
+mod url;
 mod wait;
 
 pub use acquire::Request;

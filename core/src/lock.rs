@@ -3,10 +3,10 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    acquire::{Acquisition, Request, acquire, acquire_blocking, taken, wait},
+    acquire::{Acquisition, Request, acquire, acquire_blocking, wait},
     config::{LockOptions, check_owner},
     error::{LockError, LostReason},
-    lease::{Begun, Lease, begin_release},
+    lease::Lease,
     offer::Offer,
     owner::{self, Owner},
     process::{
@@ -15,6 +15,7 @@ use crate::{
     },
     protocol::names::Names,
     protocol::reply::{self, End},
+    release::{Begun, begin_release},
     session::{ClientInner, Session},
     tenure::{Fate, ReleaseOutcome, Tenure},
 };
@@ -93,7 +94,7 @@ impl Lock {
             }
             let acquisition = acquisition?;
             let polled = acquisition.polled(Caller::Task);
-            taken(acquire(acquisition, polled)).await
+            Offer::taken(acquire(acquisition, polled)).await
         }
     }
 
@@ -160,7 +161,7 @@ impl Lock {
             acquisition.look_first();
             acquisition
         });
-        async move { taken(wait(acquisition?)).await }
+        async move { Offer::taken(wait(acquisition?)).await }
     }
 
     fn begin(&self, request: Request) -> Result<Box<Acquisition>, LockError> {

@@ -3,29 +3,23 @@
 //! the watchdog, others get it meanwhile, and the call goes on once its caller is there again. Until then it is not tried
 //! again: it would be given back again.
 
-use crate::{
-    acquire::{Acquisition, go_on},
-    detached::Attach,
-    error::LockError,
-    lease::Lease,
-    wait::waiter::Pause,
-};
+use crate::{error::LockError, lease::Lease, server::BoxFuture};
 
 /// A lease that its caller has not taken yet. Dropped, it is released; or, if it was attached, as if nobody had.
 pub(crate) struct Offer {
     lease: Lease,
-    again: Again,
+    again: Box<dyn Again>,
 }
 
-/// What to do for a caller that missed its offer.
-pub(crate) enum Again {
-    Acquire(Box<Acquisition>),
-    Attach(Box<Attach>),
+/// A call that can go on for a caller that missed its offer.
+pub(crate) trait Again: Send {
+    /// Goes on, in the background.
+    fn start(self: Box<Self>) -> BoxFuture<Result<Offer, LockError>>;
 }
 
 impl Offer {
     /// Of what was just granted, in the middle of a poll of the caller's own.
-    pub(crate) fn new(lease: Lease, again: Again) -> Self {
+    pub(crate) fn new(lease: Lease, again: Box<dyn Again>) -> Self {
         Self { lease, again }
     }
 
@@ -35,17 +29,18 @@ impl Offer {
     }
 
     /// The lease, if it is still there; else what goes on.
-    pub(crate) fn take(self) -> Result<Lease, Again> {
+    pub(crate) fn take(self) -> Result<Lease, Box<dyn Again>> {
         if self.lease.take() { Ok(self.lease) } else { Err(self.again) }
     }
-}
 
-impl Again {
-    /// Goes on, in the background.
-    pub(crate) async fn start(self) -> Result<Offer, LockError> {
-        match self {
-            Self::Acquire(acquisition) => go_on(acquisition.again(), Pause::None).await,
-            Self::Attach(attach) => attach.start().await,
+    /// Takes what comes of a call; goes on with it if that came while nobody could take it.
+    pub(crate) async fn taken(offers: impl Future<Output = Result<Self, LockError>>) -> Result<Lease, LockError> {
+        let mut offer = offers.await?;
+        loop {
+            match offer.take() {
+                Ok(lease) => return Ok(lease),
+                Err(again) => offer = again.start().await?,
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
-    config::{NEVER, Settings, Transport, Ttl},
+    config::{NEVER, Settings, Ttl},
     error::{LockError, LostReason},
     event::{EventSink, contained},
     owner::{Fields, OwnerKey},
@@ -33,7 +33,8 @@ use crate::{
         redis::{ClusterNode, RedisNode},
     },
     tenure::{Fate, Tenure, watchdog::Watchdog},
-    wait::registry::Registry,
+    url::Transport,
+    wait::registry::{Held, Registry},
 };
 
 /// How long exit and `close()` may take.
@@ -116,7 +117,7 @@ impl Drop for ClientInner {
 pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry<Tenure>>,
     pub(crate) watchdog: Watchdog,
     pub(crate) fields: Fields,
     pub(crate) events: EventSink,
@@ -257,7 +258,8 @@ impl Session {
             return;
         }
         let survives = |tenure: &Tenure| tenure.terms.fixed && matches!(tenure.terms.owner, OwnerKey::Explicit(_));
-        let (left, ending): (Vec<_>, Vec<_>) = self.registry.held().into_iter().partition(|tenure| survives(tenure));
+        let held = self.registry.all().into_iter().filter(|tenure| tenure.is_held());
+        let (left, ending): (Vec<_>, Vec<_>) = held.partition(|tenure| survives(tenure));
         for tenure in left.iter().chain(&ending) {
             tenure.lose(LostReason::Closed);
         }
@@ -270,6 +272,24 @@ impl Session {
         let all = async { tokio::join!(releases, self.quorum.idle()) };
         let _ = timeout(FAREWELL, all).await;
         self.quorum.close();
+    }
+}
+
+impl Held for Tenure {
+    fn key(&self) -> &str {
+        &self.terms.names.lock
+    }
+
+    fn owner(&self) -> &OwnerKey {
+        &self.terms.owner
+    }
+
+    fn is_live(&self) -> bool {
+        Self::is_live(self)
+    }
+
+    fn is_remembered(&self) -> bool {
+        Self::is_remembered(self)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is asked of a server: for each script its KEYS and ARGV, in the order in which its header names them. Written
 //! down here alone: what builds a call and what reads one, in memory, go by the same list.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use crate::{
     config::{NEVER, Settings, TokenKey, wire_ttl},
@@ -21,6 +21,26 @@ const PROPOSAL_SLACK: Duration = Duration::from_millis(20);
 /// How long a counter is kept after its last use; the clock then seeds the next one.
 const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
 
+/// What is still to be read of a call.
+pub(crate) struct Arguments<'a> {
+    keys: slice::Iter<'a, String>,
+    args: slice::Iter<'a, String>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(crate) fn new(keys: &'a [String], args: &'a [String]) -> Self {
+        Self { keys: keys.iter(), args: args.iter() }
+    }
+
+    fn key(&mut self) -> Option<&'a str> {
+        self.keys.next().map(String::as_str)
+    }
+
+    fn arg(&mut self) -> Option<&'a str> {
+        self.args.next().map(String::as_str)
+    }
+}
+
 /// KEYS and ARGV of each script, in order.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident { $($key:ident),* } ( $($arg:ident),* ))*) => {$(
@@ -30,9 +50,17 @@ macro_rules! arguments {
             $(pub(crate) $arg: T,)*
         }
 
-        impl $name<String> {
-            fn lists(self) -> [Vec<String>; 2] {
+        impl<T> $name<T> {
+            /// Its KEYS and its ARGV.
+            pub(crate) fn lists(self) -> [Vec<T>; 2] {
                 [vec![$(self.$key),*], vec![$(self.$arg),*]]
+            }
+        }
+
+        impl<'a> $name<&'a str> {
+            /// The next arguments of a call; `None` if there are too few.
+            pub(crate) fn read(from: &mut Arguments<'a>) -> Option<Self> {
+                Some(Self { $($key: from.key()?,)* $($arg: from.arg()?,)* })
             }
         }
     )*};
@@ -43,6 +71,8 @@ arguments! {
     Acquire { lock, counter } (field, owner, ttl, proposal, slack, counter_ttl)
     /// What has a node look first whether it may vote: of `acquire.lua` and `repair.lua`, behind the others.
     Guard { marker } (quarantine)
+    /// What a node adds of itself, where it is asked to: behind all others.
+    Identity {} (run, lost_at, durable)
     /// `lua/bump.lua`
     Bump { lock, counter } (field, granted, agreed, counter_ttl)
     /// `lua/renew.lua`, for one of its tenures.

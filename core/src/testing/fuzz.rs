@@ -9,11 +9,12 @@ use proptest::{collection::vec, option, prelude::*, sample};
 
 use crate::{
     client::Client,
-    config::{Config, Endpoint, LockOptions, TokenKey, Transport, Ttl, Wire},
+    config::{Config, LockOptions, TokenKey, Ttl, Wire},
     detached::Detached,
     error::LockError,
     ffi::{Idiom, Setting},
     protocol::names::Names,
+    url::{Endpoint, Transport},
 };
 
 /// So many cases of a property, or as many as `PROPTEST_CASES` says.

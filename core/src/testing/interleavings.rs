@@ -42,7 +42,7 @@ use crate::{
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
     session::ClientInner,
-    tenure::{Fate, ReleaseOutcome},
+    tenure::{Fate, ReleaseOutcome, Tenure},
     testing::scripted::Scripted,
     wait::registry::Registry,
 };
@@ -74,7 +74,7 @@ fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
 
 /// Four waiters of one lock; two wait for their turn, two leave at any time.
 fn everybody_comes_first_or_leaves() {
-    let registry = Arc::new(Registry::default());
+    let registry = Arc::new(Registry::<Tenure>::default());
     let turns = Arc::new(AtomicUsize::new(0));
     let waiters: Vec<_> = (0..4)
         .map(|number| {

@@ -20,28 +20,45 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    tenure::{Fate, Tenure},
     wait::listener::Listener,
 };
 
 /// How long a lock is listened to after its last waiter left: under contention the next one comes soon.
 const LINGER: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
-pub(crate) struct Registry {
-    locks: Mutex<Locks>,
+/// Something that an owner holds.
+pub(crate) trait Held: Send + Sync + 'static {
+    /// The key of the lock.
+    fn key(&self) -> &str;
+
+    fn owner(&self) -> &OwnerKey;
+
+    /// Whether it is held. Only looks: it is asked under a lock.
+    fn is_live(&self) -> bool;
+
+    /// Whether somebody may still ask about it, though it ended.
+    fn is_remembered(&self) -> bool;
 }
 
-#[derive(Default)]
-struct Locks {
+pub(crate) struct Registry<T> {
+    locks: Mutex<Locks<T>>,
+}
+
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Self { locks: Mutex::new(Locks { entries: BTreeMap::new(), listeners: BTreeMap::new(), fresh: 0 }) }
+    }
+}
+
+struct Locks<T> {
     // In an order, so that a simulation repeats itself.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, Entry<T>>,
     listeners: BTreeMap<String, Listening>,
     /// Tenures taken in since ended ones were last swept out.
     fresh: usize,
 }
 
-impl Locks {
+impl<T: Held> Locks<T> {
     /// Forgets tenures that are over and that nobody can ask about any more. Done when as many came in as there are
     /// entries, so that it costs each of them little.
     fn sweep(&mut self) {
@@ -59,18 +76,23 @@ impl Locks {
 
 const SWEEP_LEAST: usize = 64;
 
-#[derive(Default)]
-struct Entry {
-    tenures: Vec<Arc<Tenure>>,
+struct Entry<T> {
+    tenures: Vec<Arc<T>>,
     queue: VecDeque<Arc<Ticket>>,
     outage: Option<Outage>,
     /// Whether a quorum answered anybody since this entry was made.
     answered: bool,
 }
 
-impl Entry {
-    fn take_in(&mut self, tenure: Arc<Tenure>) {
-        for ticket in self.queue.iter().filter(|ticket| ticket.owner == tenure.terms.owner) {
+impl<T> Default for Entry<T> {
+    fn default() -> Self {
+        Self { tenures: Vec::new(), queue: VecDeque::new(), outage: None, answered: false }
+    }
+}
+
+impl<T: Held> Entry<T> {
+    fn take_in(&mut self, tenure: Arc<T>) {
+        for ticket in self.queue.iter().filter(|ticket| ticket.owner == *tenure.owner()) {
             ticket.wake.notify_one();
         }
         self.tenures.push(tenure);
@@ -106,25 +128,25 @@ pub(crate) struct Ticket {
 }
 
 /// What this client itself knows about a lock, seen by one owner.
-pub(crate) enum Local {
+pub(crate) enum Local<T> {
     /// The owner holds it, or held it and has not noticed the loss.
-    Own(Arc<Tenure>),
+    Own(Arc<T>),
     /// Another owner of this client holds it.
-    Other(Arc<Tenure>),
+    Other(Arc<T>),
     /// Nobody here holds it, but others of this client wait for it.
     Waited,
     Free,
 }
 
-impl Registry {
+impl<T: Held> Registry<T> {
     /// What this client knows of a lock.
-    pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local {
+    pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local<T> {
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
         // A tenure that is over and that nobody can ask about any more is forgotten.
         entry.tenures.retain(|tenure| tenure.is_live() || tenure.is_remembered());
         // Of several the newest: one that was lost may still be referred to when its owner has the lock again.
-        if let Some(own) = entry.tenures.iter().rev().find(|tenure| tenure.terms.owner == *owner) {
+        if let Some(own) = entry.tenures.iter().rev().find(|tenure| *tenure.owner() == *owner) {
             return Local::Own(own.clone());
         }
         if let Some(other) = entry.tenures.iter().find(|tenure| tenure.is_live()) {
@@ -140,18 +162,18 @@ impl Registry {
     }
 
     /// Adds a tenure, and lets waiters of the same owner join it.
-    pub(crate) fn insert(&self, tenure: Arc<Tenure>) {
+    pub(crate) fn insert(&self, tenure: Arc<T>) {
         let mut locks = self.locks.lock();
         locks.sweep();
-        locks.entries.entry(tenure.terms.names.lock.clone()).or_default().take_in(tenure);
+        locks.entries.entry(tenure.key().to_owned()).or_default().take_in(tenure);
     }
 
     /// The same, unless its owner holds the lock here already; says whether it did.
-    pub(crate) fn insert_first(&self, tenure: &Arc<Tenure>) -> bool {
+    pub(crate) fn insert_first(&self, tenure: &Arc<T>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
-        let entry = locks.entries.entry(tenure.terms.names.lock.clone()).or_default();
-        let first = !entry.tenures.iter().any(|other| other.terms.owner == tenure.terms.owner && other.is_live());
+        let entry = locks.entries.entry(tenure.key().to_owned()).or_default();
+        let first = !entry.tenures.iter().any(|other| *other.owner() == *tenure.owner() && other.is_live());
         if first {
             entry.take_in(tenure.clone());
         }
@@ -159,25 +181,23 @@ impl Registry {
     }
 
     /// Removes a tenure whose last lease was released.
-    pub(crate) fn remove(&self, tenure: &Arc<Tenure>) {
+    pub(crate) fn remove(&self, tenure: &Arc<T>) {
         let locks = &mut self.locks.lock().entries;
-        let Some(entry) = locks.get_mut(&tenure.terms.names.lock) else { return };
+        let Some(entry) = locks.get_mut(tenure.key()) else { return };
         entry.tenures.retain(|other| !Arc::ptr_eq(other, tenure));
         if entry.tenures.is_empty() && entry.queue.is_empty() {
-            locks.remove(&tenure.terms.names.lock);
+            locks.remove(tenure.key());
         }
     }
 
     /// The newest tenure of a lock that `wanted` accepts.
-    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&Tenure) -> bool) -> Option<Arc<Tenure>> {
+    pub(crate) fn newest(&self, key: &str, wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.locks.lock().entries.get(key)?.tenures.iter().rev().find(|tenure| wanted(tenure)).cloned()
     }
 
-    /// Every tenure that is held.
-    pub(crate) fn held(&self) -> Vec<Arc<Tenure>> {
-        let mut all: Vec<_> = self.locks.lock().entries.values().flat_map(|entry| &entry.tenures).cloned().collect();
-        all.retain(|tenure| tenure.current_fate() == Fate::Held);
-        all
+    /// Every tenure that is known.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.locks.lock().entries.values().flat_map(|entry| &entry.tenures).cloned().collect()
     }
 
     /// Takes a place in the queue of a lock: the last; but a thread that stands still goes ahead of those that it would

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     backoff,
     listener::Listener,
-    registry::{Registry, Ticket},
+    registry::{Held, Registry, Ticket},
 };
 use crate::{owner::OwnerKey, process::timer, protocol::names::Names, quorum::Quorum, server::BoxFuture};
 
@@ -36,8 +36,8 @@ pub(crate) enum Pause {
 /// The wait is over.
 pub(crate) struct Over;
 
-pub(crate) struct Waiter {
-    registry: Arc<Registry>,
+pub(crate) struct Waiter<T: Held> {
+    registry: Arc<Registry<T>>,
     quorum: Arc<Quorum>,
     names: Arc<Names>,
     /// How long it waits at most.
@@ -53,14 +53,19 @@ pub(crate) struct Waiter {
     heard: Option<u64>,
 }
 
-impl Drop for Waiter {
+impl<T: Held> Drop for Waiter<T> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Waiter {
-    pub(crate) fn new(registry: Arc<Registry>, quorum: Arc<Quorum>, names: Arc<Names>, wait: Option<Duration>) -> Self {
+impl<T: Held> Waiter<T> {
+    pub(crate) fn new(
+        registry: Arc<Registry<T>>,
+        quorum: Arc<Quorum>,
+        names: Arc<Names>,
+        wait: Option<Duration>,
+    ) -> Self {
         Self { registry, quorum, names, wait, started: Instant::now(), ticket: None, splits: 0, races: 0, heard: None }
     }
 

@@ -8,7 +8,13 @@ use super::{
 use crate::{
     clock,
     config::Wire,
-    protocol::script::{Call, Reply},
+    protocol::{
+        calls::{
+            Acquire, Arguments, Attach, Bump, CHOSEN, End, Guard, Identity, Inspect, Learn, Provision, Release, Renew,
+            Repair, Retime,
+        },
+        script::{Call, Reply},
+    },
     server::{NodeError, NodeErrorKind},
 };
 
@@ -16,22 +22,25 @@ impl State {
     pub(super) fn run_script(&mut self, call: Call) -> Result<Reply, NodeError> {
         let Call { script, keys, mut args, identify, .. } = call;
         if identify {
-            args.extend([self.run.clone(), self.started.to_string(), "0".to_owned()]);
+            let [run, lost_at, durable] = [self.run.clone(), self.started.to_string(), "0".to_owned()];
+            let [_, identity] = Identity { run, lost_at, durable }.lists();
+            args.extend(identity);
         }
         self.commands += 1;
+        let given = Arguments::new(&keys, &args);
         let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
         let result = match script.name {
-            "acquire" => lock.acquire(&keys, &args),
-            "bump" => lock.bump(&keys, &args),
-            "renew" => lock.renew(&keys, &args),
-            "repair" => lock.repair(&keys, &args),
-            "release" => lock.release(&keys, &args),
-            "end" => lock.end(&keys, &args),
-            "inspect" => lock.inspect(&keys),
-            "attach" => lock.attach(&keys, &args),
-            "retime" => lock.retime(&keys, &args),
-            "learn" => lock.redis.learn(&keys, &args),
-            "provision" => lock.redis.provision(&keys, &args),
+            "acquire" => lock.acquire(given),
+            "bump" => lock.bump(given),
+            "renew" => lock.renew(given),
+            "repair" => lock.repair(given),
+            "release" => lock.release(given),
+            "end" => lock.end(given),
+            "inspect" => lock.inspect(given),
+            "attach" => lock.attach(given),
+            "retime" => lock.retime(given),
+            "learn" => lock.redis.learn(given),
+            "provision" => lock.redis.provision(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
         };
         result.map_err(|fault| match fault {
@@ -47,8 +56,8 @@ impl State {
 /// Scripts that do the same however a lock is written.
 impl Commands<'_> {
     /// `lua/learn.lua`
-    fn learn(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([key, ..], [sample, ttl, ..]) = (keys, args) else { return Err(missing()) };
+    fn learn(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Learn { average: key, sample, ttl } = Learn::read(&mut given).ok_or_else(missing)?;
         let (sample, ttl) = (number(sample)? as f64, number(ttl)?);
         let average = self.get_number(key)?.ok_or_else(|| not_a_number(key))?;
         if sample < 0.0 {
@@ -61,13 +70,14 @@ impl Commands<'_> {
     }
 
     /// `lua/provision.lua`
-    fn provision(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([marker, ..], [kind, seen, run, ..]) = (keys, args) else { return Err(missing()) };
+    fn provision(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Provision { marker, how, seen } = Provision::read(&mut given).ok_or_else(missing)?;
+        let Identity { run, .. } = Identity::read(&mut given).ok_or_else(missing)?;
         let now = self.time();
-        if kind != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
+        if how != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
             return Ok(Reply::Int(0));
         }
-        let since = if kind == "lost" { now } else { 0 };
+        let since = if how == "lost" { now } else { 0 };
         self.set(marker, format!("{run} {since}"));
         Ok(Reply::Int(1))
     }
@@ -144,20 +154,16 @@ impl Wired<'_> {
 /// The scripts. Each does what the comment at the top of its file says, command by command in the same order.
 impl Wired<'_> {
     /// `lua/acquire.lua`
-    fn acquire(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let [key, counter, marker @ ..] = keys else { return Err(missing()) };
-        let [field, owner, ttl, proposal, window, counter_ttl, node @ ..] = args else {
-            return Err(missing());
-        };
+    fn acquire(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Acquire { lock: key, counter, field, owner, ttl, proposal, slack, counter_ttl } =
+            Acquire::read(&mut given).ok_or_else(missing)?;
         let (mut ttl, now) = (number(ttl)?, self.redis.time());
 
-        if let [marker, ..] = marker
-            && let Some((code, left)) = self.refuses(marker, node)?
-        {
+        if let Some((code, left)) = self.refuses(given)? {
             return Ok(ints([code, left, now]));
         }
 
-        if owner != "!" && self.holds(key, field)? {
+        if owner != CHOSEN && self.holds(key, field)? {
             if self.redis.pttl(key) < ttl {
                 self.redis.pexpire(key, ttl);
             }
@@ -180,35 +186,36 @@ impl Wired<'_> {
         }
 
         let next = self.redis.get_number(counter)?.ok_or_else(|| not_a_number(counter))? as i64 + 1;
-        let (proposal, window) = (number(proposal)?, number(window)?);
+        let (proposal, slack) = (number(proposal)?, number(slack)?);
         let proposal = if proposal == 0 { now } else { proposal };
-        let token = next.max(proposal.min(now + window).max(now - window));
+        let token = next.max(proposal.min(now + slack).max(now - slack));
         self.set_counter(counter, token.to_string(), counter_ttl)?;
         self.put(key, field, ttl)?;
         Ok(ints([1, token, now]))
     }
 
     /// `lua/bump.lua`
-    fn bump(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let [key, counter, ..] = keys else { return Err(missing()) };
-        let [field, granted, agreed, counter_ttl, ..] = args else { return Err(missing()) };
+    fn bump(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Bump { lock: key, counter, field, granted, agreed, counter_ttl } =
+            Bump::read(&mut given).ok_or_else(missing)?;
         if !self.holds(key, field)? || self.redis.get(counter)? != Some(granted) {
             return Ok(Reply::Int(0));
         }
-        self.set_counter(counter, agreed.clone(), counter_ttl)?;
+        self.set_counter(counter, agreed.to_owned(), counter_ttl)?;
         Ok(Reply::Int(1))
     }
 
     /// `refuses` of `lua/wire.lua`
-    fn refuses(&mut self, marker: &str, node: &[String]) -> Result<Option<(i64, i64)>, Fault> {
-        let [quarantine, run, lost, durable, ..] = node else { return Err(missing()) };
+    fn refuses(&mut self, mut given: Arguments<'_>) -> Result<Option<(i64, i64)>, Fault> {
+        let Some(Guard { marker, quarantine }) = Guard::read(&mut given) else { return Ok(None) };
+        let Identity { run, lost_at, durable } = Identity::read(&mut given).ok_or_else(missing)?;
         let now = self.redis.time();
         let Some(mark) = self.redis.get(marker)? else { return Ok(Some((4, 0))) };
         let parsed = parse_mark(mark);
         let mut since = parsed.map(|(_, since)| since.to_owned());
         if parsed.map(|(run, _)| run) != Some(run) {
             if durable != "1" {
-                since = Some(if lost == "0" { now.to_string() } else { lost.clone() });
+                since = Some(if lost_at == "0" { now.to_string() } else { lost_at.to_owned() });
             }
             let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
             self.redis.set(marker, format!("{run} {since}"));
@@ -219,13 +226,11 @@ impl Wired<'_> {
     }
 
     /// `lua/repair.lua`
-    fn repair(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let [key, counter, note, marker @ ..] = keys else { return Err(missing()) };
-        let [field, owner, ttl, token, counter_ttl, node @ ..] = args else { return Err(missing()) };
+    fn repair(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Repair { lock: key, counter, ended: note, field, owner, ttl, token, counter_ttl } =
+            Repair::read(&mut given).ok_or_else(missing)?;
         let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
-        if let [marker, ..] = marker
-            && self.refuses(marker, node)?.is_some()
-        {
+        if self.refuses(given)?.is_some() {
             return code(0);
         }
         if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
@@ -243,18 +248,16 @@ impl Wired<'_> {
         }
         let known = self.redis.get_number(counter)?.ok_or_else(missing)?;
         if known < token.parse().map_err(|_| missing())? {
-            self.set_counter(counter, token.clone(), counter_ttl)?;
+            self.set_counter(counter, token.to_owned(), counter_ttl)?;
         }
         self.put(key, field, ttl.max(pttl))?;
         code(1)
     }
 
     /// `lua/renew.lua`
-    fn renew(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
+    fn renew(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let mut replies = Vec::new();
-        for (i, tenure) in keys.chunks_exact(2).enumerate() {
-            let [key, note] = tenure else { break };
-            let Some([field, ttl]) = args.get(2 * i..2 * i + 2) else { return Err(missing()) };
+        while let Some(Renew { lock: key, ended: note, field, ttl }) = Renew::read(&mut given) {
             let ttl = number(ttl)?;
             // A key of another type is somebody else's.
             let reply = if self.holds(key, field).unwrap_or(false) {
@@ -277,8 +280,8 @@ impl Wired<'_> {
     }
 
     /// `lua/release.lua`
-    fn release(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([key, ..], [field, channel, ..]) = (keys, args) else { return Err(missing()) };
+    fn release(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Release { lock: key, field, channel } = Release::read(&mut given).ok_or_else(missing)?;
         if !self.holds(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));
         }
@@ -288,8 +291,8 @@ impl Wired<'_> {
     }
 
     /// `lua/end.lua`
-    fn end(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([key, note, ..], [owner, channel, ..]) = (keys, args) else { return Err(missing()) };
+    fn end(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let End { lock: key, ended: note, owner, channel } = End::read(&mut given).ok_or_else(missing)?;
         let pttl = self.redis.pttl(key);
         let mut ended = self.fields(key)?;
         if ended.is_empty() {
@@ -312,8 +315,8 @@ impl Wired<'_> {
     }
 
     /// `lua/inspect.lua`
-    fn inspect(&mut self, keys: &[String]) -> Result<Reply, Fault> {
-        let [key, counter, ..] = keys else { return Err(missing()) };
+    fn inspect(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Inspect { lock: key, counter } = Inspect::read(&mut given).ok_or_else(missing)?;
         let fields = self.fields(key)?;
         let mut reply = vec![Reply::Int(self.redis.pttl(key))];
         // A nil is left out of the Lua list as well.
@@ -323,8 +326,8 @@ impl Wired<'_> {
     }
 
     /// `lua/attach.lua`
-    fn attach(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([key, ..], [old, new, ttl, ..]) = (keys, args) else { return Err(missing()) };
+    fn attach(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Attach { lock: key, old, new, ttl } = Attach::read(&mut given).ok_or_else(missing)?;
         let pttl = self.redis.pttl(key);
         if self.holds(key, new)? {
             return Ok(Reply::Int(pttl));
@@ -338,8 +341,8 @@ impl Wired<'_> {
     }
 
     /// `lua/retime.lua`
-    fn retime(&mut self, keys: &[String], args: &[String]) -> Result<Reply, Fault> {
-        let ([key, ..], [field, time, how, ..]) = (keys, args) else { return Err(missing()) };
+    fn retime(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Retime { lock: key, field, time, how } = Retime::read(&mut given).ok_or_else(missing)?;
         let time = number(time)?;
         if !self.holds(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{Endpoint, Settings},
+    config::Settings,
     error::LockError,
     event::{Event, EventSink},
     process::{driver::Driver, fork::Tied, runtime},
@@ -30,6 +30,7 @@ use crate::{
     },
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
+    url::Endpoint,
 };
 
 mod cluster;

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     process::driver::Driver,
-    protocol::script::{Call, Reply},
+    protocol::{
+        calls::Identity,
+        script::{Call, Reply},
+    },
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
 
@@ -247,8 +250,12 @@ pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd
         command.arg(part.as_str());
     }
     if call.identify {
-        let run = facts.run.as_deref().unwrap_or_default();
-        command.arg(run).arg(facts.lost_at).arg(if facts.durable { "1" } else { "0" });
+        let (run, lost_at) = (facts.run.as_deref().unwrap_or_default(), facts.lost_at.to_string());
+        let durable = if facts.durable { "1" } else { "0" };
+        let [_, identity] = Identity { run, lost_at: &lost_at, durable }.lists();
+        for part in identity {
+            command.arg(part);
+        }
     }
     command
 }

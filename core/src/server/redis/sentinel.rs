@@ -13,11 +13,12 @@ use super::{
     setup::{Clients, client},
 };
 use crate::{
-    config::{Address, Config, Endpoint, Tls, Transport},
+    config::{Config, Tls},
     error::LockError,
     process::runtime,
     server::NodeError,
     sync::Mutex,
+    url::{Address, Endpoint, Transport},
 };
 
 /// The pauses between attempts to listen to a Sentinel.

@@ -9,8 +9,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObjec
 
 use super::KEEPALIVE;
 use crate::{
-    config::{Endpoint, Tls, Transport},
+    config::Tls,
     error::LockError,
+    url::{Endpoint, Transport},
 };
 
 /// The two ways to speak to a server.

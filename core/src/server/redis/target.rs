@@ -5,11 +5,7 @@ use std::sync::Arc;
 use redis::ConnectionAddr;
 
 use super::{sentinel::Sentinels, setup::Clients};
-use crate::{
-    config::{Config, Endpoint},
-    error::LockError,
-    server::NodeError,
-};
+use crate::{config::Config, error::LockError, server::NodeError, url::Endpoint};
 
 /// Where a node's server is.
 pub(super) enum Target {

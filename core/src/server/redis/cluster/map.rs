@@ -13,7 +13,6 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{Inner, blame};
 use crate::{
-    config::{Address, Endpoint},
     error::LockError,
     process::driver::Driver,
     protocol::{parts::SLOTS, script::Reply},
@@ -27,6 +26,7 @@ use crate::{
             request::With,
         },
     },
+    url::{Address, Endpoint},
 };
 
 /// How many servers are asked for the map at once.

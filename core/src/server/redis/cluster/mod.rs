@@ -17,7 +17,7 @@ use super::{
     timer,
 };
 use crate::{
-    config::{Address, Endpoint, Settings, Transport},
+    config::Settings,
     error::LockError,
     event::EventSink,
     process::{driver::Driver, fork::Tied, runtime},
@@ -28,6 +28,7 @@ use crate::{
     },
     server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
+    url::{Address, Endpoint, Transport},
 };
 
 mod map;

@@ -1,0 +1,299 @@
+//! Where a node is: the grammar of the URLs that name one, and what a URL comes to.
+
+use std::fmt;
+
+use ::url::Url;
+
+use crate::error::LockError;
+
+/// Schemes whose URLs list several addresses, separated by commas.
+const SEVERAL: [&str; 4] = ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
+
+/// Whether a URL may list several addresses.
+pub(crate) fn lists_several(url: &str) -> bool {
+    SEVERAL.iter().any(|scheme| url.starts_with(scheme))
+}
+
+/// Where a node is.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) transport: Transport,
+    pub(crate) db: i64,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    /// Whether not even to ask for RESP3.
+    pub(crate) resp2: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Transport {
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Tls {
+        host: String,
+        port: u16,
+    },
+    Unix {
+        path: String,
+    },
+    /// A Redis Cluster, found by any of these.
+    Cluster {
+        seeds: Vec<Address>,
+        tls: bool,
+    },
+    /// The master that these Sentinels name.
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+        tls: bool,
+        username: Option<String>,
+        password: Option<String>,
+    },
+    Memory {
+        name: String,
+    },
+}
+
+/// A host and its port.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    pub(crate) fn transport(self, tls: bool) -> Transport {
+        let Self { host, port } = self;
+        if tls { Transport::Tls { host, port } } else { Transport::Tcp { host, port } }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Endpoint {
+    /// Reads a URL. What it does not say of user and password is as given.
+    pub(crate) fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
+        let given = Given::parse(text)?;
+        let (transport, db) = given.transport()?;
+        let resp2 = given.resp2()?;
+        let user = Some(given.decode(given.url.username())?).filter(|user| !user.is_empty());
+        let secret = given.url.password().map(|password| given.decode(password)).transpose()?;
+        Ok(Self {
+            transport,
+            db,
+            username: user.or_else(|| username.map(str::to_owned)),
+            password: secret.or_else(|| password.map(str::to_owned)),
+            resp2,
+        })
+    }
+}
+
+/// A URL while it is read.
+struct Given {
+    url: Url,
+    /// The other addresses that it lists, as URLs: their hosts and ports are of the same form as the first's.
+    others: Vec<String>,
+}
+
+impl Given {
+    fn parse(text: &str) -> Result<Self, LockError> {
+        let (text, others) = several(text);
+        let url = Url::parse(&text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
+        Ok(Self { url, others })
+    }
+
+    fn bad(&self, what: &str) -> LockError {
+        LockError::invalid("nodes", format!("{}: {what}", shown(&self.url)))
+    }
+
+    fn decode(&self, part: &str) -> Result<String, LockError> {
+        percent_decode(part).ok_or_else(|| self.bad("user, password and path must be percent-encoded UTF-8"))
+    }
+
+    fn host_of(&self, url: &Url) -> Result<String, LockError> {
+        match url.host() {
+            None => Err(self.bad("the host is missing")),
+            Some(::url::Host::Domain(name)) => self.decode(name),
+            Some(::url::Host::Ipv4(ip)) => Ok(ip.to_string()),
+            Some(::url::Host::Ipv6(ip)) => Ok(ip.to_string()),
+        }
+    }
+
+    fn host(&self) -> Result<String, LockError> {
+        self.host_of(&self.url)
+    }
+
+    fn port(&self) -> u16 {
+        self.url.port().unwrap_or(6379)
+    }
+
+    /// All addresses, sorted; `usual`: the port of those that name none.
+    fn addresses(&self, usual: u16) -> Result<Vec<Address>, LockError> {
+        let mut all = vec![Address { host: self.host()?, port: self.url.port().unwrap_or(usual) }];
+        for other in &self.others {
+            let other = Url::parse(other).map_err(|_| self.bad("an address of the list is wrong"))?;
+            all.push(Address { host: self.host_of(&other)?, port: other.port().unwrap_or(usual) });
+        }
+        all.sort();
+        all.dedup();
+        Ok(all)
+    }
+
+    fn query(&self, name: &str) -> Option<String> {
+        let last = self.url.query_pairs().filter(|(key, _)| key == name).last();
+        last.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn db(&self, number: &str) -> Result<i64, LockError> {
+        if number.is_empty() {
+            return Ok(0);
+        }
+        let db = number.parse().ok().filter(|db| *db >= 0);
+        db.ok_or_else(|| self.bad("the database must be a number of at least 0"))
+    }
+
+    fn path_db(&self) -> Result<i64, LockError> {
+        self.db(self.url.path().trim_matches('/'))
+    }
+
+    fn resp2(&self) -> Result<bool, LockError> {
+        match self.query("protocol").as_deref() {
+            None | Some("3") => Ok(false),
+            Some("2") => Ok(true),
+            Some(_) => Err(self.bad("the protocol must be 2 or 3")),
+        }
+    }
+
+    /// How it is reached, and its database.
+    fn transport(&self) -> Result<(Transport, i64), LockError> {
+        match self.url.scheme() {
+            "redis" | "valkey" => Ok((Transport::Tcp { host: self.host()?, port: self.port() }, self.path_db()?)),
+            "rediss" | "valkeys" => Ok((Transport::Tls { host: self.host()?, port: self.port() }, self.path_db()?)),
+            "unix" | "redis+unix" => self.unix(),
+            scheme @ ("redis+cluster" | "rediss+cluster") => self.cluster(scheme.starts_with("rediss")),
+            scheme @ ("redis+sentinel" | "rediss+sentinel") => self.sentinel(scheme.starts_with("rediss")),
+            "memory" => Ok((Transport::Memory { name: self.url.host_str().unwrap_or_default().to_owned() }, 0)),
+            other => {
+                let detail = format!(
+                    "unknown scheme {other:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory"
+                );
+                Err(LockError::invalid("nodes", detail))
+            }
+        }
+    }
+
+    fn unix(&self) -> Result<(Transport, i64), LockError> {
+        if cfg!(not(unix)) {
+            return Err(self.bad("there are no Unix sockets on this system; use redis or rediss"));
+        }
+        if self.url.path().len() < 2 || self.url.cannot_be_a_base() {
+            return Err(self.bad("the socket's path is missing"));
+        }
+        let db = self.db(self.query("db").as_deref().unwrap_or_default())?;
+        Ok((Transport::Unix { path: self.decode(self.url.path())? }, db))
+    }
+
+    fn cluster(&self, tls: bool) -> Result<(Transport, i64), LockError> {
+        if self.path_db()? != 0 {
+            return Err(self.bad("a cluster has database 0 only"));
+        }
+        Ok((Transport::Cluster { seeds: self.addresses(6379)?, tls }, 0))
+    }
+
+    fn sentinel(&self, tls: bool) -> Result<(Transport, i64), LockError> {
+        let mut path = self.url.path().trim_start_matches('/').splitn(2, '/');
+        let service = self.decode(path.next().unwrap_or_default())?;
+        if service.is_empty() {
+            return Err(self.bad("the master's name is missing, as in redis+sentinel://host:26379/name"));
+        }
+        let transport = Transport::Sentinel {
+            sentinels: self.addresses(26379)?,
+            service,
+            tls,
+            username: self.query("sentinel_username"),
+            password: self.query("sentinel_password"),
+        };
+        Ok((transport, self.db(path.next().unwrap_or_default())?))
+    }
+}
+
+/// A URL that lists several addresses as a URL with the first, and a URL with each of the others.
+fn several(text: &str) -> (String, Vec<String>) {
+    let plain = || (text.to_owned(), Vec::new());
+    let Some(scheme) = SEVERAL.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
+    let rest = &text[scheme.len()..];
+    let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+    let mut hosts = hosts.split(',').map(str::trim);
+    let at = if authority.contains('@') { "@" } else { "" };
+    let first = format!("{scheme}{login}{at}{}{tail}", hosts.next().unwrap_or_default());
+    (first, hosts.map(|host| format!("{scheme}{host}")).collect())
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let hex = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A text that should be a URL, for people.
+pub(crate) fn without_credentials(text: &str) -> String {
+    Url::parse(text).map_or_else(|_| "?".to_owned(), |url| shown(&url))
+}
+
+/// A URL without credentials. Nothing else of it either, but for where it leads to: a password with a character that
+/// should have been encoded ends up in the path or the query.
+fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    match url.host_str() {
+        Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
+        // Not ours, and read by rules of its own.
+        _ => format!("{}:", url.scheme()),
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        match self {
+            Self::Tcp { host, port } | Self::Tls { host, port } if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Tcp { host, port } | Self::Tls { host, port } => write!(f, "{host}:{port}"),
+            Self::Cluster { seeds, .. } => write!(f, "redis+cluster://{}", list(seeds)),
+            Self::Sentinel { sentinels, service, .. } => write!(f, "redis+sentinel://{}/{service}", list(sentinels)),
+            Self::Unix { path } => write!(f, "unix://{path}"),
+            Self::Memory { name } => write!(f, "memory://{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.transport, self.db)
+    }
+}
