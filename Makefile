@@ -89,6 +89,7 @@ kotlin: kotlin-tools
 rust-lint: rust-tools
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
+	./scripts/imports
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy --package redlock-core --features shuttle --tests --quiet -- -D warnings
 

@@ -48,7 +48,7 @@ impl Decided {
     }
 
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
-    async fn send(mut self, driver: Driver) -> ReleaseOutcome {
+    pub(crate) async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
         let outcome = self.tenure.clone().free(driver).await;
         if self.is_overdue() {

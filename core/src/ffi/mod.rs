@@ -9,14 +9,16 @@ pub mod completions;
 mod events;
 mod operations;
 mod options;
+mod outcome;
 #[cfg(target_os = "linux")]
 pub mod reactor;
 mod unbound;
 
-pub use calls::{Call, Calls, Failure, NodeStatus, Outcome, Value};
+pub use calls::{Call, Calls};
 pub use events::Events;
 pub use operations::{Operation, block, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
+pub use outcome::{Failure, NodeStatus, Outcome, Value};
 pub use unbound::Unbound;
 
 #[cfg(test)]

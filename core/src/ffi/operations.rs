@@ -11,9 +11,9 @@ use crate::{
     compat::{HeldValue, Retime},
     error::{LockError, LostReason},
     ffi::{
-        calls::{Outcome, Value},
         completions::within,
         events::Events,
+        outcome::{Outcome, Value},
     },
     lease::Lease,
     lock::Lock,

@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use crate::{
     config::{Config, LockOptions, Ttl},
     error::LockError,
-    ffi::calls::Failure,
+    ffi::outcome::Failure,
 };
 
 /// The value of an option, as a host gives it.

@@ -3,6 +3,7 @@
 
 mod release;
 mod renewal;
+mod round;
 mod state;
 mod upkeep;
 pub(crate) mod watchdog;

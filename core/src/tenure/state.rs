@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Claim, Fate, Terms, Unseen, renewal::Round};
+use super::{Claim, Fate, Terms, Unseen, round::Round};
 use crate::{
     clock::{Deadline, Stamp},
     config::Settings,

@@ -20,9 +20,9 @@ use tokio::{
 };
 
 use super::{
+    connection::MOST_UNANSWERED,
     connection::RESTED,
     errors::{not_run, permanent, refusal_text},
-    request::MOST_UNANSWERED,
     *,
 };
 use crate::{

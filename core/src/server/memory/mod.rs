@@ -30,10 +30,11 @@ use crate::{
 };
 
 mod commands;
+mod faults;
 mod store;
 mod twins;
 
-pub use self::store::Memory;
+pub use self::faults::Memory;
 
 /// A client's view of a store.
 pub struct MemoryNode {

@@ -34,6 +34,7 @@ use crate::{
 };
 
 mod cluster;
+mod connect;
 mod connection;
 mod errors;
 #[cfg(test)]

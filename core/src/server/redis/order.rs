@@ -12,12 +12,12 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Inner,
-    connection::{Connection, Outstanding},
+    connection::{Connection, MOST_UNANSWERED, Outstanding},
     errors::{closed, failure, no_answer, no_connection, refusal, unanswered},
     health::Health,
     patient,
     replies::answer,
-    request::{MOST_UNANSWERED, With, command, exchange},
+    request::{With, command, exchange},
 };
 use crate::{
     process::driver::Driver,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     Inner,
-    connection::{Connection, Lane, Outstanding},
+    connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
     errors::{failure, misplaced, no_answer, not_run, refusal, unanswered},
     identify::Facts,
     patient,
@@ -24,9 +24,6 @@ use crate::{
     },
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
-
-/// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
-pub(super) const MOST_UNANSWERED: usize = 1024;
 
 /// What goes with a command in one write, so that nothing comes between.
 #[derive(Clone, Copy, Default)]

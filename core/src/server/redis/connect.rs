@@ -1,0 +1,245 @@
+//! How a lane gets its connection: who connects, who waits for that, and the log-in.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult,
+    aio::{MultiplexedConnection, SendError},
+};
+
+#[cfg(target_os = "linux")]
+use super::hosted;
+use super::{
+    CLOSED_BY_SERVER, Inner,
+    connection::{Connection, Lane, MOST_UNANSWERED},
+    errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
+    health::{Health, Standing},
+    identify::identify,
+    patient,
+};
+use crate::{
+    process::{driver::Driver, runtime},
+    server::{ConnectionId, NodeError},
+};
+
+/// What a request finds in a lane of its own.
+enum Found {
+    Connection(Arc<Connection>),
+    Nothing,
+    /// The background must connect first.
+    Wait,
+    Fail(NodeError),
+}
+
+impl Inner {
+    /// The background connection, once there is one. Waits no longer than a connection may take, nor than `timeout`.
+    pub(super) async fn background(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let look = || {
+            let mut state = self.state.lock();
+            match self.standing(&mut state) {
+                Standing::Go => state.background.clone().map(Ok),
+                Standing::Wait => None,
+                Standing::Fail(error) => Some(Err(error)),
+            }
+        };
+        if let Some(found) = look() {
+            return found;
+        }
+        let limit = timeout.min(self.connect_timeout);
+        patient(Driver::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
+    }
+
+    /// Looks each time there is news.
+    pub(super) async fn look_again<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut news = self.news.subscribe();
+        loop {
+            news.mark_unchanged();
+            if let Some(found) = look() {
+                return found;
+            }
+            // The sender is in `self`.
+            let _ = news.changed().await;
+        }
+    }
+
+    /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
+    pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        match self.find(lane) {
+            Found::Connection(connection) if connection.outlived_its_rest().await => return Ok(connection),
+            Found::Fail(error) => return Err(error),
+            Found::Connection(_) | Found::Nothing | Found::Wait => {}
+        }
+        let limit = timeout.min(self.connect_timeout);
+        patient(lane.driver(), limit, self.make(lane)).await.unwrap_or_else(|| {
+            let error = no_connection(limit);
+            if limit == self.connect_timeout {
+                self.own_attempt_failed(&error);
+            }
+            Err(error)
+        })
+    }
+
+    fn find(self: &Arc<Self>, lane: Lane) -> Found {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Found::Fail(closed());
+        }
+        // It does not need the background's connection, only a node not known to be down.
+        let known_to_be_down = match state.health {
+            Health::Idle | Health::Up => false,
+            Health::Connecting => state.reported,
+            Health::Silent { .. } | Health::Failing { .. } => true,
+        };
+        if !known_to_be_down {
+            let known = state.own.get(&lane).and_then(|own| own.connection.clone());
+            return known.map_or(Found::Nothing, Found::Connection);
+        }
+        match self.standing(&mut state) {
+            Standing::Fail(error) => Found::Fail(error),
+            Standing::Go | Standing::Wait => Found::Wait,
+        }
+    }
+
+    /// Makes the connection of a lane, unless somebody else did or failed in the meantime.
+    async fn make(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        let only_one = self.state.lock().own.entry(lane).or_default().attempt.clone();
+        let _only_one = only_one.lock().await;
+        let found = || Some(self.find(lane)).filter(|found| !matches!(found, Found::Wait));
+        match self.look_again(found).await {
+            Found::Connection(connection) => return Ok(connection),
+            Found::Fail(error) => return Err(error),
+            Found::Nothing | Found::Wait => {}
+        }
+        let connection = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error))?;
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(closed());
+            }
+            if connection.dead.load(SeqCst) {
+                return Err(not_run(CLOSED_BY_SERVER));
+            }
+            // Event loops come and go.
+            state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
+            state.own.entry(lane).or_default().connection = Some(Arc::clone(&connection));
+        }
+        self.warn_of_eviction(&connection.facts);
+        Ok(connection)
+    }
+
+    /// Forgets a connection, if it is one of a lane of its own.
+    pub(super) fn retire(&self, number: u64) -> bool {
+        let gone = {
+            let mut state = self.state.lock();
+            state.own.values_mut().find_map(|own| own.connection.take_if(|known| known.number() == number))
+        };
+        gone.is_some_and(|connection| {
+            connection.retire();
+            true
+        })
+    }
+
+    /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
+    pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        if lane == Lane::Replicated {
+            // Whoever asks may not drive it; the background does.
+            let inner = Arc::clone(self);
+            let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
+            return connected.unwrap_or_else(|| Err(closed()));
+        }
+        self.connect_here(lane).await
+    }
+
+    async fn connect_here(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        tokio::time::timeout(self.connect_timeout, self.handshake(lane))
+            .await
+            .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
+    }
+
+    async fn handshake(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let dead = Arc::new(AtomicBool::new(false));
+        let redis = self.log_in(lane.driver(), number, &dead).await?;
+        let mut facts = identify(&redis).await?;
+        if facts.replica && self.target.follows() {
+            return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
+        }
+        self.hear_elections();
+        if self.in_cluster {
+            // A slot comes from another server, whose restarts are not this one's.
+            (facts.lost_at, facts.durable) = (0, false);
+        }
+        let id = ConnectionId {
+            driver: lane.driver(),
+            number,
+            peer: facts.peer.clone(),
+            run: facts.run.clone(),
+            server: self.in_cluster.then(|| Arc::clone(&self.name)),
+        };
+        Ok(Arc::new(Connection::new(lane, id, facts, redis, dead)))
+    }
+
+    /// Connects, in the newest protocol that the server speaks. What ends the connection is told, and noted in `dead` if
+    /// the server did it.
+    async fn log_in(
+        self: &Arc<Self>,
+        driver: Driver,
+        number: u64,
+        dead: &Arc<AtomicBool>,
+    ) -> Result<MultiplexedConnection, NodeError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(MOST_UNANSWERED);
+        // Not strong: the connection, and so these closures, belong to the node.
+        let inner = Arc::downgrade(self);
+        let broke = move |cause: &str| {
+            if let Some(inner) = inner.upgrade() {
+                inner.broke(number, cause);
+            }
+        };
+        let ended = {
+            let broke = broke.clone();
+            move || broke("its event loop ended")
+        };
+        let dead = Arc::clone(dead);
+        let on_push = move |push: PushInfo| -> Result<(), SendError> {
+            if push.kind == PushKind::Disconnection {
+                dead.store(true, SeqCst);
+                broke(CLOSED_BY_SERVER);
+            }
+            Ok(())
+        };
+        let clients = self.target.clients().await?;
+        let connected = match &clients.resp3 {
+            None => open(&clients.resp2, driver, config, ended).await,
+            Some(client) => match open(client, driver, config.clone().set_push_sender(on_push), ended.clone()).await {
+                Err(error) if lacks_hello(&error) => open(&clients.resp2, driver, config, ended).await,
+                other => other,
+            },
+        };
+        connected.map_err(|error| refused_connection(&error))
+    }
+}
+
+/// Connects. The connection is driven by the runtime or the event loop this runs on; `ended` tells when that loop ends.
+async fn open(
+    client: &Client,
+    driver: Driver,
+    config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
+) -> RedisResult<MultiplexedConnection> {
+    #[cfg(target_os = "linux")]
+    if let Driver::Host(_) = driver {
+        return hosted::open(client, config, ended).await;
+    }
+    let _ = (driver, ended);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
