@@ -126,7 +126,8 @@ pub(crate) fn acquire_blocking<E>(
         (acquisition, tried) = runtime::block(driver, first, check)?;
         match tried {
             Ok(Tried::Wait(reason)) => pause = reason,
-            Ok(Tried::Lease(lease)) => return Ok(Ok(lease)),
+            Ok(Tried::Lease(lease)) if lease.take() => return Ok(Ok(lease)),
+            Ok(Tried::Lease(_)) => {}
             Err(error) => return Ok(Err(error)),
         }
     }
@@ -234,7 +235,7 @@ impl Acquisition {
 
     /// Whether its owner holds the lock already.
     fn owns(&self) -> bool {
-        matches!(self.session.registry.look(&self.names.lock, &self.key), Local::Own(_))
+        matches!(self.session.registry.look(&self.names.lock, &self.key), Local::Own(tenure) if tenure.is_live())
     }
 
     /// Decides what this client can decide by itself.
@@ -324,6 +325,10 @@ impl Acquisition {
         match next? {
             Next::Nested(lease, tenure, extended) => {
                 if let Some(ttl) = extended {
+                    if polled != Polled::Behind {
+                        // Its caller may stop in the middle, and not keep the lock by that.
+                        lease.offer();
+                    }
                     Box::pin(extend(&self.session, &tenure, driver, ttl, &self.names.name)).await?;
                 }
                 Ok(Tried::Lease(lease))
@@ -331,10 +336,14 @@ impl Acquisition {
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
-                Box::pin(self.undone()).await?;
                 let ttl = match self.session.ttl_at_hand(&self.names, self.options.ttl) {
-                    Some(ttl) => ttl,
-                    None => Box::pin(self.session.ttl(&self.names, self.options.ttl)).await,
+                    Some(ttl) if self.undone.is_none() => ttl,
+                    // What has to be waited for first belongs to the background.
+                    _ if polled != Polled::Behind => return Ok(Tried::Wait(Pause::None)),
+                    _ => {
+                        Box::pin(self.undone()).await?;
+                        Box::pin(self.session.ttl(&self.names, self.options.ttl)).await
+                    }
                 };
                 self.ask(ttl, driver, polled).await
             }
@@ -365,9 +374,11 @@ impl Acquisition {
         let limit = self.waiter.limit() + grace;
         let verdict = timeout(limit, ballot.run(driver, &self.key)).await;
         if attended.is_some_and(|attended| !attended.ended()) {
-            // Nobody polled this for so long that it was given up, as was its place in the queue.
+            // Nobody polled this for so long that it was given up, as was its place in the queue. What it asked for since
+            // then is given up here.
             self.waiter.leave();
-            self.take_back(&mut ballot);
+            let undone = ballot.undo(true);
+            self.undone = undone.filter(|_| self.options.value.is_some());
             return Ok(Tried::Wait(Pause::None));
         }
         match verdict {

@@ -261,7 +261,7 @@ async fn a_quorum_decides_about_a_value() {
     until("it is gone everywhere", || servers.iter().all(|server| get(server).is_none()));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_was_let_go_is_known_by_its_value_alone() {
     let server = Server::start();
     let (client, other) = (client(&server), client(&server));

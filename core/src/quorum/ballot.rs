@@ -59,16 +59,21 @@ pub(crate) struct Grant {
 
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Ballot {
-    quorum: Arc<Quorum>,
-    names: Arc<Names>,
-    field: String,
+    asked: Arc<Asked>,
     /// Whether the field was chosen by the caller.
     is_value: bool,
     ttl: Duration,
-    sent: Vec<SentOn>,
     /// What each node is known to have done: `None` while unknown.
     granted: Vec<Option<bool>>,
     settled: bool,
+}
+
+/// What was asked, and on which connections.
+struct Asked {
+    quorum: Arc<Quorum>,
+    names: Arc<Names>,
+    field: String,
+    sent: Vec<SentOn>,
 }
 
 /// The answers so far.
@@ -108,16 +113,13 @@ impl Tally {
 
 impl Ballot {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
-        Self {
+        let asked = Asked {
             quorum: quorum.clone(),
             names: names.clone(),
             field,
-            is_value: false,
-            ttl,
             sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
-            granted: vec![None; quorum.nodes.len()],
-            settled: false,
-        }
+        };
+        Self { asked: Arc::new(asked), is_value: false, ttl, granted: vec![None; quorum.nodes.len()], settled: false }
     }
 
     /// An attempt to write what the caller chose. It was never on a node before, or is not there any more.
@@ -128,7 +130,7 @@ impl Ballot {
     }
 
     pub(crate) fn field(&self) -> &str {
-        &self.field
+        &self.asked.field
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -138,17 +140,23 @@ impl Ballot {
     /// The nodes that have not answered.
     pub(crate) fn silent(&self) -> Vec<NodeCause> {
         let silent = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
-        silent.map(|(node, _)| self.quorum.cause(node, "has not answered")).collect()
+        silent.map(|(node, _)| self.asked.quorum.cause(node, "has not answered")).collect()
     }
 
     fn call(&self, owner: &OwnerKey) -> Call {
         let taker = if self.is_value { Taker::Chosen } else { Taker::Owner(owner) };
-        self.quorum.protocol.acquire(&self.names, &self.field, taker, self.ttl, self.quorum.proposal())
+        self.asked.quorum.protocol.acquire(
+            &self.asked.names,
+            &self.asked.field,
+            taker,
+            self.ttl,
+            self.asked.quorum.proposal(),
+        )
     }
 
     /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
     pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
-        let quorum = self.quorum.clone();
+        let quorum = self.asked.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
         quorum.tell_apart();
         if let Some((one, other)) = quorum.twins.get() {
@@ -160,7 +168,7 @@ impl Ballot {
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
         let mut answers = FanOut::new((0..nodes).map(|node| {
-            let answer = quorum.ask_one(node, driver, call.clone(), limit, self.sent[node].clone());
+            let answer = quorum.ask_one(node, driver, call.clone(), limit, self.asked.sent[node].clone());
             #[cfg(feature = "simulation")]
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
             answer
@@ -178,9 +186,9 @@ impl Ballot {
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
-            let (quorum, names, missing) = (quorum.clone(), self.names.clone(), tally.missing.clone());
+            let (quorum, names, missing) = (quorum.clone(), self.asked.names.clone(), tally.missing.clone());
             // A failure shows again in the next attempt.
-            self.quorum.spawn_pending(async move {
+            self.asked.quorum.spawn_pending(async move {
                 quorum.provision(&names, &missing, false).await;
             });
         }
@@ -201,14 +209,14 @@ impl Ballot {
             .map(|node| match self.granted[node] {
                 Some(true) => Presence::Held(deadline),
                 Some(false) => Presence::Absent,
-                None => Presence::Unknown(self.sent[node].get()),
+                None => Presence::Unknown(self.asked.sent[node].get()),
             })
             .collect();
-        Verdict::Held(Grant { token: token as u64, since, presences, late: answers, sent: self.sent.clone() })
+        Verdict::Held(Grant { token: token as u64, since, presences, late: answers, sent: self.asked.sent.clone() })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
-        let quorum = &self.quorum;
+        let quorum = &self.asked.quorum;
         let (vote, time) = match answer {
             Ok(vote) => vote,
             Err(error) if error.kind == NodeErrorKind::WrongType => {
@@ -250,7 +258,7 @@ impl Ballot {
     }
 
     async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
-        let quorum = self.quorum.clone();
+        let quorum = self.asked.quorum.clone();
         if !tally.missing.is_empty() {
             let everywhere = tally.missing.len() == quorum.nodes.len();
             if everywhere && quorum.settings.config.strict {
@@ -265,7 +273,7 @@ impl Ballot {
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let failed = quorum.provision(&self.names, &tally.missing, everywhere).await;
+                let failed = quorum.provision(&self.asked.names, &tally.missing, everywhere).await;
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {
                     let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
@@ -303,7 +311,7 @@ impl Ballot {
     /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
     /// that would have been enough did not answer: nothing if they did, and have moved on.
     async fn agree(&self, driver: Driver, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
-        let quorum = &self.quorum;
+        let quorum = &self.asked.quorum;
         let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
         let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
         if agreed >= quorum.needed() || mutant!(NaiveMax) {
@@ -312,7 +320,7 @@ impl Ballot {
         let mut causes = Vec::new();
         let behind = grants.iter().filter(|(_, granted)| *granted < token);
         let mut bumps = FanOut::new(behind.map(|(node, granted)| {
-            let call = quorum.protocol.bump(&self.names, &self.field, *granted, token);
+            let call = quorum.protocol.bump(&self.asked.names, &self.asked.field, *granted, token);
             quorum.ask_one(*node, driver, call, quorum.settings.reply_timeout(self.ttl), SentOn::default())
         }));
         let raised = bumps.count(reply::done, |node, answer| {
@@ -340,17 +348,16 @@ impl Ballot {
             None => !mutant!(ReleaseKnownOnly),
         });
         let known = unsettled.map(|(node, granted)| (node, granted.is_some()));
-        known.filter_map(|(node, known)| Some((node, self.sent[node].get()?, known))).collect()
+        known.filter_map(|(node, known)| Some((node, self.asked.sent[node].get()?, known))).collect()
     }
 
-    /// What takes back, in the background, whatever this attempt may have taken or may still take, while somebody else
-    /// has it.
+    /// What takes back, in the background, whatever this attempt may have taken by then, while somebody else has it.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
-        let (quorum, sent) = (self.quorum.clone(), self.sent.clone());
-        let call = quorum.protocol.release(&self.names, &self.field, true);
+        let asked = self.asked.clone();
         move || {
-            let asked = sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
-            drop(quorum.clean_up(asked, &call));
+            let sent = asked.sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
+            let call = asked.quorum.protocol.release(&asked.names, &asked.field, true);
+            drop(asked.quorum.clean_up(sent, &call));
         }
     }
 
@@ -361,10 +368,10 @@ impl Ballot {
             self.settled = true;
             return None;
         }
-        let call = self.quorum.protocol.release(&self.names, &self.field, announce);
+        let call = self.asked.quorum.protocol.release(&self.asked.names, &self.asked.field, announce);
         let leftovers = self.leftovers();
         let any = !leftovers.is_empty();
-        let undone = self.quorum.clean_up(leftovers, &call);
+        let undone = self.asked.quorum.clean_up(leftovers, &call);
         any.then_some(undone)
     }
 }
