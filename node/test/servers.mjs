@@ -12,12 +12,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 let next = process.pid * 97;
 
 /**
- * A port of 127.0.0.1 that nobody listens on. It lies below those that the kernel gives to outgoing connections: nobody
- * takes it while its server is down.
+ * A port of 127.0.0.1 that nobody listens on. It lies below those that the kernel gives to outgoing connections, where
+ * tests of no other language look for one: nobody takes it while its server is down.
  */
 export async function freePort() {
   for (;;) {
-    const port = 12_000 + (next++ % 18_000);
+    const port = 30_000 + (next++ % 2_700);
     const probe = createServer();
     const free = await new Promise((resolve) => {
       probe.once("error", () => resolve(false));

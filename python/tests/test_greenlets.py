@@ -638,7 +638,9 @@ def work():
         inside.pop()
 join([spawn(work) for _ in range(4)])
 text = lock.acquire().detach()
-assert client.force_release("x") and not client.force_release("x")
+assert client.force_release("x")
+# The third node's grant may come later than what ended the two others'.
+until(lambda: not client.force_release("x"))
 says(redlock.LockLost, client.attach, text)
 text = lock.acquire().detach()
 assert client.attach(text).release() == "released"

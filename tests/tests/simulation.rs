@@ -1,7 +1,8 @@
 //! The simulation: nothing it checks is ever broken, it repeats itself, and it finds every known fault of other
-//! libraries. `REDLOCK_SIM_SEEDS` and `REDLOCK_SIM_FROM` choose other seeds; `make sim` runs many.
+//! libraries. `REDLOCK_SIM_SEEDS` and `REDLOCK_SIM_FROM` choose other seeds, `REDLOCK_SIM_SCAN=1` looks for each fault
+//! from the first seed on; `make sim` runs many.
 
-use std::{collections::BTreeSet, env};
+use std::{collections::BTreeSet, env, fs};
 
 use redlock::Mutant;
 use redlock_tests::sim::{
@@ -10,8 +11,13 @@ use redlock_tests::sim::{
     run, run_mutant,
 };
 
+/// How many are run by default: the last of the known faults is found by fewer.
+const SEEDS: u64 = 5_000;
 /// Seeds in which this simulation, or an earlier one, found a bug.
 const REGRESSIONS: [u64; 5] = [12_744, 27_924, 107_998, 216_892, 218_335];
+
+/// A line for each known fault, with the seed that found it last. Written by the test that looks for them.
+const FOUND_WITH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation.seeds");
 
 fn number(variable: &str, usual: u64) -> u64 {
     env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
@@ -19,14 +25,17 @@ fn number(variable: &str, usual: u64) -> u64 {
 
 #[test]
 fn nothing_promised_is_broken() {
-    let (from, count) = (number("REDLOCK_SIM_FROM", 0), number("REDLOCK_SIM_SEEDS", 10_000));
+    let (from, count) = (number("REDLOCK_SIM_FROM", 0), number("REDLOCK_SIM_SEEDS", SEEDS));
     let bag = hunt(None, from, count, 3, &|_, _| {});
     for (seed, what) in &bag.broken {
         println!("seed {seed}: {what}\n  {}", replay(*seed));
     }
     println!("{} seeds from {from}, {} events: {} broke something", bag.seeds, bag.events, bag.broken.len());
     assert!(bag.broken.is_empty());
-    // What never happens is not tested: every fault meets every step of the protocol.
+    // What never happens is not tested: every fault meets every step of the protocol. What few seeds meet is chance.
+    if count < SEEDS {
+        return;
+    }
     let faults: BTreeSet<&str> = bag.pairs.keys().map(|(fault, _)| *fault).collect();
     for script in ["acquire", "bump", "renew", "repair", "release", "attach"] {
         for fault in &faults {
@@ -62,16 +71,31 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
+/// The seed that found a fault last mostly finds it again. When the core or the simulation has changed, it may not; then
+/// others are tried, and the one that does is written down for the next time.
 #[test]
 fn every_known_fault_is_found() {
     let most = number("REDLOCK_SIM_MUTANT_SEEDS", 10_000);
-    let mut missed = Vec::new();
+    let scan = number("REDLOCK_SIM_SCAN", 0) > 0;
+    let before = fs::read_to_string(FOUND_WITH).unwrap_or_default();
+    let (mut after, mut missed) = (Vec::new(), Vec::new());
     for mutant in Mutant::ALL {
-        let bag = hunt(Some(mutant), 0, most, 1, &|_, _| {});
-        match bag.broken.first_key_value() {
-            Some((seed, what)) => println!("{mutant:?}: found with seed {seed}, {} seeds tried: {what}", bag.seeds),
+        let name = format!("{mutant:?}");
+        let found = |from, count| hunt(Some(mutant), from, count, 1, &|_, _| {}).broken.pop_first();
+        let noted = before.lines().find_map(|line| line.strip_prefix(&name)?.trim().parse().ok());
+        match noted.filter(|_| !scan).and_then(|seed| found(seed, 1)).or_else(|| found(0, most)) {
+            Some((seed, what)) => {
+                println!("{name}: found with seed {seed}: {what}");
+                after.push(format!("{name} {seed}\n"));
+            }
             None => missed.push(mutant),
         }
     }
     assert!(missed.is_empty(), "not found within {most} seeds: {missed:?}");
+    let after = after.concat();
+    if after != before
+        && let Err(error) = fs::write(FOUND_WITH, after)
+    {
+        println!("{FOUND_WITH}: {error}");
+    }
 }

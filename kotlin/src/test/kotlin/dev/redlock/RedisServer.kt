@@ -14,15 +14,15 @@ import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlin.time.TimeSource
 
-private val offsets = AtomicInteger((ProcessHandle.current().pid() * 97 % 18_000).toInt())
+private val offsets = AtomicInteger((ProcessHandle.current().pid() * 97 % 1_000).toInt())
 
 /**
- * A port of 127.0.0.1 that nobody listens on, below those that the kernel gives to outgoing connections: nobody takes it
- * while its server is down.
+ * A port of 127.0.0.1 that nobody listens on, below those that the kernel gives to outgoing connections, where tests of
+ * no other language look for one: nobody takes it while its server is down.
  */
 fun freePort(): Int {
     while (true) {
-        val port = 12_000 + offsets.getAndIncrement() % 18_000
+        val port = 9_000 + offsets.getAndIncrement() % 1_000
         runCatching { ServerSocket(port, 1, InetAddress.getLoopbackAddress()).close() }.onSuccess { return port }
     }
 }
