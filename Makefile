@@ -345,6 +345,7 @@ check-test:
 check-lint:
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
+	./scripts/imports
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 # Most of `make test` waits: for leases to end, for servers and processes to start. So packages are built once, before,
