@@ -22,7 +22,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 	python node kotlin rust-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint kotlin-lint \
 	interop-lint rust-test model-test python-test node-test kotlin-test languages-test versions-test test-all \
 	interop-tools interop-test interop model sim chaos bench bench-tools bench-test release-lint packages-tools \
-	packages-test packages packages-all
+	packages-trial release-test packages-test packages packages-all
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
@@ -264,13 +264,17 @@ packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_mod
 	@./scripts/system-packages packages
 
 # The way of a release in short: compiled in the development profile, for one Python, one Node and one JDK.
-packages-test: python node kotlin packages-tools
+packages-trial: python node kotlin packages-tools
 	$(call say,Packages: compiled; packed; installed and used without Rust)
 	python3 -m release.native host target/packages --profile dev --abi abi3
 	python3 -m release.pack target/packages
 	python3 -m release.smoke target/packages --quick
+
+release-test: packages-tools
 	$(call say,Packages: tests of what makes them)
 	$(BIN)/pytest release/tests
+
+packages-test: packages-trial release-test
 
 packages: packages-tools
 	$(call say,Packages for this kind of machine)
@@ -363,10 +367,10 @@ rust-lane:
 	@$(MAKE) $(lane) rust-test end
 
 python-lane:
-	@$(MAKE) $(lane) $(reading-lint) model-test python-test end
+	@$(MAKE) $(lane) $(reading-lint) model-test python-test release-test end
 
 node-kotlin-lane:
-	@$(MAKE) $(lane) $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-test end
+	@$(MAKE) $(lane) $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial end
 
 end:
 	@$(call note,)
