@@ -13,6 +13,7 @@ mod events;
 mod greenlets;
 mod info;
 mod interpreter;
+mod known;
 mod lease;
 mod lock;
 mod owner;
