@@ -4,7 +4,7 @@
 use pyo3::{call::PyCallArgs, prelude::*, types::PyString};
 use redlock::{
     LockError,
-    ffi::{Call, Calls, Operation, Value, completions::Begun, forked},
+    ffi::{Call, Calls, Operation, Value, completions::Started, forked},
 };
 
 use crate::{
@@ -83,8 +83,8 @@ impl<'py> Hub<'py> {
     ) -> Fallible<Value> {
         let native = self.native.get();
         let id = match begin(native.calls())? {
-            Begun::Done(outcome) => return Ok(outcome?),
-            Begun::Pending(id) => id,
+            Started::Done(outcome) => return Ok(outcome?),
+            Started::Pending(id) => id,
         };
         let waited = self.bridge.call_method1(how, (id,));
         let outcome = native.take(id);
