@@ -10,7 +10,7 @@ import { clearInterval, setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
-import { type Begun, type Failure, type Id, type Loop, native } from "./native";
+import { type Failure, type Id, type Loop, native, type Started } from "./native";
 
 /** How a call ended. */
 interface End {
@@ -78,10 +78,10 @@ function finish(id: Id): Waiting | undefined {
  * Makes a call and waits for its value. When the signal is aborted before that came, the call is given up and rejects
  * with the signal's reason.
  */
-export async function call<T>(start: (loop: Loop) => Begun, signal?: AbortSignal): Promise<T> {
+export async function call<T>(start: (loop: Loop) => Started, signal?: AbortSignal): Promise<T> {
   signal?.throwIfAborted();
-  const begun = sync(() => start(calls));
-  const { value, failure } = typeof begun === "number" ? await end(begun, signal) : ended(begun[0], begun[1]);
+  const started = sync(() => start(calls));
+  const { value, failure } = typeof started === "number" ? await end(started, signal) : ended(started[0], started[1]);
   // Made here, in what the caller awaits, so that its stack has the caller's lines.
   if (failure !== undefined) throw failed(failure);
   return value as T;

@@ -12,7 +12,7 @@ import { join } from "node:path";
 export type Id = number;
 
 /** The number of a call, or how it ended: its value, or the failure instead. */
-export type Begun = Id | [value: unknown, failure: Failure | null | undefined];
+export type Started = Id | [value: unknown, failure: Failure | null | undefined];
 
 /** The value of an option; whatever is no string of valid Unicode, number or boolean is only shown. */
 export type Given = string | number | boolean | { shown: string };
@@ -30,17 +30,17 @@ export interface Failure {
 
 /** The calls of this event loop. All but the first two start a call and return its number, or its end. */
 export interface Loop {
-  /** Sends what was begun while other calls were under way. To be called soon after a call is pending. */
+  /** Sends what was started while other calls were under way. To be called soon after a call is pending. */
   flush(): void;
   /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
   abandon(id: Id): boolean;
-  acquire(lock: Lock, wait?: Given): Begun;
-  releaseNewest(lock: Lock): Begun;
+  acquire(lock: Lock, wait?: Given): Started;
+  releaseNewest(lock: Lock): Started;
   locked(lock: Lock): Id;
   inspect(lock: Lock): Id;
-  release(lease: Lease): Begun;
-  leave(lease: Lease): Begun;
-  extend(lease: Lease, ttl: Given): Begun;
+  release(lease: Lease): Started;
+  leave(lease: Lease): Started;
+  extend(lease: Lease, ttl: Given): Started;
   lost(lease: Lease): Id;
   ping(client: Client): Id;
   forceRelease(client: Client, name: Given): Id;

@@ -16,6 +16,7 @@ import sys
 if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses the others, a copied folder does not
     raise ImportError("redlock needs Python 3.10 or newer; this is Python {}.{}".format(*sys.version_info))
 
+from redlock import _process, _tasks  # noqa: F401 - by the native layer, later
 from redlock._client import configure
 from redlock._native import Lease, LockInfo, Lost, NodeStatus, __version__
 from redlock._sync import Lock, Redlock, lock

@@ -3,6 +3,9 @@
 It logs what happens in the core, and releases what is held when the process ends. Nothing here runs before the library
 is used, and nothing keeps a process alive.
 
+It is imported with the package: a process that forks while another thread imports something leaves its child an import
+that never ends. So it imports nothing that takes long, and `logging` only when there is something to log.
+
 A sub-interpreter cannot end before its threads have: the process is aborted instead, and hosts such as mod_wsgi do not
 ask threads to end. So what happens there is logged with the next call, not by a thread.
 
@@ -13,22 +16,16 @@ may wait for those of another. Without a main thread to run it, what happens is 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import logging
 import sys
-import threading
-import warnings
 
 from redlock import _native
 from redlock._client import after_fork, greenlets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
-_logger = logging.getLogger("redlock")
-# Asked with every acquire, so nothing of ours is in between.
-logs = _logger.isEnabledFor
 # How long the end of the interpreter waits for one of our threads, in seconds: one that logs may be slow.
 _PATIENCE = 5.0
 # The threads that run, and what ends each.
@@ -48,9 +45,12 @@ def start() -> None:
         # Its children may end without running what is registered with atexit.
         Finalize(None, _end, exitpriority=-100)
     if _native.is_main_interpreter() and _can_attend():
-        # A process that ends already can start no thread.
-        with contextlib.suppress(RuntimeError):
+        try:
             run("redlock-log", _log, _native.end_events)
+        except RuntimeError:
+            # A process that ends already can start no thread.
+            pass
+        else:
             return
     _native.end_events()
 
@@ -63,6 +63,8 @@ def _can_attend() -> bool:
 
 def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:
     """Run `target` in a thread, until it returns because `stop` was called: at the latest when the interpreter ends."""
+    # Where another thread could be importing it, it was imported before.
+    import threading
 
     def body() -> None:
         try:
@@ -79,10 +81,24 @@ def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None
         raise
 
 
+def logs() -> Callable[[int], bool] | None:
+    """Return what tells whether a level is logged. It is asked with every acquire, so nothing of ours is in between."""
+    logging = sys.modules["logging"]
+    try:
+        enabled: Callable[[int], bool] = logging.getLogger("redlock").isEnabledFor
+    except AttributeError:
+        # Another thread is in the middle of importing it; perhaps one that only the parent of this process has.
+        return None
+    return enabled
+
+
 def log(events: list[tuple[bool, bool, str]]) -> None:
     """Log what happened."""
+    import logging
+
+    logger = logging.getLogger("redlock")
     for is_warning, is_orphan, line in events:
-        _logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
+        logger.log(logging.WARNING if is_warning else logging.DEBUG, "%s", line)
         if is_orphan:
             _warn(line)
 
@@ -113,6 +129,9 @@ def _end() -> None:
 
 
 def _warn(line: str) -> None:
+    import contextlib
+    import warnings
+
     # Where warnings are errors this thread must go on all the same; the log has the line.
     with contextlib.suppress(ResourceWarning):
         warnings.warn(line, ResourceWarning, stacklevel=1)

@@ -1,33 +1,37 @@
-"""The tasks of event loops as owners of locks. Imported by the native layer once a loop runs, not before."""
+"""The tasks of event loops as owners of locks. Imported with the package, as `_process` is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
 from redlock._native import Identity
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from typing import Any
+    from weakref import WeakKeyDictionary
 
-# Of tasks that take no attributes.
-_identities: WeakKeyDictionary[asyncio.Task[Any], Identity] = WeakKeyDictionary()
+# Those of tasks that take no attributes, under the only key, once there is such a task.
+_identities: dict[str, WeakKeyDictionary[asyncio.Task[Any], Identity]] = {}
 
 
 def identify(task: asyncio.Task[Any]) -> Identity:
     """Return the identity of a task that has none in its attribute."""
-    identity = _identities.get(task)
+    identity = _identities[""].get(task) if _identities else None
     if identity is None:
         identity = Identity()
         try:
             task._redlock_identity = identity  # type: ignore[attr-defined]
         except AttributeError:
-            _identities[task] = identity
+            # asyncio has imported it.
+            from weakref import WeakKeyDictionary
+
+            # Of several threads, all get the first one's.
+            _identities.setdefault("", WeakKeyDictionary())[task] = identity
         # A task that ended owns nothing, even while somebody keeps it for its result.
         task.add_done_callback(_forget)
     return identity
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    if _identities.pop(task, None) is None:
+    if not _identities or _identities[""].pop(task, None) is None:
         del task._redlock_identity  # type: ignore[attr-defined]

@@ -151,9 +151,9 @@ async def _call(method: Callable[..., int | tuple[object, Exception | None]], *a
     if bridge is None or bridge.generation != _generation:
         bridge = _Bridge(loop)
         loop._redlock_bridge = bridge  # type: ignore[attr-defined]
-    begun = method(bridge.native, *arguments)
-    if isinstance(begun, tuple):
-        value, error = begun
+    started = method(bridge.native, *arguments)
+    if isinstance(started, tuple):
+        value, error = started
         if error is not None:
             raise error
         return value
@@ -161,17 +161,17 @@ async def _call(method: Callable[..., int | tuple[object, Exception | None]], *a
         # Calls of one turn share a write. One that is alone was sent at once.
         bridge.unsent = True
         loop.call_soon(bridge.flush)
-    future = bridge.futures[begun] = loop.create_future()
+    future = bridge.futures[started] = loop.create_future()
     try:
         return await future
     except BaseException:
         # Cancelled, perhaps after the result came and before this could run.
-        bridge.native.abandon(begun)
+        bridge.native.abandon(started)
         if future.done() and not future.cancelled() and future.exception() is None:
             _discard(future.result())
         raise
     finally:
-        bridge.futures.pop(begun, None)
+        bridge.futures.pop(started, None)
         del future
 
 

@@ -306,6 +306,60 @@ for thread in threads:
     assert not server.keys("b?")
 
 
+def test_a_fork_while_another_thread_makes_its_first_call(run: Callable[..., str], server: Server) -> None:
+    run(
+        FORKED
+        + """
+import signal, threading, time
+# Threads follow each other only where one lets go of the interpreter.
+sys.setswitchinterval(1000)
+
+def use(name):
+    # What a child waits for in vain ends it.
+    signal.alarm(60)
+    with redlock.lock(name):
+        pass
+
+def fork_after(switches):
+    thread = threading.Thread(target=use, args=("x",))
+    thread.start()
+    for _ in range(switches):
+        time.sleep(0)
+    in_child(lambda: use("y"))
+    thread.join()
+
+# Each time in a process that has made no call yet.
+for switches in range(40):
+    in_child(lambda: fork_after(switches))
+"""
+    )
+    assert not server.keys("[xy]")
+
+
+def test_a_first_call_imports_nothing_of_ours(run: Callable[..., str]) -> None:
+    # For the child of a fork in the middle of it, it would be imported for ever.
+    run(
+        """
+import asyncio, logging, sys, threading
+import redlock, redlock.asyncio
+imported = []
+sys.addaudithook(lambda event, args: event == "import" and imported.append(args[0]))
+def use():
+    with redlock.lock("x"):
+        pass
+async def task():
+    use()
+    async with redlock.asyncio.lock("x"):
+        pass
+thread = threading.Thread(target=use)
+thread.start()
+thread.join()
+asyncio.run(task())
+assert not [name for name in imported if name.startswith("redlock")], imported
+"""
+    )
+
+
 def test_a_fork_of_an_event_loop(run: Callable[..., str], server: Server) -> None:
     run(
         FORKED
@@ -490,9 +544,12 @@ print(len(os.listdir("/proc/self/task")), threading.active_count())
 
 @pytest.mark.parametrize(("module", "needs"), [("redlock", "sys"), ("redlock.asyncio", "asyncio")])
 def test_importing_imports_nothing_else(run: Callable[..., str], module: str, needs: str) -> None:
-    """What a program does not use costs its start no time; of Python's modules `typing` alone takes milliseconds."""
+    """What a program does not use costs its start no time; of Python's modules `typing` alone takes milliseconds.
+
+    `atexit` is a part of the interpreter.
+    """
     out = run(f"import sys, {needs}; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))")
-    assert {name for name in out.split() if name.partition(".")[0] != "redlock"} <= {"__future__"}
+    assert {name for name in out.split() if name.partition(".")[0] != "redlock"} <= {"__future__", "atexit"}
 
 
 def test_a_python_that_is_too_old(program: Program) -> None:

@@ -9,7 +9,7 @@ use std::{
 
 use redlock::{
     Lease, LockError, ReleaseOutcome,
-    ffi::{Call, Calls, Operation, Outcome, Value, completions::Begun},
+    ffi::{Call, Calls, Operation, Outcome, Value, completions::Started},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -52,8 +52,8 @@ impl Loop {
     /// Waits for the end of a call.
     pub fn end(&mut self, call: Result<Call, LockError>) -> Outcome {
         let id = match call.unwrap() {
-            Begun::Done(outcome) => return outcome,
-            Begun::Pending(id) => id,
+            Started::Done(outcome) => return outcome,
+            Started::Pending(id) => id,
         };
         let start = Instant::now();
         loop {

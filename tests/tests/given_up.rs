@@ -9,7 +9,7 @@ use std::{
 
 use redlock::{
     Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome,
-    ffi::{Operation, completions::Begun},
+    ffi::{Operation, completions::Started},
 };
 use redlock_tests::{
     event_loop::Loop,
@@ -125,7 +125,7 @@ async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool
     let before = fields(server);
     let mut host = Loop::new();
     let call = host.calls.start(Operation::Attach(client, &text, Owner::Fresh)).unwrap();
-    let Begun::Pending(id) = call else { panic!("it needed no round trip") };
+    let Started::Pending(id) = call else { panic!("it needed no round trip") };
     until(SOON, "it is attached", || fields(server) != before).await;
     if fetched {
         host.lease(Ok(call)).abandon();

@@ -11,7 +11,7 @@ use redlock::{
         Call,
         Operation::{Acquire, Close, Extend, Leave, Ping, Release},
         Value,
-        completions::Begun,
+        completions::Started,
     },
 };
 use redlock_tests::{event_loop::Loop, server::Server};
@@ -20,8 +20,8 @@ const LONG: Duration = Duration::from_secs(20);
 
 fn pending(call: Result<Call, LockError>) -> u64 {
     match call.unwrap() {
-        Begun::Pending(id) => id,
-        Begun::Done(outcome) => panic!("ended at once: {outcome:?}"),
+        Started::Pending(id) => id,
+        Started::Done(outcome) => panic!("ended at once: {outcome:?}"),
     }
 }
 
@@ -81,12 +81,12 @@ fn what_needs_no_round_trip_ends_at_once() {
     options.owner = Some("job".to_owned());
     let lock = client.lock("x", options).unwrap();
     let outer = host.lease(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
-    let Begun::Done(Ok(Value::Lease(nested))) = host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))).unwrap()
+    let Started::Done(Ok(Value::Lease(nested))) = host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))).unwrap()
     else {
         panic!("a nested acquire waited")
     };
     assert_eq!(nested.token(), outer.token());
-    assert!(matches!(host.calls.start(Release(&nested)), Ok(Begun::Done(Ok(Value::Released("released"))))));
+    assert!(matches!(host.calls.start(Release(&nested)), Ok(Started::Done(Ok(Value::Released("released"))))));
     assert_eq!(host.release(&outer), ReleaseOutcome::Released);
 }
 
@@ -126,7 +126,7 @@ fn a_call_that_is_given_up_leaves_nothing_and_disturbs_no_other() {
         }
         server.thaw();
         let others: Vec<_> = begun.into_iter().skip(1).step_by(2).collect();
-        let leases: Vec<_> = others.into_iter().map(|id| host.lease(Ok(Begun::Pending(id)))).collect();
+        let leases: Vec<_> = others.into_iter().map(|id| host.lease(Ok(Started::Pending(id)))).collect();
         let start = Instant::now();
         while keys(&server).len() != leases.len() {
             assert!(start.elapsed() < LONG, "left: {:?}", keys(&server));

@@ -18,7 +18,7 @@ use redlock::{
         Call,
         Operation::{Acquire, Attach, Release},
         Value,
-        completions::Begun,
+        completions::Started,
     },
 };
 use redlock_tests::{event_loop::Loop, server::Server};
@@ -51,8 +51,8 @@ fn released(lease: &Lease) {
 
 fn pending(call: Result<Call, LockError>) -> u64 {
     match call.unwrap() {
-        Begun::Pending(id) => id,
-        Begun::Done(outcome) => panic!("ended at once: {outcome:?}"),
+        Started::Pending(id) => id,
+        Started::Done(outcome) => panic!("ended at once: {outcome:?}"),
     }
 }
 
@@ -100,7 +100,7 @@ fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
         assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
         released(&lease);
     }
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert!(lease.held());
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
@@ -118,8 +118,8 @@ fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
     released(&held);
     let lease = acquired(&lock(&others), LONG).unwrap();
     released(&lease);
-    assert!(matches!(host.end(Ok(Begun::Pending(behind))), Err(LockError::Timeout { .. })));
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    assert!(matches!(host.end(Ok(Started::Pending(behind))), Err(LockError::Timeout { .. })));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -144,7 +144,7 @@ fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
         own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
     let _server = release.join().unwrap();
     released(&lease);
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -173,7 +173,7 @@ fn what_a_task_has_not_taken_is_its_threads() {
     let lease =
         own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
     released(&lease);
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     // One that it took is a deadlock, as ever.
     let lease = host.lease(host.calls.start(Acquire(&task, of_thread(false, None))));
@@ -201,7 +201,7 @@ fn a_first_try_that_nobody_polls_is_given_up() {
         assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
         released(&lease);
     }
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -226,7 +226,7 @@ fn a_grant_that_nobody_drains_is_given_back() {
         assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
         released(&lease);
     }
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
@@ -247,7 +247,7 @@ fn a_release_that_nobody_polls_goes_out_all_the_same() {
         assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
         released(&lease);
     }
-    let outcome = host.end(Ok(Begun::Pending(id)));
+    let outcome = host.end(Ok(Started::Pending(id)));
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
 
@@ -273,7 +273,7 @@ fn an_attached_lease_that_nobody_takes_is_detached_again() {
     let id = pending(host.calls.start(Attach(&ours, &text, Owner::Fresh)));
     until("it is attached", || fields() != detached);
     until("it is detached again", || fields() == detached);
-    let lease = host.lease(Ok(Begun::Pending(id)));
+    let lease = host.lease(Ok(Started::Pending(id)));
     assert!(lease.held() && fields() != detached);
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }

@@ -18,7 +18,7 @@ use redlock::{
             Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
         },
         Outcome, block,
-        completions::Begun,
+        completions::Started,
     },
 };
 
@@ -93,7 +93,7 @@ impl Loop {
                 waker.wake();
             }
         }));
-        // No call has begun: nothing was to be told yet.
+        // No call was started: nothing was to be told yet.
         let _ = waker.set(Waker::new(env, Delivery::new(env, &take, &calls)?)?);
         Self {
             #[cfg(target_os = "linux")]
@@ -123,7 +123,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Sends what was begun while other calls were under way.
+    /// Sends what was started while other calls were under way.
     #[napi]
     pub fn flush(&self) {
         #[cfg(not(target_os = "linux"))]
@@ -148,7 +148,7 @@ macro_rules! starters {
                 #[napi]
                 pub fn $name<'e>(&self, env: &'e Env, $($given)*) -> Result<Unknown<'e>> {
                     let start = || self.calls.start($operation);
-                    begun(env, start())
+                    started(env, start())
                 }
             )*
         }
@@ -195,10 +195,10 @@ fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
 }
 
 /// The number of a call, or its end.
-fn begun(env: &Env, call: std::result::Result<Call, LockError>) -> Result<Unknown<'_>> {
+fn started(env: &Env, call: std::result::Result<Call, LockError>) -> Result<Unknown<'_>> {
     match call.or_throw(env)? {
-        Begun::Pending(id) => number(id).into_unknown(env),
-        Begun::Done(outcome) => end(env, outcome)?.to_vec().into_unknown(env),
+        Started::Pending(id) => number(id).into_unknown(env),
+        Started::Done(outcome) => end(env, outcome)?.to_vec().into_unknown(env),
     }
 }
 

@@ -10,7 +10,7 @@ use redlock::ffi::{
         Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
     },
     Outcome, Value,
-    completions::Begun,
+    completions::Started,
 };
 
 use crate::{
@@ -59,8 +59,8 @@ impl Calls {
     fn start(&self, py: Python<'_>, operation: Operation<'_>) -> Fallible<Py<PyAny>> {
         events::attend_to(py, &operation)?;
         Ok(match self.core.start(operation)? {
-            Begun::Pending(id) => id.into_py_any(py)?,
-            Begun::Done(outcome) => end(py, outcome).into_py_any(py)?,
+            Started::Pending(id) => id.into_py_any(py)?,
+            Started::Done(outcome) => end(py, outcome).into_py_any(py)?,
         })
     }
 }

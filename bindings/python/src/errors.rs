@@ -3,10 +3,11 @@
 
 use pyo3::{
     prelude::*,
-    sync::PyOnceLock,
     types::{PyDict, PyType},
 };
 use redlock::{LockError, ffi::Idiom::SnakeSeconds};
+
+use crate::known::Known;
 
 /// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).
 pub(crate) enum Failure {
@@ -61,10 +62,6 @@ pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Boun
 }
 
 fn class<'py>(py: Python<'py>, code: &str) -> PyResult<Bound<'py, PyType>> {
-    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let by_code = CLASSES.get_or_try_init(py, || {
-        let classes = py.import("redlock.errors")?.getattr("BY_CODE")?;
-        Ok::<_, PyErr>(classes.cast_into::<PyDict>()?.unbind())
-    })?;
-    Ok(by_code.bind(py).as_any().get_item(code)?.cast_into()?)
+    static CLASSES: Known = Known::new();
+    Ok(CLASSES.import(py, "redlock.errors", "BY_CODE")?.get_item(code)?.cast_into()?)
 }

@@ -102,7 +102,7 @@ impl Loop {
         Err(pyo3::exceptions::PyNotImplementedError::new_err("a pipe cannot be watched here"))
     }
 
-    /// Sends what was begun.
+    /// Sends what was started.
     fn flush(&self) {
         #[cfg(not(target_os = "linux"))]
         let _ = self;

@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use pyo3::{prelude::*, sync::PyOnceLock};
+use pyo3::prelude::*;
 use redlock::{
     Event, EventSink,
     ffi::{Events, Operation, Value},
@@ -24,7 +24,8 @@ use redlock::{
 
 use crate::{
     errors::{Failure, Fallible},
-    greenlets::Hub,
+    greenlets::{Hub, is_imported},
+    known::{Known, name},
 };
 
 /// `logging.DEBUG`.
@@ -117,13 +118,13 @@ fn lines(events: &[Event]) -> Vec<Line> {
 
 /// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
 fn attend(py: Python<'_>) -> PyResult<()> {
-    static LOGS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let process = Process::current();
     if !process.started.swap(true, Relaxed) {
         py.import("redlock._process")?.call_method0("start")?;
     }
-    let logs = LOGS.import(py, "redlock._process", "logs")?;
-    process.queue().1.set_verbose(logs.call1((DEBUG,))?.is_truthy()?);
+    if let Some(logs) = logs(py)? {
+        process.queue().1.set_verbose(logs.call1((DEBUG,))?.is_truthy()?);
+    }
     if process.ended.load(Relaxed) {
         let events = process.now();
         if !events.is_empty() {
@@ -131,6 +132,22 @@ fn attend(py: Python<'_>) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// What tells the log's level. None: nobody has set one, since nobody has imported `logging`.
+fn logs(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static LOGS: Known = Known::new();
+    if let Some(known) = LOGS.get(py) {
+        return Ok(Some(known));
+    }
+    if !is_imported(py, &name!(py, "logging")?)? {
+        return Ok(None);
+    }
+    let logs = py.import("redlock._process")?.call_method0("logs")?;
+    if logs.is_none() {
+        return Ok(None);
+    }
+    LOGS.or_find(py, || Ok(logs)).map(Some)
 }
 
 /// `attend`, unless an operation ends what another began.

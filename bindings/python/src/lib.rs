@@ -1,8 +1,9 @@
 //! The Python layer: `redlock._native`. It turns Python's arguments, owners, errors and waiting into the core's; what a
 //! lock does is decided in the core, how Python spells it in the package `python/redlock`.
 //!
-//! The library's own threads never run Python: results go through a [`redlock::ffi::completions::Bridge`], events through a
-//! queue, and blocking calls wait detached from the interpreter.
+//! The library's own threads never run Python: results go through a
+//! [`CompletionQueue`](redlock::ffi::completions::CompletionQueue), events through a queue of their own, and blocking calls
+//! wait detached from the interpreter.
 
 mod arguments;
 mod calls;
@@ -13,6 +14,7 @@ mod events;
 mod greenlets;
 mod info;
 mod interpreter;
+mod known;
 mod lease;
 mod lock;
 mod owner;

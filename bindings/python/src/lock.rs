@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{prelude::*, types::PyDict};
 use redlock::{
     LockError, LockOptions,
     ffi::{
@@ -19,6 +19,7 @@ use crate::{
     arguments,
     client::Client,
     errors::{Failure, Fallible},
+    known::Known,
     lease::Lease,
     owner::Caller,
     waiting::{run, value},
@@ -77,7 +78,7 @@ impl Entered {
 impl Lock {
     /// The core's lock; finds the default client when it is needed for the first time.
     pub(crate) fn core(&self, py: Python<'_>) -> Fallible<&redlock::Lock> {
-        static DEFAULT_CLIENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static DEFAULT_CLIENT: Known = Known::new();
         if let Some(core) = self.core.get() {
             return Ok(core);
         }

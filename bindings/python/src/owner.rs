@@ -8,10 +8,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use pyo3::{intern, prelude::*, sync::PyOnceLock};
+use pyo3::prelude::*;
 use redlock::{Owner, process::fork};
 
-use crate::greenlets;
+use crate::{
+    greenlets,
+    known::{Known, name},
+};
 
 /// The identity of a thread, a task or a greenlet. Whatever it holds is renewed for as long as this object lives.
 #[pyclass(frozen, module = "redlock._native")]
@@ -62,8 +65,8 @@ impl Caller {
 
     /// The current task, if there is one.
     pub(crate) fn task(py: Python<'_>) -> PyResult<Option<Self>> {
-        static CURRENT_TASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        static IDENTIFY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static CURRENT_TASK: Known = Known::new();
+        static IDENTIFY: Known = Known::new();
         let Some(running) = running_loop(py)? else { return Ok(None) };
         if greenlets::is_run_by(py, &running)? {
             return Ok(None);
@@ -73,7 +76,7 @@ impl Caller {
             // In a callback of the loop.
             return Ok(None);
         }
-        let identity = match task.getattr_opt(intern!(py, "_redlock_identity"))? {
+        let identity = match task.getattr_opt(name!(py, "_redlock_identity")?)? {
             Some(known) => known,
             None => IDENTIFY.import(py, "redlock._tasks", "identify")?.call1((task,))?,
         };
@@ -84,9 +87,9 @@ impl Caller {
 
 /// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
 fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static RUNNING_LOOP: Known = Known::new();
     // No loop can run before asyncio was imported, and importing it takes longer than a lock.
-    if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, intern!(py, "asyncio.events"))? {
+    if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, &name!(py, "asyncio.events")?)? {
         return Ok(None);
     }
     let running_loop = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop")?;

@@ -1,4 +1,4 @@
-//! The list of what a host may ask for. It is driven in one of two ways: begun, so that it ends in the host's queue
+//! The list of what a host may ask for. It is driven in one of two ways: started, so that it ends in the host's queue
 //! ([`Calls::start`](super::Calls::start)), or blocking the caller's thread ([`Operation::block`]).
 
 use std::{future::Future, time::Duration};

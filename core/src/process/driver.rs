@@ -10,7 +10,7 @@ pub enum Caller {
     Thread,
     /// A task of any executor, which polls the call as it polls its other futures.
     Task,
-    /// A host's event loop, by its number, which polls its calls in its turns.
+    /// A host's reactor, by its number, which polls its calls.
     Host(u64),
 }
 
@@ -21,7 +21,7 @@ pub enum Driver {
     Background,
     /// Blocking callers: only while one of them is inside the caller runtime.
     Caller,
-    /// A host's event loop, by its number: while it runs, and only calls that are polled in its turns.
+    /// A host's reactor, by its number: while its host runs it, and only calls that it polls.
     Host(u64),
 }
 

@@ -13,8 +13,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
 
 /// An event loop that owns connections.
 pub(crate) trait HostIo: Send + Sync {
-    /// Notes which sockets are ready, outside of a turn or in the middle of one.
-    fn peek(&self);
+    /// Notes which sockets are ready, also in the middle of a run.
+    fn poll_sockets(&self);
 
     /// Owns a connected socket from now on.
     fn adopt(self: Arc<Self>, socket: OwnedFd) -> io::Result<Box<dyn Socket>>;
@@ -25,17 +25,17 @@ pub(crate) trait HostIo: Send + Sync {
 
 thread_local! { static CURRENT: RefCell<Option<Arc<dyn HostIo>>> = const { RefCell::new(None) }; }
 
-/// Whose turn it is on this thread.
+/// Whose calls this thread polls.
 pub(crate) fn current() -> Option<Arc<dyn HostIo>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Makes it this one's turn, until what this returns is dropped.
+/// Has it poll those of this one, until what this returns is dropped.
 pub(crate) fn enter(host: Arc<dyn HostIo>) -> Entered {
     Entered { before: CURRENT.replace(Some(host)) }
 }
 
-/// While it lives, it is an event loop's turn on this thread.
+/// While it lives, this thread polls the calls of an event loop.
 pub(crate) struct Entered {
     before: Option<Arc<dyn HostIo>>,
 }

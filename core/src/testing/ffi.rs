@@ -7,7 +7,7 @@ use crate::{
     client::Client,
     config::{Config, LockOptions, Ttl},
     error::LockError,
-    ffi::completions::Begun,
+    ffi::completions::Started,
     owner::Owner,
 };
 
@@ -52,7 +52,7 @@ fn a_lock_takes_a_time_or_adaptive() {
 }
 
 fn pending(call: Result<Call, LockError>) -> u64 {
-    let Begun::Pending(id) = call.unwrap() else { panic!("nobody took turns") };
+    let Started::Pending(id) = call.unwrap() else { panic!("there is no reactor") };
     id
 }
 

@@ -37,7 +37,7 @@ use crate::{
     error::{LockError, LostReason},
     event::Event,
     faults,
-    ffi::completions::{Bridge, Deliver, Plain},
+    ffi::completions::{Completion, CompletionQueue, Plain},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
@@ -348,12 +348,12 @@ fn results_arrive_once() {
     };
     let dropped = Arc::new(AtomicUsize::new(0));
     let waking = bell.clone();
-    let bridge = Bridge::<Plain<Counted>>::new(move || ring(&waking));
-    let calls: Vec<(u64, Deliver<Plain<Counted>>)> = (0..3)
+    let queue = CompletionQueue::<Plain<Counted>>::new(move || ring(&waking));
+    let calls: Vec<(u64, Completion<Plain<Counted>>)> = (0..3)
         .map(|_| {
             let mut presence = None;
-            let id = bridge.start(|deliver| {
-                presence = Some(deliver);
+            let id = queue.start(|completion| {
+                presence = Some(completion);
                 None
             });
             (id, presence.expect("a place"))
@@ -363,15 +363,15 @@ fn results_arrive_once() {
     let given_up = Arc::new(AtomicUsize::new(0));
     let mut threads: Vec<_> = calls
         .into_iter()
-        .map(|(_, deliver)| {
+        .map(|(_, completion)| {
             let dropped = dropped.clone();
-            thread::spawn(move || deliver.send(Plain(Counted(dropped))))
+            thread::spawn(move || completion.complete(Plain(Counted(dropped))))
         })
         .collect();
     threads.push({
-        let (bridge, given_up, bell, id) = (bridge.clone(), given_up.clone(), bell.clone(), ids[1]);
+        let (queue, given_up, bell, id) = (queue.clone(), given_up.clone(), bell.clone(), ids[1]);
         thread::spawn(move || {
-            if bridge.abandon(id) {
+            if queue.abandon(id) {
                 given_up.fetch_add(1, SeqCst);
             }
             ring(&bell);
@@ -385,12 +385,12 @@ fn results_arrive_once() {
         }
         *rung -= 1;
         drop(rung);
-        drained.extend(bridge.drain());
+        drained.extend(queue.drain());
     }
     for thread in threads {
         thread.join().expect("a thread");
     }
-    assert!(bridge.drain().is_empty(), "delivered after it was given up");
+    assert!(queue.drain().is_empty(), "delivered after it was given up");
     let given_up = given_up.load(SeqCst);
     let delivered: HashSet<u64> = drained.iter().map(|(id, _)| *id).collect();
     assert_eq!(delivered.len(), drained.len(), "delivered twice");
@@ -406,6 +406,6 @@ fn each_result_is_delivered_or_dropped_once() {
 }
 
 #[test]
-fn a_bridge_that_forgets_to_wake_is_found() {
+fn a_queue_that_forgets_to_wake_is_found() {
     find("two steps to queue a result", results_arrive_once);
 }

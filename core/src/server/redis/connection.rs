@@ -125,7 +125,7 @@ impl Connection {
         // A few turns, in which its end, if it came, is read: else this request would be lost with it.
         #[cfg(target_os = "linux")]
         if let (Driver::Host(_), Some(host)) = (self.id.driver, host_io::current()) {
-            host.peek();
+            host.poll_sockets();
         }
         for _ in 0..3 {
             tokio::task::yield_now().await;

@@ -1,0 +1,127 @@
+"""Loops that stand still: synchronous code blocks their thread while their tasks or greenlets wait for a lock.
+
+What comes free meanwhile is nobody's in vain: others get it, and the loop's tasks once it goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from servers import Server, eventually
+
+if TYPE_CHECKING:
+    import subprocess
+
+    import redlock
+    from conftest import Program
+
+# So long the loop stands still if nobody else gets the lock, in seconds; and far less, for what takes five.
+LONG = 40
+SOON = 20
+
+WORLD = f"""
+import asyncio, sys, threading
+import redlock, redlock.asyncio
+
+def stand_still():
+    over = threading.Event()
+    def use():
+        with redlock.lock("x"):
+            print("a thread", flush=True)
+    threading.Thread(target=use).start()
+    threading.Thread(target=lambda: (input(), over.set())).start()
+    print("stands still", flush=True)
+    assert over.wait({LONG}), "waited in vain"
+"""
+
+# A call waits, and others go on until the test says so; then `{blocked}` blocks them all, and the call ends.
+ASYNCIO = """
+async def main():
+    task = asyncio.create_task(redlock.asyncio.lock("x").acquire())
+    await asyncio.to_thread(input)
+    {blocked}
+    assert not task.done()
+    lease = await asyncio.wait_for(task, 30)
+    assert lease.held and await lease.release() == "released"
+asyncio.run(main())
+print("went on", flush=True)
+"""
+GEVENT = """
+import gevent
+task = gevent.spawn(redlock.lock("x").acquire)
+gevent.get_hub().threadpool.apply(input)
+{blocked}
+assert not task.ready()
+lease = task.get(timeout=30)
+assert lease.held and lease.release() == "released"
+print("went on", flush=True)
+"""
+EVENTLET = """
+import eventlet, eventlet.tpool
+task = eventlet.spawn(redlock.lock("x").acquire)
+eventlet.tpool.execute(input)
+{blocked}
+with eventlet.Timeout(30):
+    lease = task.wait()
+assert lease.held and lease.release() == "released"
+print("went on", flush=True)
+"""
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("loop", [ASYNCIO, GEVENT, EVENTLET], ids=["asyncio", "gevent", "eventlet"])
+def test_a_loop_that_stands_still_holds_up_nobody_and_goes_on(
+    client: redlock.Redlock, server: Server, program: Program, loop: str
+) -> None:
+    with client.lock("x"):
+        process = program(WORLD + loop.format(blocked="stand_still()"))
+        eventually(lambda: server.listeners("x") == 1)
+        go_on(process)
+        assert process.stdout.readline() == "stands still\n"
+    released = time.monotonic()
+    # A thread that shares its client, and another process.
+    assert process.stdout.readline() == "a thread\n", process.stderr.read()
+    with client.lock("x", wait=LONG):
+        assert time.monotonic() - released < SOON
+    go_on(process)
+    assert process.stdout.readline() == "went on\n", process.stderr.read()
+    assert process.wait(30) == 0
+    assert not server.keys("x")
+
+
+@pytest.mark.parametrize("granted", [False, True], ids=["held", "granted"])
+def test_a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops(
+    client: redlock.Redlock, server: Server, program: Program, granted: bool
+) -> None:
+    # The same lock, client and thread. Greenlets do not block: each waits for its turn.
+    blocked = """
+    print("blocks", flush=True)
+    if sys.argv[1] == "True":
+        input()
+    lease = redlock.lock("x", wait=5).acquire()
+    assert lease is not None, "timed out"
+    assert lease.release() == "released"
+"""
+    held = client.lock("x").acquire()
+    process = program(WORLD + ASYNCIO.format(blocked=blocked.strip()), str(granted))
+    eventually(lambda: server.listeners("x") == 1)
+    go_on(process)
+    assert process.stdout.readline() == "blocks\n"
+    if not granted:
+        # While it waits for the lock itself.
+        time.sleep(0.5)
+    held.release()
+    if granted:
+        # It is the task's now, which cannot take it.
+        eventually(lambda: server.keys("x"))
+        go_on(process)
+    assert process.stdout.readline() == "went on\n", process.stderr.read()
+    assert process.wait(30) == 0
+    assert not server.keys("x")
