@@ -31,8 +31,8 @@ def stand_still():
     def use():
         with redlock.lock("x"):
             print("a thread", flush=True)
-    threading.Thread(target=use).start()
-    threading.Thread(target=lambda: (input(), over.set())).start()
+    threading.Thread(target=use, daemon=True).start()
+    threading.Thread(target=lambda: (input(), over.set()), daemon=True).start()
     print("stands still", flush=True)
     assert over.wait({LONG}), "waited in vain"
 """
