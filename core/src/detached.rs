@@ -160,7 +160,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    session.given_back(&detached.field).await?;
+    // Dropped behind all that follows.
+    let _turn = session.given_back(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
     let mut taking = Taking {
