@@ -180,16 +180,11 @@ impl Actor {
     /// Releases a lease, and is away at times; it is released all the same.
     async fn release_absently(&mut self, lease: &Arc<Lease>) {
         self.absence.begin(None);
-        let outcome = match self.attention() {
-            Attention::Host => {
-                let release = Operation::Release(lease);
-                let outcome = self.by_host(release).await;
-                outcome.map(|outcome| format!("{outcome:?}"))
-            }
-            _ => {
-                let release = lease.release();
-                self.absently(release).await.map(|outcome| format!("{outcome:?}"))
-            }
+        let outcome = if matches!(self.attention(), Attention::Host) {
+            self.by_host(Operation::Release(lease)).await.map(|outcome| format!("{outcome:?}"))
+        } else {
+            let release = lease.release();
+            self.absently(release).await.map(|outcome| format!("{outcome:?}"))
         };
         Self::retire(lease);
         note(self.host, "released absently", || format!("{}: {outcome:?}", lease.name()));
