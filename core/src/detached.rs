@@ -160,12 +160,13 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    session.given_back(&detached.field).await?;
+    // Dropped behind all that follows.
+    let _turn = session.given_back(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
     let mut taking = Taking {
         sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
-        new: session.fields.draw(&key),
+        new: if mutant!(AttachKeepsName) { detached.field.clone() } else { session.fields.draw(&key) },
         old: detached.field,
         names: names.clone(),
         session: session.clone(),
@@ -287,11 +288,12 @@ impl Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        if self.settled {
+        if self.settled || mutant!(AttachForgets) {
             return;
         }
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(&self.names, &self.new, &self.old, Duration::ZERO);
+        let call = if mutant!(AttachReleases) { quorum.protocol.release(&self.names, &self.new, true) } else { call };
         let done = quorum.clean_up(self.asked(|_| true), &call);
         self.session.giving_back(&self.old, done);
     }

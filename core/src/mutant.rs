@@ -70,11 +70,21 @@ mod switched {
         NestAfterLoss,
         /// The watchdog knows one hold for each lock, not for each tenure (Redisson).
         RenewalByLock,
+        /// A grant that its caller does not take is never given back.
+        OfferKept,
+        /// Nobody sees to a call that its caller no longer polls.
+        CallUnattended,
+        /// A text that was attached once can be attached again: the name on the wire stays.
+        AttachKeepsName,
+        /// An attach that is given up releases what it took.
+        AttachReleases,
+        /// An attach that is given up, or failed, leaves what it took under the new name.
+        AttachForgets,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 20] = [
+        pub const ALL: [Self; 25] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -95,6 +105,11 @@ mod switched {
             Self::MonotonicOnly,
             Self::NestAfterLoss,
             Self::RenewalByLock,
+            Self::OfferKept,
+            Self::CallUnattended,
+            Self::AttachKeepsName,
+            Self::AttachReleases,
+            Self::AttachForgets,
         ];
 
         /// What it changes in a script.

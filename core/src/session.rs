@@ -123,6 +123,8 @@ pub(crate) struct Session {
     pub(crate) events: EventSink,
     /// How long locks with adaptive leases are held on average, as last told by the nodes.
     averages: Mutex<Averages>,
+    /// Detached tenures, by their fields, that are attached. Each channel closes when that ended.
+    attaching: Mutex<HashMap<String, mpsc::Receiver<()>>>,
     /// Detached tenures, by their fields, that get their names back after an attach that came to nothing. Each channel
     /// closes when that is done or given up.
     given_back: Mutex<HashMap<String, mpsc::Receiver<()>>>,
@@ -158,6 +160,7 @@ impl Session {
             fields: Fields::new(),
             events: events.clone(),
             averages: Mutex::default(),
+            attaching: Mutex::default(),
             given_back: Mutex::default(),
             closed: AtomicBool::new(false),
         })
@@ -227,13 +230,32 @@ impl Session {
         given_back.insert(field.to_owned(), done);
     }
 
-    /// Waits until a detached tenure has its name back. Fails if that takes longer than a reply may.
-    pub(crate) async fn given_back(&self, field: &str) -> Result<(), LockError> {
-        let Some(mut done) = self.given_back.lock().remove(field) else { return Ok(()) };
-        if timeout(self.settings.config.reply_timeout, done.recv()).await.is_ok() {
-            return Ok(());
+    /// Waits until no other call of this client attaches a detached tenure, and it has its name back if one gave up. Those
+    /// that come later wait until what this returns is dropped. Fails if it takes longer than a reply may.
+    pub(crate) async fn given_back(self: &Arc<Self>, field: &str) -> Result<mpsc::Sender<()>, LockError> {
+        let (turn, done) = mpsc::channel(1);
+        let before = {
+            let mut attaching = self.attaching.lock();
+            attaching.retain(|_, done| !done.is_closed());
+            attaching.insert(field.to_owned(), done)
+        };
+        let (session, field) = (Arc::downgrade(self), field.to_owned());
+        let mut free = Box::pin(async move {
+            if let Some(mut before) = before {
+                before.recv().await;
+            }
+            let done = session.upgrade().and_then(|session| session.given_back.lock().remove(&field));
+            if let Some(mut done) = done {
+                done.recv().await;
+            }
+        });
+        if timeout(self.settings.config.reply_timeout, &mut free).await.is_ok() {
+            return Ok(turn);
         }
-        self.giving_back(field, done);
+        self.quorum.spawn(async move {
+            free.await;
+            drop(turn);
+        });
         Err(self.quorum.unavailable(self.quorum.unheard()))
     }
 

@@ -109,6 +109,28 @@ async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
     }
 }
 
+/// The same client need not try twice: it waits until what it gave up is undone.
+#[tokio::test]
+async fn an_attach_right_behind_one_that_was_given_up_attaches() {
+    for backend in [Backend::Redis, Backend::Memory] {
+        let node = Node::start(backend);
+        let client = client(&node.url());
+        for given_up in 1..4 {
+            let lease = lock(&client, Some("job")).acquire().await.unwrap();
+            let text = lease.detach().unwrap();
+            for _ in 0..given_up {
+                let mut attaching = Box::pin(client.attach(&text, Owner::Fresh));
+                assert!(attaching.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            let again = client.attach(&text, Owner::Fresh).await.unwrap();
+            assert_eq!(again.token(), lease.token());
+            let used = client.attach(&text, Owner::Fresh).await;
+            assert!(matches!(used, Err(LockError::Lost { reason: LostReason::Taken, .. })), "{used:?}");
+            assert_eq!(again.release().await.unwrap(), ReleaseOutcome::Released);
+        }
+    }
+}
+
 /// An event loop that gives up an attach whose result it has not fetched, or has fetched for somebody who gave up.
 #[tokio::test]
 async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {

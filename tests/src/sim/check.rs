@@ -1,9 +1,12 @@
 //! The invariants, each under the assumptions of its run. Named as in the list at the head of this module's parent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use redlock::{
-    LostReason,
+    Lease, LostReason,
     protocol::script::{Call, Reply},
     server::NodeError,
 };
@@ -23,8 +26,16 @@ pub struct Checks {
     floors: BTreeMap<String, u64>,
     /// Tenures whose acquire arrived again, later.
     pub again: BTreeSet<String>,
-    /// Tenures that were handed over by a detach.
-    pub detached: BTreeSet<String>,
+    /// Tenures that are or were nobody's, between a detach and an attach, and until when that explains their keys.
+    pub detached: BTreeMap<String, Time>,
+    /// Every text that users hand on.
+    pub texts: Vec<Text>,
+    /// For how long each tenure may be offered to a caller that is away.
+    offers: BTreeMap<String, Time>,
+    /// Whether callers are away at times.
+    absences: bool,
+    /// Clients that do not run at the moment.
+    pub stopped: BTreeSet<usize>,
     /// Locks and tokens of leases that are renewed.
     pub renewed: BTreeSet<(String, u64)>,
     /// Locks and tokens of leases that a node had no room for, since others tried to get them there at that moment.
@@ -52,13 +63,55 @@ pub struct Checks {
     pub counts: BTreeMap<&'static str, u64>,
 }
 
+/// A detached lease on its way from user to user.
+pub struct Text {
+    /// The text.
+    pub text: String,
+    /// Its lock.
+    pub lock: String,
+    token: u64,
+    field: String,
+    /// Its key is on a quorum until then at least.
+    until: Time,
+    /// Whether somebody attached it.
+    pub taken: bool,
+    /// How many attach it at this moment, and how many ever did.
+    busy: usize,
+    begun: usize,
+    /// For each client that was at it, until when that may go on.
+    tried: BTreeMap<usize, Time>,
+}
+
+impl Text {
+    /// What a user got from a detach at `now`, of a lease that was to live for `left` more by its own clock.
+    pub fn new(now: Time, text: String, lease: &Lease, left: Duration) -> Self {
+        // That clock may be slow.
+        let until = now + left.mul_f64(0.95).as_nanos() as Time;
+        let (lock, token, field) = (lease.name().to_owned(), lease.token(), lease.owner().to_owned());
+        Self { text, lock, token, field, until, taken: false, busy: 0, begun: 0, tried: BTreeMap::new() }
+    }
+
+    /// Whether it ought to be good for an attach.
+    pub fn is_good(&self, now: Time) -> bool {
+        !self.taken && now < self.until
+    }
+
+    /// A client begins to attach it; returns the number of this attempt, if nobody else is at it.
+    pub fn begin(&mut self, now: Time, host: usize) -> Option<usize> {
+        self.busy += 1;
+        self.begun += 1;
+        self.tried.entry(host).or_insert(now);
+        (self.busy == 1).then_some(self.begun)
+    }
+}
+
 /// What a script found.
 pub struct Before(Vec<(String, Vec<String>, Option<i64>)>);
 
 impl Checks {
     /// For a plan.
     pub fn new(plan: &Plan) -> Self {
-        Self { tokens_promised: plan.tokens, ..Self::default() }
+        Self { tokens_promised: plan.tokens, absences: plan.absent > 0.0, ..Self::default() }
     }
 
     /// Notes a violation.
@@ -81,6 +134,26 @@ impl Checks {
         if matches!(call.script.name, "acquire" | "attach" | "repair") {
             self.again.extend(call.args.iter().filter(|arg| arg.contains(':')).cloned());
         }
+    }
+
+    /// A client asks a node for something.
+    pub fn asked(&mut self, call: &Call) {
+        match (call.script.name, &call.args[..]) {
+            // Where it arrives late it lives for its ttl, whatever became of the call.
+            ("attach", [_, new, ..]) => drop(self.detached.entry(new.clone()).or_default()),
+            ("acquire", [field, _, ttl, ..]) if self.absences => {
+                let ttl = ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000);
+                self.offers.insert(field.clone(), (ttl / 6).min(5 * SECOND));
+            }
+            _ => {}
+        }
+    }
+
+    /// A tenure is nobody's, and its keys may live for so long.
+    pub fn detach(&mut self, now: Time, field: &str, life: Time) {
+        let until = self.detached.entry(field.to_owned()).or_default();
+        // Servers' clocks may be slow.
+        *until = (*until).max(now + life + life / 10);
     }
 
     fn locks(call: &Call) -> Vec<&String> {
@@ -145,6 +218,10 @@ impl Checks {
             let token = call.args[3].parse().unwrap_or_default();
             self.outvoted.insert((call.keys[0].clone(), token));
         }
+        if let ("attach", Ok(Reply::Int(left))) = (name, reply) {
+            let left = u64::try_from(*left).unwrap_or_default();
+            self.detach(now, &call.args[1], left * (SECOND / 1000));
+        }
         if name == "acquire" && granted {
             let told = self.told.get(&call.keys[0]).copied().unwrap_or_default();
             self.floors.entry(call.args[0].clone()).or_insert(told);
@@ -169,6 +246,60 @@ impl Checks {
         }
         let told = self.told.entry(lock.to_owned()).or_default();
         *told = token.max(*told);
+    }
+
+    /// I13: a user attached a text, and has its lease.
+    pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, token: u64, held: bool) {
+        let text = &mut self.texts[number];
+        let (lock, had, twice) = (text.lock.clone(), text.token, std::mem::replace(&mut text.taken, true));
+        if token != had {
+            self.violated(now, format!("I13 attaching {lock} changed its token from {had} to {token}"));
+        }
+        if twice && plan.exclusive() && !self.is_repeated(number) {
+            self.violated(now, format!("I13 {lock} with token {token} was attached twice from one text"));
+        }
+        let largest = self.largest(&lock);
+        if held && largest > token && plan.exclusive() && self.tokens_promised {
+            self.violated(now, format!("I13 {lock} with token {token} was attached after {largest} was drawn"));
+        }
+    }
+
+    fn is_repeated(&self, number: usize) -> bool {
+        self.again.contains(&self.texts[number].field)
+    }
+
+    /// A user's attach ended; what it led to may be there until then.
+    pub fn tried(&mut self, number: usize, host: usize, until: Time) {
+        let text = &mut self.texts[number];
+        text.busy -= 1;
+        let known = text.tried.entry(host).or_default();
+        *known = until.max(*known);
+    }
+
+    /// I13: an attach that nobody else came in the way of found that a lease is over. Whoever was at it before makes it look
+    /// so until that is undone; the same client waits for that. `dead`: the clients whose process was killed.
+    pub fn attach_lost(
+        &mut self,
+        now: Time,
+        plan: &Plan,
+        (number, attempt): (usize, usize),
+        host: usize,
+        dead: &[bool],
+    ) {
+        let text = &self.texts[number];
+        if !plan.present() || !text.is_good(now) || text.begun > attempt || self.is_repeated(number) {
+            return;
+        }
+        let limit = 2 * SECOND + 3 * plan.reply_timeout.as_nanos() as Time;
+        let undone = |(other, last): (&usize, &Time)| {
+            let idle = !dead[*other] && !self.stopped.contains(other);
+            *other == host && now >= *last || idle && plan.allows_kill && now > self.trouble.max(*last) + limit
+        };
+        if text.tried.iter().all(undone) {
+            let (lock, token, left) = (&text.lock, text.token, (text.until - now) as f64 / 1e9);
+            let what = format!("I13 host {host} could not attach {lock} with token {token}, good for {left:.3} s more");
+            self.violated(now, what);
+        }
     }
 
     /// The largest token of a lock that anybody was told.
@@ -202,8 +333,9 @@ impl Checks {
 
     /// Whether a tenure may be on a server though nobody holds it: its acquire arrived a second time, it was detached, or
     /// its owner has more of them.
-    pub fn is_excused(&self, field: &str) -> bool {
-        self.again.contains(field) || self.detached.contains(field) || field.starts_with('=')
+    pub fn is_excused(&self, now: Time, field: &str) -> bool {
+        let detached = self.detached.get(field).is_some_and(|until| now < *until);
+        self.again.contains(field) || detached || field.starts_with('=')
     }
 
     /// I5: a tenure that nobody holds is gone from a server soon, unless it is excused.
@@ -212,7 +344,10 @@ impl Checks {
         for known in there {
             self.orphans.entry(known).or_insert(now);
         }
-        let late = self.orphans.iter().find(|(_, since)| now > self.trouble.max(**since) + limit);
+        let late = self.orphans.iter().find(|((_, field), since)| {
+            let offered = self.offers.get(field).copied().unwrap_or_default();
+            now > self.trouble.max(**since) + limit + offered
+        });
         if let Some(((server, field), since)) = late.map(|(known, since)| (known.clone(), *since)) {
             let since = since as f64 / 1e9;
             self.violated(now, format!("I5 server {server} has {field}, which nobody holds, since {since:.3}"));

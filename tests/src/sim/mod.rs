@@ -18,9 +18,11 @@
 //! | I10 | a free lock is taken by who waits for it, in the time of two polls |
 //! | I11 | a renewed lease is not lost while its majority is well |
 //! | I12 | a closed client leaves no task, connection or subscription behind |
+//! | I13 | a detached lease is attached once, with its token; until its lease is over it can be |
 //!
 //! After a time of faults everything heals, and what must happen in the end is checked then.
 
+pub mod absence;
 pub mod check;
 pub mod host;
 pub mod hunt;
@@ -39,6 +41,7 @@ use fastrand::Rng;
 use redlock::{Client, Event as ClientEvent, LostReason, Mutant, mutate, server::Node};
 
 use self::{
+    absence::Absence,
     check::{Checks, owner},
     host::Host,
     node::SimNode,
@@ -146,6 +149,7 @@ impl Simulation {
             let client = host.inside(|| Client::with_nodes(self.plan.config(), events, nodes)).expect("a valid plan");
             for _ in 0..self.plan.actors {
                 let actor = Actor {
+                    absence: Absence::default(),
                     host: number,
                     client: client.clone(),
                     rng: self.rng.fork(),
@@ -348,6 +352,7 @@ impl Simulation {
         }
         let running: Vec<bool> = self.hosts.iter().map(Host::runs).collect();
         world::with(|world| {
+            world.checks.stopped = (0..running.len()).filter(|host| !running[*host]).collect();
             for finding in findings {
                 world.checks.violated(now, finding);
             }
@@ -376,7 +381,7 @@ impl Simulation {
                     for field in world.servers[server].look(now).tenures(&name) {
                         let holder = world.checks.fields.get(&field);
                         let excused = believed.contains(&field)
-                            || world.checks.is_excused(&field)
+                            || world.checks.is_excused(now, &field)
                             || holder.is_none_or(|host| !running[*host] || world.is_cut_off(*host, server));
                         if !excused {
                             orphans.insert((server, field));
@@ -456,7 +461,7 @@ impl Simulation {
             for lock in 0..self.plan.locks {
                 for number in 0..world.servers.len() {
                     for field in world.servers[number].look(now).tenures(&lock_name(lock)) {
-                        let excused = world.checks.is_excused(&field)
+                        let excused = world.checks.is_excused(now, &field)
                             || world.checks.fields.get(&field).is_some_and(|host| dead.contains(host))
                             || self.plan.sets_server_clocks();
                         if !excused {

@@ -115,6 +115,8 @@ pub struct Plan {
     pub locks: usize,
     /// How often they do so as one of two owners that all hosts know.
     pub owners: f64,
+    /// How often a user is away while a call of its is under way.
+    pub absent: f64,
     /// How fast the clocks of the hosts run.
     pub host_rates: Vec<f64>,
     /// How fast those of the servers run, and how far they are off in µs.
@@ -197,6 +199,7 @@ impl Plan {
             locks,
             // Some runs are about what owners that several hosts share do to each other.
             owners: if seed % 8 == 5 { 0.7 } else { 0.1 },
+            absent: 0.0,
             host_rates,
             server_clocks,
             weather,
@@ -214,6 +217,10 @@ impl Plan {
         };
         if class == Class::Clocks {
             plan.set_clocks(&mut rng);
+        }
+        // Others about callers that are away, and leases that go from hand to hand.
+        if seed % 8 == 3 {
+            plan.send_users_away(&mut rng);
         }
         let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
         for _ in 0..count {
@@ -244,6 +251,18 @@ impl Plan {
             self.faults
                 .push((time, Fault::ServerClock(rng.usize(0..self.nodes), rng.i64(ttl / 2..2 * ttl).min(2_000_000))));
         }
+    }
+
+    /// Users are away for longer than what they are offered stands, and leases live long enough to be handed on.
+    fn send_users_away(&mut self, rng: &mut Rng) {
+        self.absent = 0.4;
+        self.owners = 0.05;
+        self.actors = rng.usize(2..=3);
+        let longest = if self.class == Class::Faithful { 30_000 } else { 8_000 };
+        self.max_ttl = Duration::from_millis(rng.u64(2_000..longest));
+        self.watchdog = self.max_ttl.mul_f64(rng.f64() * 0.8 + 0.2);
+        self.calm = rng.u64(20 * SECOND..50 * SECOND);
+        self.end = self.calm + 110 * SECOND;
     }
 
     /// Adds one fault and what ends it.
@@ -351,7 +370,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {:?}, quorum {} of {}, {} clients with {} users on {} locks, watchdog {:?}, max_ttl {:?}, replies \
+            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{} on {} locks, watchdog {:?}, max_ttl {:?}, replies \
              within {:?}, calm at {} s",
             self.seed,
             self.class,
@@ -359,6 +378,7 @@ impl fmt::Display for Plan {
             self.nodes,
             self.hosts,
             self.actors,
+            if self.absent > 0.0 { " that are away at times" } else { "" },
             self.locks,
             self.watchdog,
             self.max_ttl,

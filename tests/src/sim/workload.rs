@@ -1,5 +1,6 @@
 //! What users of locks do: take them, nest, extend, detach, give up at any point, read and write a resource with the
 //! token, and let go in every way there is. Each user is a task of its host's runtime and has randomness of its own.
+//! What they do while they are not there is in [`absence`](super::absence).
 
 use std::{
     cell::RefCell,
@@ -15,7 +16,9 @@ use redlock::{Client, Identity, Lease, Lock, LockError, LockOptions, Owner, Rele
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    SECOND, Time, host,
+    SECOND, Time,
+    absence::{Absence, Attention},
+    host,
     plan::Plan,
     world::{self, Event},
 };
@@ -40,6 +43,7 @@ thread_local! {
 
 /// A user.
 pub struct Actor {
+    pub(super) absence: Absence,
     pub(super) host: usize,
     pub(super) client: Client,
     pub(super) rng: Rng,
@@ -49,7 +53,7 @@ pub struct Actor {
 }
 
 /// Polls a future so many times, then gives up: a call can be cancelled at every point at which it waits.
-struct Impatient<F> {
+pub(super) struct Impatient<F> {
     future: Pin<Box<F>>,
     polls: u32,
 }
@@ -74,7 +78,7 @@ impl<F: Future> Future for Impatient<F> {
     }
 }
 
-fn impatient<F: Future>(future: F, polls: u32) -> Impatient<F> {
+pub(super) fn impatient<F: Future>(future: F, polls: u32) -> Impatient<F> {
     Impatient { future: Box::pin(future), polls }
 }
 
@@ -83,14 +87,14 @@ pub fn lock_name(lock: usize) -> String {
     format!("lock-{lock}")
 }
 
-fn violated(what: String) {
+pub(super) fn violated(what: String) {
     world::with(|world| {
         let now = host::here();
         world.checks.violated(now, what);
     });
 }
 
-fn note(host: usize, what: &'static str, text: impl FnOnce() -> String) {
+pub(super) fn note(host: usize, what: &'static str, text: impl FnOnce() -> String) {
     world::with(|world| {
         let now = host::here();
         world.checks.count(what);
@@ -106,9 +110,14 @@ impl Actor {
             let rest = self.rng.u64(0..400);
             sleep(Duration::from_millis(rest)).await;
         }
+        self.settle().await;
         for lock in 0..self.locks {
             let mut options = LockOptions::default();
             options.wait = Some(Duration::from_secs(30));
+            if self.plan.absent > 0.0 {
+                // A lease that was handed on lives for as long as it may.
+                options.wait = Some(Duration::from_secs(30) + self.plan.max_ttl.mul_f64(1.2));
+            }
             let Ok(lock) = self.client.lock(&lock_name(lock), options) else { return };
             let result = loop {
                 let early = host::here() < self.plan.calm + AFTERMATH;
@@ -147,7 +156,7 @@ impl Actor {
         }
     }
 
-    fn chance(&mut self, share: f64) -> bool {
+    pub(super) fn chance(&mut self, share: f64) -> bool {
         self.rng.f64() < share
     }
 
@@ -168,6 +177,9 @@ impl Actor {
     }
 
     async fn turn(&mut self) {
+        if self.take_over().await {
+            return;
+        }
         let name = lock_name(self.rng.usize(0..self.locks));
         let mut options = self.options();
         if self.chance(self.plan.owners) {
@@ -194,11 +206,18 @@ impl Actor {
             }
             (number, world.checks.largest(lock.name()))
         })?;
-        let pending = lock.acquire_as(request);
-        let result = match self.rng.u32(0..12) {
-            0 if !calm => impatient(pending, self.rng.u32(1..8)).await,
-            1 if !calm => timeout(Duration::from_micros(self.rng.u64(0..300_000)), pending).await.ok(),
-            _ => Some(pending.await),
+        self.absence.begin((wait != Some(Duration::ZERO)).then_some(number));
+        let result = match self.attention() {
+            Attention::Host => self.acquire_by_host(lock, request).await,
+            Attention::Lapses => self.absently(lock.acquire_as(request)).await,
+            Attention::Whole => {
+                let pending = lock.acquire_as(request);
+                match self.rng.u32(0..12) {
+                    0 if !calm => impatient(pending, self.rng.u32(1..8)).await,
+                    1 if !calm => timeout(Duration::from_micros(self.rng.u64(0..300_000)), pending).await.ok(),
+                    _ => Some(pending.await),
+                }
+            }
         };
         world::with(|world| world.checks.waiting.remove(&number));
         let Some(result) = result else {
@@ -208,8 +227,8 @@ impl Actor {
         // I8: in time, apart from when its process did not run. A try may have to connect, and its replies to come.
         let round = self.plan.reply_timeout * 4 + Duration::from_millis(100);
         let limit = match wait {
-            Some(Duration::ZERO) => round,
-            Some(wait) => wait + round,
+            Some(Duration::ZERO) => round + self.absence.away,
+            Some(wait) => wait + round + self.absence.away,
             None => Duration::MAX,
         };
         if began.elapsed() > limit && !self.was_frozen(started) {
@@ -231,7 +250,7 @@ impl Actor {
                         world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
                     }
                     // A nested lease has the token of the outer one.
-                    if !world.checks.detached.contains(lease.owner()) {
+                    if !world.checks.detached.contains_key(lease.owner()) {
                         world.checks.told(now, lock.name(), lease.owner(), floor, lease.token());
                     }
                 });
@@ -244,22 +263,22 @@ impl Actor {
         }
     }
 
-    fn was_frozen(&self, since: Time) -> bool {
+    pub(super) fn was_frozen(&self, since: Time) -> bool {
         locked(&self.frozen).iter().any(|time| *time >= since)
     }
 
-    fn clock_was_set(&self) -> bool {
+    pub(super) fn clock_was_set(&self) -> bool {
         self.plan.faults.iter().any(|(_, fault)| matches!(fault, super::plan::Fault::HostClock(..)))
     }
 
-    fn track(&self, lock: &Lock, lease: &Arc<Lease>) {
+    pub(super) fn track(&self, lock: &Lock, lease: &Arc<Lease>) {
         let tracked = Tracked { host: self.host, lease: lease.clone(), lock: lock.name().to_owned(), ended: false };
         LEASES.with_borrow_mut(|leases| leases.push(tracked));
         // Nobody else may hold it now.
         world::with(|world| world.at(host::here(), Event::Sample));
     }
 
-    fn retire(lease: &Arc<Lease>) {
+    pub(super) fn retire(lease: &Arc<Lease>) {
         LEASES.with_borrow_mut(|leases| leases.retain(|tracked| !Arc::ptr_eq(&tracked.lease, lease)));
     }
 
@@ -295,7 +314,7 @@ impl Actor {
     }
 
     /// Reads and writes the resource; requests take their time.
-    async fn update(&mut self, lock: &str, token: u64) {
+    pub(super) async fn update(&mut self, lock: &str, token: u64) {
         let slow = |rng: &mut Rng| {
             let longest = if rng.u32(0..10) == 0 { 2_000_000 } else { 9_000 };
             Duration::from_micros(rng.u64(100..longest))
@@ -343,12 +362,15 @@ impl Actor {
 
     async fn end(&mut self, lock: &Lock, lease: Arc<Lease>) {
         let (started, began) = (host::here(), Instant::now());
+        if self.end_absently(lock, &lease).await {
+            return;
+        }
         match self.rng.u32(0..12) {
             0 => {
                 // Released when dropped, in the background.
                 note(self.host, "dropped", || lock.name().to_owned());
                 Self::retire(&lease);
-                return drop(lease);
+                return self.absence.forget(&lease);
             }
             1 => {
                 let pending = lease.release();
@@ -360,7 +382,7 @@ impl Actor {
             2 if lock.options().owner.is_none() => {
                 if let Ok(text) = lease.detach() {
                     Self::retire(&lease);
-                    world::with(|world| world.checks.detached.insert(lease.owner().to_owned()));
+                    self.note_detached(&lease);
                     note(self.host, "detached", || lock.name().to_owned());
                     sleep(Duration::from_millis(self.rng.u64(0..200))).await;
                     if self.chance(0.7)

@@ -367,10 +367,7 @@ impl World {
             && matches!(call.script.name, "acquire" | "attach")
         {
             let fields = call.args.iter().take(2).filter(|arg| arg.contains(':'));
-            if call.script.name == "attach" {
-                // Where it arrives late it lives for its ttl, whatever became of the call.
-                self.checks.detached.extend(call.args.get(1).cloned());
-            }
+            self.checks.asked(call);
             self.checks.fields.extend(fields.map(|field| (field.clone(), host)));
         }
         if self.weather.duplicates > 0.0

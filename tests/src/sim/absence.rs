@@ -1,0 +1,349 @@
+//! Users that are away while their calls are under way: futures that nobody polls, event loops that stand still, both
+//! dropped or back after a while; and leases that go from hand to hand as texts, between all hosts, and are attached once,
+//! twice, or half.
+//!
+//! In other runs nothing of this happens, and nothing random is drawn for it.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use redlock::{
+    Lease, Lock, LockError, LockOptions, Owner, Request,
+    ffi::{Calls, Operation, Outcome, Value, completions::Started},
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+
+use super::{
+    SECOND, Time,
+    check::Text,
+    host,
+    workload::{AFTERMATH, Actor, impatient, note, violated},
+    world,
+};
+
+/// How many of the last texts are picked up.
+const CURRENT: usize = 6;
+
+/// How a user sees to a call.
+pub(super) enum Attention {
+    /// It awaits it.
+    Whole,
+    /// It polls it at times.
+    Lapses,
+    /// It is an event loop, and drains it at times.
+    Host,
+}
+
+/// What a user is about that is away at times.
+pub(super) struct Absence {
+    calls: Calls,
+    woken: Arc<Notify>,
+    /// The call for which it is known as a waiter.
+    waits: Option<u64>,
+    /// For how long it was away since the call began.
+    pub(super) away: Duration,
+    /// Whether its call is an event loop's.
+    by_host: bool,
+    /// Whether its lease is, which no drop releases.
+    kept: bool,
+    /// The texts it gave away.
+    texts: Vec<usize>,
+}
+
+impl Default for Absence {
+    fn default() -> Self {
+        let woken = Arc::new(Notify::new());
+        let wakes = woken.clone();
+        let calls = Calls::new(move || wakes.notify_one());
+        Self { calls, woken, waits: None, away: Duration::ZERO, by_host: false, kept: false, texts: Vec::new() }
+    }
+}
+
+impl Absence {
+    /// A call begins; `waits`: its number as a waiter.
+    pub(super) fn begin(&mut self, waits: Option<u64>) {
+        (self.waits, self.away, self.by_host, self.kept) = (waits, Duration::ZERO, false, false);
+    }
+
+    /// Has nobody release a lease but its drop, or what hosts have in its place.
+    pub(super) fn forget(&self, lease: &Lease) {
+        if self.kept {
+            lease.abandon();
+        }
+    }
+}
+
+impl Actor {
+    /// How it sees to its next call.
+    pub(super) fn attention(&mut self) -> Attention {
+        if self.plan.absent == 0.0 || host::here() >= self.plan.calm || !self.chance(self.plan.absent) {
+            return Attention::Whole;
+        }
+        if self.rng.bool() { Attention::Lapses } else { Attention::Host }
+    }
+
+    /// Is away for a while, and waits for nothing meanwhile. Nobody is when the faults are over.
+    async fn away(&mut self) {
+        let left = self.plan.calm.saturating_sub(host::here());
+        let longest = [SECOND / 5, 3 * SECOND, 30 * SECOND][self.rng.usize(0..3)];
+        let time = Duration::from_nanos(self.rng.u64(0..longest).min(left));
+        let number = self.absence.waits;
+        let waiting = number.and_then(|number| world::with(|world| world.checks.waiting.remove(&number))?);
+        note(self.host, "is away", || format!("for {time:.3?}"));
+        let began = Instant::now();
+        sleep(time).await;
+        self.absence.away += began.elapsed();
+        if let (Some(number), Some((host, lock, _))) = (number, waiting) {
+            world::with(|world| world.checks.waiting.insert(number, (host, lock, host::here())));
+        }
+        note(self.host, "is back", String::new);
+    }
+
+    /// Polls a call at times; gives up in the end, or sees it through.
+    pub(super) async fn absently<F: Future>(&mut self, call: F) -> Option<F::Output> {
+        let mut call = Box::pin(call);
+        for _ in 0..self.rng.u32(1..3) {
+            if let Some(output) = impatient(call.as_mut(), self.rng.u32(0..6)).await {
+                return Some(output);
+            }
+            self.away().await;
+        }
+        if self.chance(0.3) {
+            return None;
+        }
+        Some(call.await)
+    }
+
+    /// Begins a call as an event loop does that stands still at times, and may give up.
+    async fn by_host(&mut self, operation: Operation<'_>) -> Option<Outcome> {
+        self.absence.by_host = true;
+        let id = match self.absence.calls.start(operation) {
+            Ok(Started::Pending(id)) => id,
+            Ok(Started::Done(outcome)) => return Some(outcome),
+            Err(error) => return Some(Err(error)),
+        };
+        loop {
+            if self.chance(0.4) {
+                self.away().await;
+            } else {
+                self.absence.woken.notified().await;
+            }
+            let gives_up = self.chance(0.15) && self.absence.calls.abandon(id);
+            if gives_up && self.rng.bool() {
+                self.away().await;
+            }
+            // Woken, it drains, whatever it gave up.
+            let ended = self.absence.calls.drain().unwrap_or_default();
+            if gives_up {
+                return None;
+            }
+            if let Some((_, outcome)) = ended.into_iter().find(|(ended, _)| *ended == id) {
+                return Some(outcome);
+            }
+        }
+    }
+
+    /// An event loop's acquire.
+    pub(super) async fn acquire_by_host(&mut self, lock: &Lock, request: Request) -> Option<Result<Lease, LockError>> {
+        let outcome = self.by_host(Operation::Acquire(lock, request)).await?;
+        self.absence.kept = true;
+        leased(outcome)
+    }
+
+    /// Ends a lease as this file has it; says whether it did.
+    pub(super) async fn end_absently(&mut self, lock: &Lock, lease: &Arc<Lease>) -> bool {
+        if self.plan.absent == 0.0 {
+            return false;
+        }
+        match self.rng.u32(0..4) {
+            0 | 1 if lock.options().owner.is_none() => {
+                let Some(number) = self.hand_over(lease) else { return false };
+                for _ in 0..self.rng.u32(0..4) {
+                    // Or at once, while what it gave up is under way.
+                    if self.rng.bool() {
+                        sleep(Duration::from_millis(self.rng.u64(0..2_000))).await;
+                    }
+                    self.attach(number).await;
+                }
+                true
+            }
+            2 => {
+                self.release_absently(lease).await;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases a lease, and is away at times; it is released all the same.
+    async fn release_absently(&mut self, lease: &Arc<Lease>) {
+        self.absence.begin(None);
+        let outcome = if matches!(self.attention(), Attention::Host) {
+            self.by_host(Operation::Release(lease)).await.map(|outcome| format!("{outcome:?}"))
+        } else {
+            let release = lease.release();
+            self.absently(release).await.map(|outcome| format!("{outcome:?}"))
+        };
+        Self::retire(lease);
+        note(self.host, "released absently", || format!("{}: {outcome:?}", lease.name()));
+        if lease.held() {
+            violated(format!("I3 {} is held after its release", lease.name()));
+        }
+    }
+
+    /// Notes that a lease is nobody's.
+    pub(super) fn note_detached(&self, lease: &Lease) {
+        let life = self.plan.max_ttl.as_nanos() as Time;
+        world::with(|world| world.checks.detach(host::here(), lease.owner(), life));
+    }
+
+    /// Makes a text of a lease, for everybody to attach; says which.
+    fn hand_over(&mut self, lease: &Arc<Lease>) -> Option<usize> {
+        let left = lease.remaining();
+        let text = lease.detach().ok()?;
+        Self::retire(lease);
+        self.note_detached(lease);
+        note(self.host, "handed over", || format!("{} with token {}, for {left:.3?}", lease.name(), lease.token()));
+        let number = world::with(|world| {
+            world.checks.texts.push(Text::new(host::here(), text, lease, left));
+            world.checks.texts.len() - 1
+        })?;
+        self.absence.texts.push(number);
+        Some(number)
+    }
+
+    /// Attaches what somebody handed over, now and then; says whether it tried.
+    pub(super) async fn take_over(&mut self) -> bool {
+        if self.plan.absent == 0.0 || !self.chance(0.35) {
+            return false;
+        }
+        let texts = world::with(|world| world.checks.texts.len()).unwrap_or_default();
+        if texts == 0 {
+            return false;
+        }
+        let number = texts - 1 - self.rng.usize(0..texts.min(CURRENT));
+        self.attach(number).await;
+        true
+    }
+
+    /// Attaches a text, and ends the lease if there is one.
+    async fn attach(&mut self, number: usize) -> Option<Result<(), LockError>> {
+        let lease = match self.try_attach(number).await? {
+            Ok(lease) => lease,
+            Err(error) => return Some(Err(error)),
+        };
+        if self.chance(0.2) {
+            // For everybody else, and for itself, it is lost.
+            let (away, kept) = (self.absence.away, self.absence.kept);
+            if let Some(Ok(again)) = self.try_attach(number).await {
+                Self::retire(&again);
+            }
+            (self.absence.away, self.absence.kept) = (away, kept);
+        }
+        self.update(lease.name(), lease.token()).await;
+        match self.rng.u32(0..5) {
+            0 if self.hand_over(&lease).is_some() => {}
+            1 if !self.absence.kept => {
+                note(self.host, "dropped", || lease.name().to_owned());
+                Self::retire(&lease);
+            }
+            _ => self.release_absently(&lease).await,
+        }
+        Some(Ok(()))
+    }
+
+    /// Attaches a text; gives up at any point, also with the lease in its hands.
+    async fn try_attach(&mut self, number: usize) -> Option<Result<Arc<Lease>, LockError>> {
+        let (attempt, text, name) = world::with(|world| {
+            let text = world.checks.texts.get_mut(number)?;
+            Some((text.begin(host::here(), self.host), text.text.clone(), text.lock.clone()))
+        })??;
+        let (client, started, began) = (self.client.clone(), host::here(), Instant::now());
+        self.absence.begin(None);
+        let result = match self.rng.u32(0..8) {
+            0 | 1 => self.absently(client.attach(&text, Owner::Fresh)).await,
+            2 => impatient(client.attach(&text, Owner::Fresh), self.rng.u32(0..8)).await,
+            3 | 4 => {
+                let outcome = self.by_host(Operation::Attach(&client, &text, Owner::Fresh)).await;
+                self.absence.kept = true;
+                outcome.and_then(leased)
+            }
+            _ => Some(client.attach(&text, Owner::Fresh).await),
+        };
+        let result = match result {
+            // Fetched for somebody who had given up.
+            Some(Ok(lease)) if self.absence.kept && self.chance(0.2) => {
+                lease.abandon();
+                self.absence.by_host = false;
+                None
+            }
+            result => result,
+        };
+        let (elapsed, limit) = (began.elapsed(), self.plan.reply_timeout * 5 + Duration::from_millis(100));
+        if elapsed > limit + self.absence.away && !self.was_frozen(started) {
+            violated(format!("I8 attaching {name} took {elapsed:?}"));
+        }
+        // What an event loop gave up is in its queue until it drains that, or it is withdrawn.
+        let queued = result.is_none() && self.absence.by_host;
+        let longest = (self.plan.max_ttl / 6).min(Duration::from_secs(5)) + self.plan.reply_timeout * 3;
+        let until = if queued { host::here() + longest.mul_f64(1.1).as_nanos() as Time } else { host::here() };
+        world::with(|world| world.checks.tried(number, self.host, until));
+        match result {
+            None => {
+                note(self.host, "gave up", || format!("attaching {name}"));
+                None
+            }
+            Some(Ok(lease)) => {
+                let lease = Arc::new(lease);
+                note(self.host, "attached", || format!("{name} with token {}", lease.token()));
+                let held = lease.held();
+                if !held && !self.was_frozen(started) && !self.clock_was_set() {
+                    violated(format!("I1 attaching {name} returned a lease that is over"));
+                }
+                world::with(|world| world.checks.attached(host::here(), &self.plan, number, lease.token(), held));
+                if let Ok(lock) = self.client.lock(&name, LockOptions::default()) {
+                    self.track(&lock, &lease);
+                }
+                Some(Ok(lease))
+            }
+            Some(Err(error)) => {
+                note(self.host, error.code(), || format!("attaching {name}: {error}"));
+                if let (LockError::Lost { .. }, Some(attempt)) = (&error, attempt) {
+                    world::with(|world| {
+                        let (tried, dead) = ((number, attempt), world.dead.clone());
+                        world.checks.attach_lost(host::here(), &self.plan, tried, self.host, &dead);
+                    });
+                }
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// In peace, whatever was handed over and is nobody's can be attached.
+    pub(super) async fn settle(&mut self) {
+        for number in std::mem::take(&mut self.absence.texts) {
+            while world::with(|world| world.checks.texts[number].is_good(host::here())) == Some(true) {
+                match self.attach(number).await {
+                    Some(Ok(())) => break,
+                    // At once, while what was given up is under way.
+                    None if self.rng.bool() => continue,
+                    None | Some(Err(LockError::Lost { .. })) => {}
+                    // Servers that forgot do not matter to an attach, but connections take their time.
+                    Some(Err(LockError::Unavailable { .. })) if host::here() < self.plan.calm + AFTERMATH => {}
+                    Some(Err(error)) => violated(format!("I8 host {} could not attach in peace: {error}", self.host)),
+                }
+                sleep(Duration::from_millis(self.rng.u64(50..500))).await;
+            }
+        }
+    }
+}
+
+fn leased(outcome: Outcome) -> Option<Result<Lease, LockError>> {
+    match outcome {
+        Ok(Value::Lease(lease)) => Some(Ok(lease)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
