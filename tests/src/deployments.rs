@@ -106,6 +106,11 @@ impl Cluster {
         self.servers[server].url().replacen("://", "+cluster://", 1)
     }
 
+    /// What a server of the beginning is called by the others.
+    pub fn id(&self, server: usize) -> &str {
+        &self.ids[server]
+    }
+
     /// Its servers.
     pub fn servers(&self) -> &[Server] {
         &self.servers

@@ -471,6 +471,29 @@ async fn a_cluster_listed_twice_is_one_vote() {
     assert!(seen.contains("is the same server as"), "{seen:?}");
 }
 
+#[tokio::test]
+async fn a_request_outlasts_servers_that_send_it_to_each_other() {
+    let cluster = Cluster::start(3, 0);
+    let client = client(&[cluster.url()], |config| config.reply_timeout = Duration::from_secs(30));
+    let lock = client.lock("x", options(|_| {})).unwrap();
+    let (one, other) = (cluster.owner("x"), cluster.another("x"));
+    let (slot, id) = (cluster.slot("x").to_string(), cluster.id(other).to_owned());
+    let server = |index: usize| &cluster.servers()[index];
+    // One says that the other has the slot, and the other says that it is the first's.
+    let _: String = server(one).command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+    let waiting = tokio::spawn(lock.inspect());
+    until("each has sent it on more often than one follows at once", || {
+        [one, other].into_iter().all(|index| {
+            let info: String = server(index).command(&["INFO", "errorstats"]);
+            let moved = info.lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+            moved.is_some_and(|count| count.trim().parse::<u64>().unwrap() > 10)
+        })
+    })
+    .await;
+    let _: String = server(other).command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+    assert!(waiting.await.unwrap().unwrap().is_none());
+}
+
 /// Takes and releases a lock until it was done so often, and says when it held it.
 async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hold> {
     let lock = client.lock(name, options(|_| {})).unwrap();
@@ -490,7 +513,9 @@ async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hol
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_exclude_and_tokens_rise_while_their_slot_is_moved_about() {
     let cluster = Cluster::start(3, 0);
-    let clients: Vec<Client> = (0..3).map(|server| on(cluster.url_of(server))).collect();
+    // How long the servers disagree on who has the slot is up to their gossip.
+    let patient = |server| client(&[cluster.url_of(server)], |config| config.reply_timeout = Duration::from_secs(30));
+    let clients: Vec<Client> = (0..3).map(patient).collect();
     let turns = clients.iter().flat_map(|client| (0..2).map(|_| tokio::spawn(take_turns(client.clone(), "x", 200))));
     let turns: Vec<_> = turns.collect();
     let mut moves = 0;

@@ -33,9 +33,10 @@ use crate::{
 
 mod map;
 
-/// How often a request follows redirections; each cluster settles in fewer.
-const MOST_HOPS: usize = 8;
-/// How long to wait for a slot that is on its way: µs, from and to.
+/// How often a request follows redirections at once: a cluster whose servers agree needs fewer. While a slot changes hands
+/// each may send on to the other, for as long as their gossip takes.
+const HOPS_AT_ONCE: usize = 8;
+/// How long to wait before it is asked again, for a slot that is on its way or that nobody owns up to: µs, from and to.
 const TRY_AGAIN: (u64, u64) = (5_000, 25_000);
 /// How long a server that owns a slot no more may take to confirm what was sent to it.
 const FORMER_OWNER: Duration = Duration::from_millis(500);
@@ -185,9 +186,13 @@ impl Inner {
             let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.asking).await;
             let Err(error) = result else { return result };
             trip.hops += 1;
-            if trip.hops > MOST_HOPS {
+            if trip.hops > HOPS_AT_ONCE {
                 self.doubt();
-                return Err(NodeError { detail: format!("the cluster's servers disagree: {}", error.detail), ..error });
+                trip.pause().await;
+                if trip.left().is_zero() {
+                    let detail = format!("the cluster's servers disagree: {}", error.detail);
+                    return Err(NodeError { detail, ..error });
+                }
             }
             if trip.left().is_zero() {
                 return Err(blame(&trip.member, error));
@@ -250,7 +255,7 @@ impl Inner {
     async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, NodeError> {
         let slot = slot(&channel);
         let mut member = self.owner(slot, self.settings.config.connect_timeout).await?;
-        for _ in 0..MOST_HOPS {
+        for _ in 0..HOPS_AT_ONCE {
             match member.subscribe(channel.clone()).await {
                 Err(NodeError { hint: Some(Hint::Moved(address)), .. }) => {
                     member = self.moved(slot, &address, &member)?;
@@ -352,12 +357,16 @@ impl Trip {
         }
         // As long as it takes: the slot is on its way.
         self.hops = 0;
-        let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
-        timer(self.driver, pause.min(self.left())).await;
+        self.pause().await;
         if self.left().is_zero() {
             return Err(NodeError { detail: "the lock's slot is moving to another server".into(), ..error });
         }
         Ok(())
+    }
+
+    async fn pause(&self) {
+        let pause = Duration::from_micros(fastrand::u64(TRY_AGAIN.0..TRY_AGAIN.1));
+        timer(self.driver, pause.min(self.left())).await;
     }
 }
 
