@@ -12,7 +12,7 @@ use crate::{
 
 /// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
 /// others' answers is allowed too.
-const GRACE: Duration = Duration::from_millis(5);
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// What a node, by its number, answered.
 pub(crate) type Answer = (usize, Result<Reply, NodeError>);
@@ -23,26 +23,26 @@ pub(crate) enum Count<T> {
     Decided(T),
     /// Nothing yet.
     More,
-    /// Nothing yet, but a hung minority is not waited for: the others have a little time.
-    Soon,
+    /// Nothing yet, but a hung minority is not waited for: the others have so much time.
+    Soon(Duration),
 }
 
 /// A request under way on several nodes.
 pub(crate) struct FanOut {
     answers: FuturesUnordered<BoxFuture<Answer>>,
     began: Instant,
-    /// Whether the next answer is waited for only a little.
-    soon: bool,
+    /// How long the next answer is waited for at least, if not for as long as it takes.
+    grace: Option<Duration>,
 }
 
 impl FanOut {
     pub(crate) fn new(answers: impl IntoIterator<Item = BoxFuture<Answer>>) -> Self {
-        Self { answers: answers.into_iter().collect(), began: Instant::now(), soon: false }
+        Self { answers: answers.into_iter().collect(), began: Instant::now(), grace: None }
     }
 
-    /// Waits only a little from the first answer on.
-    pub(crate) fn soon(self, soon: bool) -> Self {
-        Self { soon, ..self }
+    /// Waits so long for the first answer, too.
+    pub(crate) fn within(self, grace: Option<Duration>) -> Self {
+        Self { grace, ..self }
     }
 
     /// Whether every answer has been counted.
@@ -60,19 +60,16 @@ impl FanOut {
         while let Some((node, answer)) = self.next().await {
             match count(node, answer.and_then(|reply| read(&reply).ok_or_else(NodeError::no_answer))) {
                 Count::Decided(result) => return Some(result),
-                Count::More => self.soon = false,
-                Count::Soon => self.soon = true,
+                Count::More => self.grace = None,
+                Count::Soon(grace) => self.grace = Some(grace),
             }
         }
         None
     }
 
     async fn next(&mut self) -> Option<Answer> {
-        if !self.soon {
-            return self.answers.next().await;
-        }
-        let grace = GRACE.max(self.began.elapsed() * 3);
-        timeout(grace, self.answers.next()).await.unwrap_or_default()
+        let Some(grace) = self.grace else { return self.answers.next().await };
+        timeout(grace.max(self.began.elapsed() * 3), self.answers.next()).await.unwrap_or_default()
     }
 
     /// Waits for the other answers, whatever they are: the nodes are to run it as well.

@@ -8,13 +8,15 @@ use crate::{
     event::Event,
     process::driver::Driver,
     protocol::{reply, script::Call},
-    quorum::{Answer, Count, FanOut, Presence, clean_up, insist, retry},
+    quorum::{Answer, Count, FanOut, GRACE, Presence, clean_up, insist, retry},
     server::{BoxFuture, NodeErrorKind, SentOn},
     sync::tell,
 };
 
 /// The pause before a node is asked again that could not be asked.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the last nodes may keep the outcome open when another one says that the tenure had been lost.
+const DOUBT: Duration = Duration::from_millis(250);
 
 /// What a release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,8 +91,9 @@ impl Tenure {
         let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, driver, limit)));
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
         let (mut released, mut possible) = (0, presences.len());
+        let mut doubt = false;
         // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
-        let answers = answers.soon(presences.len() <= spare);
+        let answers = answers.within((presences.len() <= spare).then_some(GRACE));
         let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
         let counted = answers.count(reply::done, |node, answer| {
@@ -98,10 +101,11 @@ impl Tenure {
                 unconfirmed.retain(|(other, _)| *other != node);
                 released += usize::from(done);
                 possible -= usize::from(!done);
+                doubt |= !done;
             }
             match () {
                 () if released >= needed => Count::Decided(()),
-                () if unconfirmed.len() <= spare => Count::Soon,
+                () if unconfirmed.len() <= spare => Count::Soon(if doubt { DOUBT } else { GRACE }),
                 () => Count::More,
             }
         });
