@@ -23,6 +23,7 @@ mod mutant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod acquire;
+mod acquisition;
 mod client;
 pub mod clock;
 #[doc(hidden)]
@@ -55,7 +56,7 @@ mod testing;
 mod url;
 mod wait;
 
-pub use acquire::Request;
+pub use acquisition::Request;
 pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};

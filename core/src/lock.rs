@@ -3,7 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    acquire::{Acquisition, Request, acquire, acquire_blocking, wait},
+    acquire::{acquire, acquire_blocking, wait},
+    acquisition::{Acquisition, Request},
     config::{LockOptions, check_owner},
     error::{LockError, LostReason},
     lease::Lease,

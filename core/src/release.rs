@@ -6,10 +6,7 @@
 //!                                 ─dropped, or not polled─▶ sent in the background
 //! ```
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use crate::{
     process::{
@@ -19,9 +16,6 @@ use crate::{
     session::Session,
     tenure::{Claim, Fate, ReleaseOutcome, Tenure, Unclaimed, watchdog::Attended},
 };
-
-/// How long after its last reply was due a release that its caller polls may take to end by itself.
-const SLACK: Duration = Duration::from_millis(100);
 
 /// How far a release could be decided here.
 pub(crate) enum Begun {
@@ -41,9 +35,9 @@ pub(crate) struct Decided {
 
 impl Decided {
     fn new(session: &Session, tenure: Arc<Tenure>) -> Self {
-        let limit = session.settings.config.reply_timeout + SLACK;
+        let last_reply = session.settings.config.reply_timeout;
         let overdue = tenure.clone();
-        let attended = session.watchdog.attend(limit, move || overdue.release_in_background());
+        let attended = session.watchdog.attend(last_reply, move || overdue.release_in_background());
         Self { tenure, attended: Some(attended), sent: false }
     }
 

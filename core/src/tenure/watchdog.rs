@@ -46,6 +46,8 @@ const TICK: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3600);
 /// How long it goes on ticking after the last tenure came in: short ones that come and go must not wake it each time.
 const RESTLESS: Duration = Duration::from_secs(10);
+/// How long after its last reply was due a call that its caller polls may take to end by itself.
+const SLACK: Duration = Duration::from_millis(100);
 /// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
 const SPACING_PER_HOLD: Duration = Duration::from_micros(4);
 
@@ -111,10 +113,10 @@ impl Watchdog {
         self.list.reconsider(tenure);
     }
 
-    /// Does something about a call that its caller polls, if it does not end within `limit`: its caller may be an event loop
-    /// that stands still, and others must not wait for that.
-    pub(crate) fn attend(&self, limit: Duration, overdue: impl FnOnce() + Send + 'static) -> Attended {
-        let limit = if mutant!(CallUnattended) { IDLE } else { limit };
+    /// Does something about a call that its caller polls, if it does not end soon after its last reply is due: its caller may
+    /// be an event loop that stands still, and others must not wait for that.
+    pub(crate) fn attend(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Attended {
+        let limit = if mutant!(CallUnattended) { IDLE } else { last_reply + SLACK };
         let due = (Instant::now() + limit, self.list.calls.fetch_add(1, Relaxed));
         self.list.attended.lock().insert(due, Box::new(overdue));
         self.list.busy.store(true, Relaxed);

@@ -1,0 +1,438 @@
+//! One acquire: nested or new, alone or queued, tried once or until its wait is over. Who polls it is said in
+//! [`acquire`](crate::acquire).
+//!
+//! ```text
+//! look ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ look
+//!      ─first in line─▶ try ─granted─▶ lease   ─busy─▶ listen, try again, wait ─▶ look
+//!                           ─silence─▶ back off ─▶ look, until patience is over
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::{
+    config::{LockOptions, NEVER, Ttl},
+    error::{LockError, NodeCause},
+    event::Event,
+    lease::{Lease, extend},
+    owner::{Owner, OwnerKey},
+    process::{
+        driver::{Caller, Driver, Polled},
+        runtime,
+    },
+    protocol::names::Names,
+    quorum::{Ballot, Grant, PendingWork, Verdict},
+    session::Session,
+    tenure::{Claim, Fate, Tenure, Terms, watchdog::Attended},
+    wait::{
+        registry::Local,
+        waiter::{Pause, Waiter},
+    },
+};
+
+/// How often an acquire tries at once again because new nodes have just got their markers. Another client may have
+/// been at it, but nodes that lose their markers at once must not be asked for ever.
+const MOST_PROVISIONED: u32 = 3;
+
+/// One acquire, as a host asks for it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who acquires. An owner in the lock's options comes first.
+    pub owner: Owner,
+    /// How long to wait: `None` for ever, zero for one try.
+    pub wait: Option<Duration>,
+    /// The host's thread, if a blocked acquire blocks it: waiting for a tenure of the same thread is a deadlock.
+    pub thread: Option<u64>,
+    /// Whether waiting blocks `thread`.
+    pub blocking: bool,
+}
+
+/// One acquire under way. Dropped at any point it leaves the queue, and a ballot under way takes back what it took.
+pub(crate) struct Acquisition {
+    session: Arc<Session>,
+    names: Arc<Names>,
+    options: Arc<LockOptions>,
+    /// Alive as long as the lock object is, and this acquire of it.
+    handle: Arc<()>,
+    owner: Owner,
+    key: OwnerKey,
+    request: Request,
+    waiter: Waiter<Tenure>,
+    /// How often nodes of a new deployment got their markers in this acquire.
+    provisioned: u32,
+    /// Whether a quorum answered the last time.
+    answered: bool,
+    /// The process waits for it to end, for a moment; not while it is offered.
+    pending: Option<PendingWork>,
+    /// What the first look saw, when that was taken before the call was polled.
+    seen: Option<Result<Next, LockError>>,
+    /// Pending while a ballot with the same value may still be on a node, or come there.
+    undone: Option<mpsc::Receiver<()>>,
+}
+
+/// What one try led to.
+pub(crate) enum Tried {
+    Lease(Lease),
+    Wait(Pause),
+}
+
+/// What to do after looking at this client's own tenures.
+enum Next {
+    /// A lease of a tenure that this owner has, to be extended to so long if it must.
+    Nested(Lease, Arc<Tenure>, Option<Duration>),
+    Try,
+    Wait(Pause),
+}
+
+impl Acquisition {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        names: Arc<Names>,
+        options: Arc<LockOptions>,
+        handle: Arc<()>,
+        owner: Owner,
+        request: Request,
+    ) -> Box<Self> {
+        let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
+        Box::new(Self {
+            pending: Some(session.quorum.pending_work()),
+            waiter: Waiter::new(registry, quorum, names.clone(), request.wait),
+            session,
+            names,
+            options,
+            handle,
+            key: owner.key(),
+            owner,
+            request,
+            provisioned: 0,
+            answered: false,
+            seen: None,
+            undone: None,
+        })
+    }
+
+    /// It goes on after its offer was given back.
+    pub(crate) fn begin_again(&mut self) {
+        self.pending = Some(self.session.quorum.pending_work());
+    }
+
+    fn name(&self) -> String {
+        self.names.name.clone()
+    }
+
+    /// Where its first try is polled.
+    pub(crate) fn polled(&self, caller: Caller) -> Polled {
+        self.session.quorum.polled(caller)
+    }
+
+    /// Takes the first look now: nesting and places in the queue are decided in the order of the calls.
+    pub(crate) fn look_first(&mut self) {
+        self.seen = Some(self.look());
+    }
+
+    /// The lease of an acquire that is nested, and asks no server.
+    pub(crate) fn nested(&mut self) -> Option<Lease> {
+        if !self.owns() {
+            return None;
+        }
+        match self.look() {
+            Ok(Next::Nested(lease, _, None)) => Some(lease),
+            seen => {
+                self.seen = Some(seen);
+                None
+            }
+        }
+    }
+
+    /// Whether its owner holds the lock already.
+    fn owns(&self) -> bool {
+        matches!(self.session.registry.look(&self.names.lock, &self.key), Local::Own(tenure) if tenure.is_live())
+    }
+
+    /// Decides what this client can decide by itself.
+    fn look(&mut self) -> Result<Next, LockError> {
+        if self.session.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let local = self.session.registry.look(&self.names.lock, &self.key);
+        let next = match local {
+            Local::Own(tenure) => match tenure.current_fate() {
+                Fate::Held if !self.options.reentrant => {
+                    let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
+                    return Err(LockError::Deadlock { name: self.name(), detail });
+                }
+                Fate::Held => return Ok(self.nest(&tenure)),
+                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&tenure)),
+                Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
+                Fate::Released | Fate::Detached => Next::Try,
+            },
+            Local::Other(_) if self.session.quorum.protocol.primitive.is_shared() => Next::Try,
+            Local::Other(tenure) => self.behind(&tenure)?,
+            // Waiting owners of this client come first; a try does not wait.
+            Local::Waited if self.waiter.is_try() => Next::Wait(Pause::Turn),
+            Local::Waited | Local::Free => Next::Try,
+        };
+        if self.waiter.is_try() {
+            return Ok(next);
+        }
+        self.waiter.enqueue(&self.key, self.request.thread, self.request.blocking);
+        Ok(if self.waiter.is_first() { next } else { Next::Wait(Pause::Turn) })
+    }
+
+    /// Another owner of this client holds it.
+    fn behind(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
+        let same_thread = self.request.thread.is_some() && tenure.terms.thread == self.request.thread;
+        if self.request.blocking && same_thread && !self.waiter.is_try() {
+            // Something of this thread that has not taken it yet could not do so before this thread goes on.
+            if !tenure.withdraw() {
+                let detail = "another task of the same thread holds it, and cannot release it while the thread is \
+                              blocked"
+                    .to_owned();
+                return Err(LockError::Deadlock { name: self.name(), detail });
+            }
+        }
+        Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().ended()))))
+    }
+
+    fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
+        Claim::new((!self.options.ttl.is_fixed()).then_some(ttl))
+    }
+
+    fn nest(&self, tenure: &Arc<Tenure>) -> Next {
+        let ttl = match self.options.ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Never => NEVER,
+            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
+        };
+        let claim = self.claim_for(ttl);
+        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl);
+        if claim.renews.is_some() {
+            self.session.watchdog.reconsider(tenure);
+        }
+        Next::Nested(Lease::new(&self.session, tenure.clone(), claim), tenure.clone(), extend)
+    }
+
+    /// Waits for what may change the outcome of a try; fails when its wait is over.
+    pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match self.waiter.pause(pause).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// Tries once: by what this client knows, else by asking the nodes.
+    pub(crate) async fn try_once(&mut self, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+        let next = match self.seen.take() {
+            Some(seen) => seen,
+            None => self.look(),
+        };
+        match next? {
+            Next::Nested(lease, tenure, extended) => {
+                if let Some(ttl) = extended {
+                    if polled != Polled::Behind {
+                        // Its caller may stop in the middle, and not keep the lock by that.
+                        lease.offer();
+                    }
+                    Box::pin(extend(&self.session, &tenure, driver, ttl, &self.names.name)).await?;
+                }
+                Ok(Tried::Lease(lease))
+            }
+            Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
+            Next::Wait(pause) => Ok(Tried::Wait(pause)),
+            Next::Try => {
+                let ttl = match self.session.ttl_at_hand(&self.names, self.options.ttl) {
+                    Some(ttl) if self.undone.is_none() => ttl,
+                    // What has to be waited for first belongs to the background.
+                    _ if polled != Polled::Behind => return Ok(Tried::Wait(Pause::None)),
+                    _ => {
+                        Box::pin(self.undone()).await?;
+                        Box::pin(self.session.ttl(&self.names, self.options.ttl)).await
+                    }
+                };
+                self.ask(ttl, driver, polled).await
+            }
+        }
+    }
+
+    /// Waits until nothing is left of a ballot with the value of the next one: what undoes it cannot tell them apart.
+    async fn undone(&mut self) -> Result<(), LockError> {
+        let Some(mut undone) = self.undone.take() else { return Ok(()) };
+        let limit = self.waiter.limit().min(self.session.settings.config.patience);
+        if timeout(limit, undone.recv()).await.is_ok() {
+            return Ok(());
+        }
+        let outage = self.session.registry.outage(&self.names.lock);
+        Err(self.session.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+    }
+
+    /// Asks the nodes, once.
+    async fn ask(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+        self.waiter.tries();
+        let (quorum, names) = (&self.session.quorum, &self.names);
+        let mut ballot = match &self.options.value {
+            Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
+            None => Ballot::new(quorum, names, self.session.fields.draw(&self.key), ttl),
+        };
+        let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(&ballot));
+        let grace = if driver == Driver::Caller { runtime::GRACE } else { Duration::ZERO };
+        let limit = self.waiter.limit() + grace;
+        let verdict = timeout(limit, ballot.run(driver, &self.key)).await;
+        if attended.is_some_and(|attended| !attended.ended()) {
+            // Nobody polled this for so long that it was given up, as was its place in the queue. What it asked for since
+            // then is given up here.
+            self.waiter.leave();
+            let undone = ballot.undo(true);
+            self.undone = undone.filter(|_| self.options.value.is_some());
+            return Ok(Tried::Wait(Pause::None));
+        }
+        match verdict {
+            Ok(verdict) => self.conclude(verdict, ballot),
+            Err(_) => Err(self.unanswered(&ballot)),
+        }
+    }
+
+    /// Sees to it that a ballot which its caller does not poll to its end keeps nobody else from the lock.
+    fn attend(&self, ballot: &Ballot) -> Attended {
+        let (registry, names, ticket) = (self.session.registry.clone(), self.names.clone(), self.waiter.ticket());
+        let undo = ballot.undo_later();
+        let last_reply = self.session.settings.reply_timeout(ballot.ttl());
+        self.session.watchdog.attend(last_reply, move || {
+            undo();
+            if let Some(ticket) = ticket {
+                registry.leave(&names.lock, &ticket);
+            }
+        })
+    }
+
+    /// Undoes a ballot whose value the next one may have, too.
+    fn take_back(&mut self, ballot: &mut Ballot) {
+        if self.options.value.is_some() {
+            self.undone = ballot.undo(self.waiter.is_try());
+        }
+    }
+
+    /// What a ballot means for this acquire.
+    fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried, LockError> {
+        if !matches!(verdict, Verdict::Held(_)) {
+            self.take_back(&mut ballot);
+        }
+        match verdict {
+            Verdict::Held(grant) => self.granted(grant, &ballot),
+            Verdict::Conflict => Err(LockError::Conflict { key: self.names.lock.clone() }),
+            Verdict::Provisioned { causes } => {
+                self.provisioned += 1;
+                if self.provisioned > MOST_PROVISIONED {
+                    // Written and gone each time.
+                    return self.outage(causes, false);
+                }
+                Ok(Tried::Wait(Pause::None))
+            }
+            Verdict::Busy { free_in, split } => {
+                self.session.registry.end_outage(&self.names.lock);
+                self.answered = true;
+                if self.waiter.is_try() {
+                    return Err(self.timed_out());
+                }
+                if split {
+                    ballot.undo(false);
+                    return Ok(Tried::Wait(Pause::Split));
+                }
+                Ok(Tried::Wait(Pause::Busy(free_in)))
+            }
+            Verdict::Unavailable { causes, permanent } => self.outage(causes, permanent),
+        }
+    }
+
+    /// A quorum granted it.
+    fn granted(&mut self, grant: Grant, ballot: &Ballot) -> Result<Tried, LockError> {
+        self.session.registry.end_outage(&self.names.lock);
+        self.waiter.won();
+        self.answered = true;
+        let ttl = ballot.ttl();
+        let claim = self.claim_for(ttl);
+        let terms = Terms {
+            names: self.names.clone(),
+            owner: self.key.clone(),
+            field: ballot.field().to_owned(),
+            ttl,
+            fixed: self.options.ttl.is_fixed(),
+            adaptive: self.options.ttl == Ttl::Adaptive,
+            max_hold: self.options.max_hold,
+            thread: self.request.thread,
+            identity: self.owner.watch(),
+        };
+        let (quorum, events) = (self.session.quorum.clone(), self.session.events.clone());
+        let handle = Arc::downgrade(&self.handle);
+        let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
+        if self.would_block() {
+            tenure.give_back();
+            return Ok(Tried::Wait(Pause::Turn));
+        }
+        if !self.session.register_first(&tenure) {
+            // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
+            tenure.give_back();
+            return Ok(Tried::Wait(Pause::None));
+        }
+        let lease = Lease::new(&self.session, tenure.clone(), claim);
+        if self.session.is_closed() {
+            // Closed meanwhile: the lease drops, and so is released.
+            return Err(LockError::Closed);
+        }
+        let waited = self.waiter.waited();
+        (self.session.events)(&Event::Acquired { name: self.name(), token: tenure.token, waited });
+        self.waiter.leave();
+        self.pending = None;
+        Ok(Tried::Lease(lease))
+    }
+
+    /// Whether the thread that would have to take it stands still, and waits for the same lock.
+    fn would_block(&self) -> bool {
+        let thread = self.request.thread.filter(|_| !self.request.blocking);
+        thread.is_some_and(|thread| self.session.registry.is_blocked(&self.names.lock, thread))
+    }
+
+    /// Too few nodes answered.
+    fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried, LockError> {
+        self.answered = false;
+        let error = self.session.quorum.unavailable(causes.clone());
+        if permanent || self.waiter.is_try() {
+            return Err(error);
+        }
+        let patience = self.session.settings.config.patience;
+        let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
+        let silent_since = self.session.registry.note_outage(&self.names.lock, causes);
+        if silent_since.elapsed() >= patience && self.waiter.waited() >= patience {
+            return Err(error);
+        }
+        Ok(Tried::Wait(Pause::Silent))
+    }
+
+    fn timed_out(&self) -> LockError {
+        // An outage is never reported as contention.
+        let (key, quorum) = (&self.names.lock, &self.session.quorum);
+        match self.session.registry.outage(key) {
+            Some(outage) if !self.answered => quorum.unavailable(outage.causes),
+            // Those before it in the queue wait for the first answer of all.
+            None if !self.waiter.is_try()
+                && !self.answered
+                && !self.waiter.is_first()
+                && self.session.registry.is_unknown(key) =>
+            {
+                quorum.unavailable(quorum.unheard())
+            }
+            _ => LockError::Timeout { name: self.name(), waited: self.waiter.waited() },
+        }
+    }
+
+    fn unanswered(&self, ballot: &Ballot) -> LockError {
+        if self.answered {
+            return LockError::Timeout { name: self.name(), waited: self.waiter.waited() };
+        }
+        // What a node said last tells more than that it has not answered yet.
+        let known = self.session.registry.outage(&self.names.lock).map(|outage| outage.causes).unwrap_or_default();
+        let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
+        self.session.quorum.unavailable(ballot.silent().into_iter().map(last).collect())
+    }
+}
