@@ -21,8 +21,8 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane end lint docs clean \
 	python node kotlin rust-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint kotlin-lint \
 	interop-lint rust-test model-test python-test node-test kotlin-test languages-test versions-test test-all \
-	interop-tools interop-test interop model sim chaos bench bench-tools bench-test release-lint packages-tools \
-	packages-trial release-test packages-test packages packages-all
+	interop-tools interop-test interop model sim chaos bench bench-tools bench-build bench-against bench-test \
+	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
 help:
 	@echo "make demo    locks, contention and failures on five private redis-servers, live, in three languages"
@@ -34,6 +34,7 @@ help:
 	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (ten minutes)"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
+	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
 	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
@@ -323,7 +324,7 @@ bench-test: python node bench-tools
 	mvn -q -B -ntp -f bench/jvm package
 	PYTHONPATH=python BENCH_RUST=target/debug/contender $(BENCH)/bin/python bench/run.py --smoke
 
-bench: bench-tools
+bench-build: bench-tools
 	$(call say,Building in release mode)
 	cargo build --quiet --release --package redlock-bench
 	rm -rf target/wheels && cd python && $(BIN)/maturin build --release --quiet --out ../target/wheels
@@ -331,9 +332,15 @@ bench: bench-tools
 	cd node && npm run --silent build
 	mvn -q -B -ntp -f kotlin install -Dmaven.test.skip=true
 	mvn -q -B -ntp -f bench/jvm package
+
+bench: bench-build
 	$(call say,Benchmarks)
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
+
+# Against another checkout in which `make bench-build` ran: OTHER is its folder.
+bench-against: bench-build
+	$(BENCH)/bin/python bench/against.py $(OTHER) --rounds $(ROUNDS)
 
 # What a contributor runs between two edits of the core: clippy computes while the tests wait. Whether the simulation
 # still finds every known fault takes longer, when the edit shifts the seeds that do.

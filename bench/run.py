@@ -25,12 +25,21 @@ sys.path.insert(0, str(ROOT / "python" / "tests"))
 from servers import Server  # noqa: E402
 
 RESULTS = HERE / "results"
-COMMANDS: dict[str, list[str]] = {
-    "Rust": [os.environ.get("BENCH_RUST", str(ROOT / "target" / "release" / "contender"))],
-    "Python": [sys.executable, str(HERE / "python" / "contender.py")],
-    "Node": ["node", "--no-warnings", str(HERE / "node" / "contender.mjs")],
-    "JVM": ["java", "-jar", str(HERE / "jvm" / "target" / "contender.jar")],
-}
+
+
+def commands(root: Path) -> dict[str, list[str]]:
+    """Say how the contenders of a checkout are started."""
+    bench = root / "bench"
+    python = sys.executable if root == ROOT else str(bench / ".venv" / "bin" / "python")
+    rust = os.environ.get("BENCH_RUST") if root == ROOT else None
+    return {
+        "Rust": [rust or str(root / "target" / "release" / "contender")],
+        "Python": [python, str(bench / "python" / "contender.py")],
+        "Node": ["node", "--no-warnings", str(bench / "node" / "contender.mjs")],
+        "JVM": ["java", "-jar", str(bench / "jvm" / "target" / "contender.jar")],
+    }
+
+
 OURS: dict[str, list[str]] = {
     "Rust": ["redlock", "redlock-blocking"],
     "Python": ["redlock-sync", "redlock-asyncio"],
@@ -57,11 +66,11 @@ class Failed(Exception):
 class Contender:
     """A process that takes locks with one library."""
 
-    def __init__(self, language: str, library: str, servers: list[Server]) -> None:
+    def __init__(self, language: str, library: str, servers: list[Server], root: Path = ROOT) -> None:
         self.language, self.library, self.version = language, library, ""
         environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
         self._process = subprocess.Popen(
-            [*COMMANDS[language], library],
+            [*commands(root)[language], library],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,6 +119,11 @@ class Contender:
             self.version = f"{answer['version']}, {answer['runtime']}"
         return answer is not None
 
+    def cpu(self) -> float:
+        """Return how much CPU it used, in seconds."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """End it."""
         assert self._process.stdin
@@ -134,9 +148,9 @@ class Arena:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def enter(self, wanted: list[tuple[str, str]]) -> list[Contender]:
-        """Start contenders; without those that cannot serve such nodes."""
-        started = [Contender(language, library, self.servers) for language, library in wanted]
+    def enter(self, wanted: list[tuple[str, str]], root: Path = ROOT) -> list[Contender]:
+        """Start contenders, of this checkout or another; without those that cannot serve such nodes."""
+        started = [Contender(language, library, self.servers, root) for language, library in wanted]
         for contender in started:
             self._stack.callback(contender.close)
         return [contender for contender in started if contender.ready()]
