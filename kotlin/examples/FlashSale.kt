@@ -2,6 +2,8 @@
 //
 //     scripts/kotlin-run dev.redlock.examples.FlashSaleKt [redis-url]
 //
+// The environment variable TIME_TO_PAY says how many seconds a customer has, if not 6.
+//
 // The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 //
 // - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
@@ -26,7 +28,7 @@ import kotlin.time.Duration
 import kotlin.time.Duration.Companion.seconds
 
 private const val ITEM = "console"
-private val TIME_TO_PAY = 6.seconds
+private val TIME_TO_PAY = (System.getenv("TIME_TO_PAY") ?: "6").toInt().seconds
 
 /** The lock that all services mean. */
 private fun reservation(customer: String, wait: Duration = Duration.ZERO) =
@@ -129,7 +131,7 @@ private fun day(url: String?) {
     payments("ann", ann, accepted = false)
     val bob = web("bob")
     say("bank", "no answer about bob's card")
-    val carl = web("carl", wait = 20.seconds) // waits until bob's time is over
+    val carl = web("carl", wait = TIME_TO_PAY * 3) // waits until bob's time is over
     say("bank", "bob's card was accepted after all")
     payments("bob", bob, accepted = true)
     payments("carl", carl, accepted = true)

@@ -2,6 +2,8 @@
 //
 //     node flash_sale.mjs [redis-url]
 //
+// The environment variable TIME_TO_PAY says how many seconds a customer has, if not 4.
+//
 // The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 //
 // - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
@@ -22,7 +24,7 @@ import { configure, LockTimeout, lock, NotHeld } from "redlock-core";
 import { Database } from "./database.mjs";
 
 const ITEM = "console";
-const TIME_TO_PAY = 4000;
+const TIME_TO_PAY = Number(process.env.TIME_TO_PAY ?? 4) * 1000;
 
 /** The lock that all services mean. */
 function reservation(customer, wait = 0) {
@@ -117,7 +119,7 @@ async function main(url) {
     await payments("ann", ann, false);
     const bob = await web("bob");
     say("bank", "no answer about bob's card");
-    const carl = await web("carl", 10_000); // waits until bob's time is over
+    const carl = await web("carl", 3 * TIME_TO_PAY); // waits until bob's time is over
     say("bank", "bob's card was accepted after all");
     await payments("bob", bob, true);
     await payments("carl", carl, true);

@@ -2,6 +2,8 @@
 
     python flash_sale.py [redis-url]
 
+The environment variable TIME_TO_PAY says how many seconds a customer has, if not 4.
+
 The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 
 - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
@@ -16,6 +18,7 @@ refused, also if nobody has bought the item since, and the money goes back.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 import sys
 import tempfile
@@ -25,7 +28,7 @@ from pathlib import Path
 import redlock
 
 ITEM = "console"
-TIME_TO_PAY = 4.0
+TIME_TO_PAY = float(os.environ.get("TIME_TO_PAY", "4"))
 
 
 def reservation(customer: str, wait: float = 0) -> redlock.Lock:
@@ -125,7 +128,7 @@ def main(url: str | None) -> None:
         payments("ann", ann, accepted=False)
         bob = web("bob")
         say("bank", "no answer about bob's card")
-        carl = web("carl", wait=10)  # waits until bob's time is over
+        carl = web("carl", wait=3 * TIME_TO_PAY)  # waits until bob's time is over
         say("bank", "bob's card was accepted after all")
         payments("bob", bob, accepted=True)
         payments("carl", carl, accepted=True)

@@ -15,7 +15,7 @@ use std::{
 use redlock::{
     Client, Config, Lease, Lock, LockError, LockOptions, Owner, ReleaseOutcome, Request,
     ffi::{
-        Call,
+        Call, Calls,
         Operation::{Acquire, Attach, Release},
         Value,
         completions::Started,
@@ -228,6 +228,34 @@ fn a_grant_that_nobody_drains_is_given_back() {
     }
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A thread that fetches for others takes nothing for them: each takes its lease when it runs.
+#[test]
+fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let (calls, free) = (Calls::fetched(), lock(&ours));
+    let fetched = || {
+        let number = calls.start_numbered(Acquire(&free, free.request(Owner::Fresh))).unwrap();
+        assert_eq!(calls.fetch().unwrap(), [number]);
+        number
+    };
+    let number = fetched();
+    let start = Instant::now();
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a caller that does not run", start.elapsed());
+        released(&lease);
+    }
+    assert!(calls.take(number).is_none(), "it goes on");
+    assert_eq!(calls.fetch().unwrap(), [number]);
+    let Some(Ok(Value::Lease(lease))) = calls.take(number) else { panic!("no lease") };
+    assert!(lease.held());
+    released(&lease);
+    // One that is given up by then is free before it would have been given back.
+    assert!(!calls.abandon(fetched().cast_unsigned()));
+    released(&acquired(&lock(&others), Duration::from_secs(4)).unwrap());
 }
 
 /// A release that was begun and not sent, since the loop stands still.

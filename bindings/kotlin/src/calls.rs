@@ -35,29 +35,20 @@ pub(crate) fn sink() -> EventSink {
     PROCESS.sink.clone()
 }
 
-/// A call that ended.
-#[derive(uniffi::Record)]
-pub(crate) struct Ended {
-    /// The call.
-    call: i64,
-    /// What it resulted in.
-    outcome: Outcome,
-}
-
-/// Blocks until calls ended. For one thread, which does nothing else.
+/// Blocks until calls ended; returns their numbers. For one thread, which does nothing else.
 #[uniffi::export]
-pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
-    let ended = calls().fetch()?;
-    Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
+pub(crate) fn fetch() -> Fallible<Vec<i64>> {
+    Ok(calls().fetch()?)
 }
 
-/// The end of a call whose number is negative: it needed no waiting.
+/// The end of a call that was fetched, or whose number is negative: that needed no waiting. Nothing: it goes on, since it
+/// came too late.
 #[uniffi::export]
-pub(crate) fn take(call: i64) -> Outcome {
-    calls().take(call).into()
+pub(crate) fn take(call: i64) -> Option<Outcome> {
+    calls().take(call).map(Outcome::from)
 }
 
-/// Gives a call up. True: nothing comes of it any more.
+/// Gives a call up. True: it was not fetched, and will not be.
 #[uniffi::export]
 pub(crate) fn abandon(call: i64) -> bool {
     calls().abandon(call.cast_unsigned())

@@ -56,11 +56,6 @@ impl Lease {
         start(Leave(&self.core))
     }
 
-    /// Releases it in the background: it was delivered to nobody.
-    pub(crate) fn abandon(&self) {
-        self.core.abandon();
-    }
-
     /// Lets go of it without a release; the text takes it over.
     pub(crate) fn detach(&self) -> Fallible<String> {
         Ok(self.core.detach()?)

@@ -88,8 +88,8 @@ impl Calls {
         Ok(Self { queue: Tied::new(CompletionQueue::with_reactor(Reactor::of_event_loop()?)), woken: None })
     }
 
-    /// Calls that any thread starts, and that one thread of the host's, which does nothing else, fetches the ends of
-    /// ([`Calls::fetch`]). On Linux these threads make the round trips to a single server.
+    /// Calls that any thread starts ([`Calls::start_numbered`]), and of whose ends one thread of the host's, which does
+    /// nothing else, tells those who wait ([`Calls::fetch`]). On Linux these threads make the round trips to a single server.
     pub fn fetched() -> Self {
         #[cfg(target_os = "linux")]
         if let Ok(reactor) = Reactor::of_thread() {
@@ -101,8 +101,9 @@ impl Calls {
         Self { queue: Tied::new(queue), woken: Some(woken.into()) }
     }
 
-    /// Blocks until calls ended, for the thread that fetches: see [`Calls::drain`].
-    pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
+    /// Blocks until calls ended, for the thread that fetches; returns their numbers. Whoever waits for one of them takes
+    /// its end when it runs ([`Calls::take`]): until then a lease is offered, not taken.
+    pub fn fetch(&self) -> Result<Vec<i64>, LockError> {
         loop {
             if let Some(woken) = &self.woken {
                 let woken = woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -113,9 +114,9 @@ impl Calls {
                 // Interrupted by a signal it looks, and waits again.
                 let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
             }
-            let ended = self.drain()?;
+            let ended = self.queue()?.announce();
             if !ended.is_empty() {
-                return Ok(ended);
+                return Ok(ended.into_iter().map(u64::cast_signed).collect());
             }
         }
     }
@@ -153,7 +154,7 @@ impl Calls {
         may_be_cut: bool,
         polled: impl FnOnce(Caller) -> Polled,
         call: impl FnOnce(Polled) -> F,
-    ) -> Result<Call, LockError>
+    ) -> Result<Started<Ended>, LockError>
     where
         F: Future<Output = Ended> + Send + 'static,
     {
@@ -173,15 +174,21 @@ impl Calls {
     /// `start`, for a host to which nothing but a number can be returned: negative if the call ended already, so that
     /// [`Calls::take`] has its end.
     pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
-        Ok(match self.start(operation)? {
+        Ok(match self.begin(operation)? {
             Started::Pending(id) => id.cast_signed(),
-            Started::Done(outcome) => -self.queue()?.keep(outcome).cast_signed(),
+            Started::Done(ended) => -self.queue()?.keep(ended).cast_signed(),
         })
     }
 
-    /// The end of a call whose number is negative; fails with `closed` if it was taken before.
-    pub fn take(&self, number: i64) -> Outcome {
-        self.queue()?.take(number.unsigned_abs()).unwrap_or(Err(LockError::Closed))
+    /// The end of a call whose number was fetched, or is negative. `None`: the lease that it got was given back, since nobody
+    /// took it in time; the call goes on, and its number, which is positive from then on, is fetched again. Fails with
+    /// `closed` if it was taken before, or given up.
+    pub fn take(&self, number: i64) -> Option<Outcome> {
+        match self.queue().map(|queue| queue.take(number.unsigned_abs())) {
+            Ok(Some(taken)) => taken.done(),
+            Ok(None) => Some(Err(LockError::Closed)),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.
@@ -189,14 +196,24 @@ impl Calls {
         Ok(self.queue()?.drain())
     }
 
-    /// Gives up a call that was not drained. An acquire leaves nothing behind; what must not be cut short, such as a
-    /// release, goes on. False: it was drained before.
+    /// Gives up a call that was not drained, or taken. An acquire leaves nothing behind; what must not be cut short, such as
+    /// a release, goes on. False: it was drained, or fetched, before.
     pub fn abandon(&self, id: u64) -> bool {
         self.queue.get().is_some_and(|queue| queue.abandon(id))
     }
 
     /// Starts an operation. Its end is the host's as [`Calls::drain`] says, also if it came at once.
     pub fn start(&self, operation: Operation<'_>) -> Result<Call, LockError> {
+        Ok(match self.begin(operation)? {
+            Started::Pending(id) => Started::Pending(id),
+            Started::Done(ended) => match ended.take() {
+                Ok(outcome) => Started::Done(outcome),
+                Err(further) => Started::Pending(self.queue()?.watch(further)),
+            },
+        })
+    }
+
+    fn begin(&self, operation: Operation<'_>) -> Result<Started<Ended>, LockError> {
         use Operation as Do;
         let pending = |id| Ok(Started::Pending(id));
         let queue = self.queue()?;
@@ -245,7 +262,7 @@ impl Calls {
         queue: &Arc<CompletionQueue<Ended>>,
         call: impl Future<Output = Result<T, LockError>> + Send + 'static,
         value: impl FnOnce(T) -> Value + Send + 'static,
-    ) -> Call {
+    ) -> Started<Ended> {
         Started::Pending(queue.run(call.map(|end| ended(end, value))))
     }
 

@@ -1,12 +1,15 @@
 //! From the library's threads to a host's event loop. Foreign code never runs on the library's threads: a finished call
-//! goes as `(id, result)` into a queue, and the host is woken once to drain it, however many results wait there.
+//! goes as `(id, result)` into a queue, and the host is woken once to drain it, however many results wait there. An event
+//! loop takes what it drains. A thread that fetches for others only learns which calls ended, and each caller takes its
+//! result when it runs.
 //!
 //! ```text
-//! started ─result─▶ queued ─drain─▶ the host's
-//! started ─abandon─▶ aborted         queued ─abandon, or the queue is dropped─▶ dropped
+//! started ─result─▶ queued ─announce─▶ announced ─take─▶ the host's
+//!                                                ─take, too late─▶ started again    (drain: announce, take)
+//! started ─abandon─▶ aborted    queued, announced ─abandon, or the queue is dropped─▶ dropped
 //! ```
-//! A result that nobody drains is dropped here. For a lease that means: released. One that is drained too late, when it
-//! was given back meanwhile, is no result: its call goes on.
+//! A result that nobody takes is dropped here. For a lease that means: released. One that is taken too late, when it was
+//! given back meanwhile, is no result: its call goes on.
 
 #[cfg(target_os = "linux")]
 use std::task::Poll;
@@ -61,6 +64,16 @@ pub enum Started<T> {
     Pending(u64),
 }
 
+impl<T> Started<T> {
+    /// Its end, if it has ended.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done(result) => Some(result),
+            Self::Pending(_) => None,
+        }
+    }
+}
+
 /// How to stop a call.
 pub(crate) enum Stop {
     Task(AbortHandle),
@@ -83,13 +96,13 @@ struct State<T: Entry> {
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
     wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
-    /// The results of calls that ended at once, for hosts that get them one by one.
-    kept: HashMap<u64, T::Taken>,
+    /// Results that the host knows to be there, and has not taken.
+    announced: HashMap<u64, T>,
 }
 
 impl<T: Entry> State<T> {
     fn new() -> Self {
-        Self { last: 0, wanted: HashMap::new(), done: Vec::new(), kept: HashMap::new() }
+        Self { last: 0, wanted: HashMap::new(), done: Vec::new(), announced: HashMap::new() }
     }
 }
 
@@ -161,13 +174,10 @@ impl<T: Entry> CompletionQueue<T> {
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         future: impl Future<Output = T> + Send + 'static,
-    ) -> Started<T::Taken> {
+    ) -> Started<T> {
         let mut future = Box::pin(future);
         if let Poll::Ready(result) = reactor.poll_first(future.as_mut()) {
-            return match result.take() {
-                Ok(taken) => Started::Done(taken),
-                Err(further) => Started::Pending(self.watch(further)),
-            };
+            return Started::Done(result);
         }
         let mut now = false;
         let id = self.start(|completion| {
@@ -229,18 +239,22 @@ impl<T: Entry> CompletionQueue<T> {
         })
     }
 
-    /// Gives a call up: its result is dropped, wherever it is. Does nothing for one that was drained; says whether it
-    /// was not, so that nothing more comes of it.
+    /// Gives a call up: its result is dropped, wherever it is. Does nothing for one that was taken; says whether the host
+    /// has not heard of its end, and will not.
     pub fn abandon(&self, id: u64) -> bool {
-        let wanted = self.state.lock().wanted.remove(&id);
-        let given_up = wanted.is_some();
+        let (wanted, announced) = {
+            let mut state = self.state.lock();
+            (state.wanted.remove(&id), state.announced.remove(&id))
+        };
+        drop(announced);
+        let unheard = wanted.is_some();
         if let Some(Some(stop)) = wanted {
             stop.stop();
             // In which it is dropped.
             #[cfg(target_os = "linux")]
             self.run_once();
         }
-        given_up
+        unheard
     }
 
     /// Waits for something that happens in this process until the call is abandoned: in the host's reactor if it has one, so
@@ -257,43 +271,70 @@ impl<T: Entry> CompletionQueue<T> {
         self.watch(future)
     }
 
-    /// Keeps the result of a call that ended at once; says under which number.
-    pub fn keep(&self, result: T::Taken) -> u64 {
+    /// Takes in the result of a call that ended at once, as if it had been announced; says under which number.
+    pub fn keep(&self, result: T) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
         let id = state.last;
-        state.kept.insert(id, result);
+        state.announced.insert(id, result);
         id
     }
 
-    /// Takes what is kept under a number.
-    pub fn take(&self, id: u64) -> Option<T::Taken> {
-        self.state.lock().kept.remove(&id)
-    }
-
-    /// Takes the results that came since the last time, oldest first.
-    pub fn drain(self: &Arc<Self>) -> Vec<(u64, T::Taken)> {
+    /// What ended since the last time, oldest first, for `then` to see to under the lock.
+    fn ended<R>(&self, then: impl FnOnce(&mut State<T>, Vec<(u64, T)>) -> R) -> R {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {
             self.draining.store(true, SeqCst);
             reactor.run_once();
             self.draining.store(false, SeqCst);
         }
-        let (wanted, abandoned): (Vec<_>, Vec<_>) = {
-            let mut state = self.state.lock();
-            let done = std::mem::take(&mut state.done);
-            done.into_iter().partition(|(id, _)| state.wanted.remove(id).is_some())
-        };
+        let mut state = self.state.lock();
+        let done = std::mem::take(&mut state.done);
+        let (wanted, abandoned): (Vec<_>, Vec<_>) =
+            done.into_iter().partition(|(id, _)| state.wanted.remove(id).is_some());
+        #[cfg(all(test, feature = "shuttle"))]
+        if crate::faults::broken("two steps to announce a result") {
+            drop(state);
+            state = self.state.lock();
+        }
+        let seen_to = then(&mut state, wanted);
+        drop(state);
         // Dropping a lease does work of its own: not under the lock.
         drop(abandoned);
-        let mut taken = Vec::with_capacity(wanted.len());
-        for (id, result) in wanted {
-            match result.take() {
-                Ok(result) => taken.push((id, result)),
-                Err(further) => self.go_on(id, further),
+        seen_to
+    }
+
+    /// The calls that ended since the last time, oldest first. Their results stay here until they are taken.
+    pub fn announce(&self) -> Vec<u64> {
+        self.ended(|state, ended| {
+            let ids = ended.iter().map(|(id, _)| *id).collect();
+            state.announced.extend(ended);
+            ids
+        })
+    }
+
+    /// Takes the result of a call that was announced, or kept. If that came too late the call goes on, and is announced
+    /// again. `None`: it was taken, or given up.
+    pub fn take(self: &Arc<Self>, id: u64) -> Option<Started<T::Taken>> {
+        let result = self.state.lock().announced.remove(&id)?;
+        Some(self.taken(id, result))
+    }
+
+    /// Takes the results that came since the last time, oldest first.
+    pub fn drain(self: &Arc<Self>) -> Vec<(u64, T::Taken)> {
+        let ended = self.ended(|_, ended| ended).into_iter();
+        ended.filter_map(|(id, result)| Some((id, self.taken(id, result).done()?))).collect()
+    }
+
+    /// Takes a result, or goes on with its call.
+    fn taken(self: &Arc<Self>, id: u64, result: T) -> Started<T::Taken> {
+        match result.take() {
+            Ok(taken) => Started::Done(taken),
+            Err(further) => {
+                self.go_on(id, further);
+                Started::Pending(id)
             }
         }
-        taken
     }
 
     /// Goes on with a call in the background, under its number.

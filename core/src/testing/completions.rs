@@ -1,4 +1,4 @@
-//! The completion queue alone: results that are queued, drained, abandoned and dropped.
+//! The completion queue alone: results that are queued, drained, announced, taken, abandoned and dropped.
 
 use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::*;
 
-fn queue<T: Send + 'static>() -> (Arc<CompletionQueue<Plain<T>>>, mpsc::Receiver<()>) {
+fn queue<T: Entry>() -> (Arc<CompletionQueue<T>>, mpsc::Receiver<()>) {
     let (wake, woken) = mpsc::channel();
     (CompletionQueue::new(move || wake.send(()).unwrap()), woken)
 }
@@ -21,7 +21,7 @@ impl Drop for Counted {
     }
 }
 
-fn started<T: Send + 'static>(queue: &Arc<CompletionQueue<Plain<T>>>) -> (u64, Completion<Plain<T>>) {
+fn started<T: Entry>(queue: &Arc<CompletionQueue<T>>) -> (u64, Completion<T>) {
     let mut place = None;
     let id = queue.start(|completion| {
         place = Some(completion);
@@ -69,7 +69,7 @@ fn abandoned_results_are_dropped_before_and_after_they_are_queued() {
 
 #[test]
 fn an_abandoned_call_stops_unless_it_must_finish() {
-    let (queue, woken) = queue::<()>();
+    let (queue, woken) = queue::<Plain<()>>();
     let (signal, dropped) = mpsc::channel::<()>();
     let watched = queue.watch(async move {
         let _signal = signal;
@@ -107,4 +107,95 @@ fn a_dropped_queue_drops_everything() {
     pending.1.complete(Plain(Counted(dropped.clone())));
     assert_eq!(dropped.load(SeqCst), 2);
     assert!(ended.recv().is_err());
+}
+
+/// A result that stands until it is missed, and what comes of its call then.
+struct Offered {
+    result: Counted,
+    missed: Option<BoxFuture<Self>>,
+}
+
+impl Entry for Offered {
+    type Taken = Counted;
+
+    fn take(self) -> Result<Counted, BoxFuture<Self>> {
+        match self.missed {
+            None => Ok(self.result),
+            Some(further) => Err(further),
+        }
+    }
+}
+
+#[test]
+fn announced_results_stay_until_they_are_taken() {
+    let (queue, woken) = queue();
+    let (first, second) = (started(&queue), started(&queue));
+    first.1.complete(Plain("a"));
+    second.1.complete(Plain("b"));
+    assert_eq!(queue.announce(), [first.0, second.0]);
+    assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
+    assert!(queue.announce().is_empty() && queue.drain().is_empty());
+    assert_eq!(queue.take(second.0).and_then(Started::done), Some("b"));
+    assert!(queue.take(second.0).is_none());
+    assert_eq!(queue.take(first.0).and_then(Started::done), Some("a"));
+    // One that ended at once is not announced.
+    let kept = queue.keep(Plain("c"));
+    assert!(queue.announce().is_empty());
+    assert_eq!(queue.take(kept).and_then(Started::done), Some("c"));
+}
+
+#[test]
+fn announced_results_are_dropped_when_they_are_abandoned() {
+    let (queue, _woken) = queue();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let result = || Plain(Counted(dropped.clone()));
+    let call = started(&queue);
+    call.1.complete(result());
+    assert_eq!(queue.announce(), [call.0]);
+    assert!(!queue.abandon(call.0), "its host has heard of it");
+    assert_eq!(dropped.load(SeqCst), 1);
+    assert!(queue.take(call.0).is_none());
+    let kept = queue.keep(result());
+    assert!(!queue.abandon(kept) && queue.take(kept).is_none());
+    assert_eq!(dropped.load(SeqCst), 2);
+    // One that was taken is its taker's.
+    let kept = queue.keep(result());
+    let taken = queue.take(kept);
+    assert!(!queue.abandon(kept));
+    assert_eq!(dropped.load(SeqCst), 2);
+    drop(taken);
+    let call = started(&queue);
+    call.1.complete(result());
+    queue.announce();
+    drop(queue);
+    assert_eq!(dropped.load(SeqCst), 4);
+}
+
+#[test]
+fn a_call_whose_result_was_missed_goes_on_under_its_number() {
+    let (queue, woken) = queue();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let offered = |missed| Offered { result: Counted(dropped.clone()), missed };
+    let in_time = offered(None);
+    let call = started(&queue);
+    call.1.complete(offered(Some(Box::pin(async { in_time }))));
+    woken.recv().unwrap();
+    assert_eq!(queue.announce(), [call.0]);
+    assert!(matches!(queue.take(call.0), Some(Started::Pending(id)) if id == call.0));
+    assert_eq!(dropped.load(SeqCst), 1);
+    woken.recv().unwrap();
+    assert_eq!(queue.announce(), [call.0]);
+    assert!(matches!(queue.take(call.0), Some(Started::Done(_))));
+    assert_eq!(dropped.load(SeqCst), 2);
+    // A drained one, too; and it can be given up meanwhile.
+    let (signal, given_up) = mpsc::channel::<()>();
+    let call = started(&queue);
+    call.1.complete(offered(Some(Box::pin(async move {
+        let _signal = signal;
+        std::future::pending().await
+    }))));
+    assert!(queue.drain().is_empty());
+    assert!(queue.take(call.0).is_none(), "it has not ended");
+    assert!(queue.abandon(call.0));
+    assert!(given_up.recv().is_err());
 }

@@ -17,7 +17,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock, Weak,
-        atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -37,7 +37,7 @@ use crate::{
     error::{LockError, LostReason},
     event::Event,
     faults,
-    ffi::completions::{Completion, CompletionQueue, Plain},
+    ffi::completions::{Completion, CompletionQueue, Plain, Started},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
@@ -338,8 +338,9 @@ impl Drop for Counted {
     }
 }
 
-/// Three calls end while one of them is given up; the host drains only when it is woken.
-fn results_arrive_once() {
+/// Three calls end while one of them is given up. The host looks only when it is woken; then it drains, or tells those
+/// who wait, each of whom takes its result.
+fn results_arrive_once(drains: bool) {
     // How often the host is to look.
     let bell = Arc::new((shuttle::sync::Mutex::new(0), shuttle::sync::Condvar::new()));
     let ring = |bell: &(shuttle::sync::Mutex<usize>, shuttle::sync::Condvar)| {
@@ -360,7 +361,7 @@ fn results_arrive_once() {
         })
         .collect();
     let ids: Vec<u64> = calls.iter().map(|(id, _)| *id).collect();
-    let given_up = Arc::new(AtomicUsize::new(0));
+    let (gives_up, unheard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut threads: Vec<_> = calls
         .into_iter()
         .map(|(_, completion)| {
@@ -369,43 +370,69 @@ fn results_arrive_once() {
         })
         .collect();
     threads.push({
-        let (queue, given_up, bell, id) = (queue.clone(), given_up.clone(), bell.clone(), ids[1]);
+        let (queue, bell, id) = (queue.clone(), bell.clone(), ids[1]);
+        let (gives_up, unheard) = (gives_up.clone(), unheard.clone());
         thread::spawn(move || {
+            gives_up.store(true, SeqCst);
             if queue.abandon(id) {
-                given_up.fetch_add(1, SeqCst);
+                unheard.fetch_add(1, SeqCst);
             }
             ring(&bell);
         })
     });
-    let mut drained = Vec::new();
-    while drained.len() + given_up.load(SeqCst) < ids.len() {
+    let (mut heard, mut taken, mut takers) = (Vec::new(), Vec::new(), Vec::new());
+    while heard.len() + unheard.load(SeqCst) < ids.len() {
         let mut rung = bell.0.lock().expect("no panic");
         while *rung == 0 {
             rung = bell.1.wait(rung).expect("no panic");
         }
         *rung -= 1;
         drop(rung);
-        drained.extend(queue.drain());
+        if drains {
+            let drained = queue.drain();
+            heard.extend(drained.iter().map(|(id, _)| *id));
+            taken.extend(drained.into_iter().map(|(_, result)| result));
+            continue;
+        }
+        for id in queue.announce() {
+            heard.push(id);
+            let (queue, gives_up) = (queue.clone(), (id == ids[1]).then(|| gives_up.clone()));
+            takers.push(thread::spawn(move || {
+                // Who gives up takes nothing any more.
+                let gave_up = gives_up.is_some_and(|gives_up| gives_up.load(SeqCst));
+                if gave_up { None } else { queue.take(id).and_then(Started::done) }
+            }));
+        }
     }
     for thread in threads {
         thread.join().expect("a thread");
     }
+    taken.extend(takers.into_iter().filter_map(|taker| taker.join().expect("a thread")));
     assert!(queue.drain().is_empty(), "delivered after it was given up");
-    let given_up = given_up.load(SeqCst);
-    let delivered: HashSet<u64> = drained.iter().map(|(id, _)| *id).collect();
-    assert_eq!(delivered.len(), drained.len(), "delivered twice");
-    assert_eq!(delivered.contains(&ids[1]), given_up == 0, "given up, and delivered all the same");
+    let unheard = unheard.load(SeqCst);
+    let different: HashSet<u64> = heard.iter().copied().collect();
+    assert_eq!(different.len(), heard.len(), "told twice");
+    assert_eq!(different.contains(&ids[1]), unheard == 0, "given up unheard, and told all the same");
+    // One that was announced and not taken can be given up, too.
+    let given_up = if drains { unheard } else { ids.len() - taken.len() };
+    assert!((unheard..=1).contains(&given_up), "a call that nobody gave up has no result");
     assert_eq!(dropped.load(SeqCst), given_up, "a result leaked, or was dropped while the host has it");
-    drop(drained);
+    drop(taken);
     assert_eq!(dropped.load(SeqCst), ids.len());
 }
 
 #[test]
 fn each_result_is_delivered_or_dropped_once() {
-    explore(results_arrive_once);
+    explore(|| results_arrive_once(true));
+    explore(|| results_arrive_once(false));
 }
 
 #[test]
 fn a_queue_that_forgets_to_wake_is_found() {
-    find("two steps to queue a result", results_arrive_once);
+    find("two steps to queue a result", || results_arrive_once(true));
+}
+
+#[test]
+fn a_queue_that_forgets_who_gave_up_is_found() {
+    find("two steps to announce a result", || results_arrive_once(false));
 }

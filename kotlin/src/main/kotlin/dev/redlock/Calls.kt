@@ -1,6 +1,6 @@
 // Between coroutines and threads on one side and the native library on the other. A call starts and has a number; one
-// daemon thread fetches what came of calls and resumes whoever waits. So no code of the JVM runs on the library's
-// threads, and a result that nobody takes any more is given back.
+// daemon thread fetches which calls ended and resumes whoever waits. So no code of the JVM runs on the library's threads.
+// Who waits takes the end of its call when it runs: until then a lease is an offer, which others get if that takes long.
 
 package dev.redlock
 
@@ -16,23 +16,25 @@ import dev.redlock.internal.take
 import dev.redlock.internal.wantAllEvents
 import dev.redlock.internal.watchEvents
 import kotlinx.coroutines.suspendCancellableCoroutine
-import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.CountDownLatch
 import kotlin.concurrent.thread
 import kotlin.coroutines.intrinsics.suspendCoroutineUninterceptedOrReturn
 import kotlin.coroutines.jvm.internal.CoroutineStackFrame
+import kotlin.math.abs
 
 internal object Calls {
     private val logger = System.getLogger("redlock")
 
-    /** By call: who waits for it, or, where its end came first, its [Outcome]. */
-    val waiting = ConcurrentHashMap<Long, Any>()
+    /** By call: who waits for its end; nobody, where that came first. */
+    val waiting = ConcurrentHashMap<Long, Waiter>()
 
+    private val nobody = Waiter { }
     private val fetcher: Thread
 
-    /** Takes the end of a call, on the fetching thread: must not block. */
+    /** Hears of the end of a call, on the fetching thread: must not block. */
     fun interface Waiter {
-        fun end(outcome: Outcome)
+        fun ended()
     }
 
     init {
@@ -55,11 +57,9 @@ internal object Calls {
 
     private fun fetchForEver() {
         while (true) {
-            for (ended in fetch()) {
+            for (call in fetch()) {
                 try {
-                    val waiter = waiting.putIfAbsent(ended.call, ended.outcome) ?: continue
-                    waiting.remove(ended.call)
-                    (waiter as Waiter).end(ended.outcome)
+                    meet(call, nobody)
                 } catch (failure: Throwable) {
                     // Whatever it was: this thread must go on for everybody else.
                     logger.log(System.Logger.Level.ERROR, "a result could not be delivered", failure)
@@ -68,7 +68,7 @@ internal object Calls {
         }
     }
 
-    private fun awaitEvents(): Unit = await(watchEvents()) { outcome ->
+    private fun awaitEvents(): Unit = handle(watchEvents()) { outcome ->
         for (event in (outcome as Outcome.Events).events) log(event)
         awaitEvents()
     }
@@ -77,62 +77,62 @@ internal object Calls {
         logger.log(if (event.warning) System.Logger.Level.WARNING else System.Logger.Level.DEBUG, event.line)
     }
 
-    fun await(call: Long, waiter: Waiter) {
-        val early = waiting.putIfAbsent(call, waiter) ?: return
+    /** Two come here for each end of a call, in any order: who waits for it, and the fetching thread as [nobody]. */
+    private fun meet(call: Long, waiter: Waiter) {
+        val first = waiting.putIfAbsent(call, waiter) ?: return
         waiting.remove(call)
-        waiter.end(early as Outcome)
+        (if (first === nobody) waiter else first).ended()
     }
 
+    /** Handles the end of a call that is no lease, on the fetching thread: must not block. */
+    fun handle(call: Long, handler: (Outcome) -> Unit): Unit = meet(call) { take(call)?.let(handler) }
+
     private fun giveUp(call: Long) {
-        // Otherwise its end was fetched just now: it goes to the waiter, who gives it back.
+        // Otherwise it was fetched, and its waiter is about to hear of it, or has.
         if (abandon(call)) waiting.remove(call)
     }
 
-    private fun giveBack(outcome: Outcome) {
-        if (outcome is Outcome.Leased) Lease(outcome).abandon()
-    }
-
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
-    suspend fun call(start: () -> Long): Outcome {
-        val call = native(start)
-        val outcome = if (call < 0) {
-            take(call)
-        } else {
-            suspendCancellableCoroutine { continuation ->
-                await(call) { outcome -> continuation.resume(outcome) { _, unwanted, _ -> giveBack(unwanted) } }
-                continuation.invokeOnCancellation { giveUp(call) }
-            }
+    suspend fun call(start: () -> Long): Outcome = end(native(start)) { call ->
+        suspendCancellableCoroutine { continuation ->
+            // It may be cancelled while it waits, and when it was resumed and does not run yet.
+            meet(call) { continuation.resume(Unit) { _, _, _ -> giveUp(call) } }
+            continuation.invokeOnCancellation { giveUp(call) }
         }
-        if (outcome is Outcome.Failed) throw outcome.failure.exception().seenFromHere()
-        return outcome
-    }
+    }.also { if (it is Outcome.Failed) throw it.failure.exception().seenFromHere() }
 
     /** The end of a call, for a thread, platform or virtual. Interrupts wait unless `interruptible`. */
     fun block(interruptible: Boolean = false, start: () -> Long): Outcome {
         check(Thread.currentThread() !== fetcher) {
             "blocks the thread that would end it: an unconfined coroutine must not call what blocks"
         }
-        val end = CompletableFuture<Outcome>()
-        val call = native(start)
-        if (call < 0) end.complete(take(call)) else await(call) { end.complete(it) }
         var interrupted = false
         try {
-            while (true) {
-                try {
-                    val outcome = end.get()
-                    if (outcome is Outcome.Failed) throw outcome.failure.exception()
-                    return outcome
-                } catch (interrupt: InterruptedException) {
-                    if (interruptible) {
-                        giveUp(call)
-                        end.thenAccept(::giveBack)
-                        throw interrupt
+            return end(native(start)) { call ->
+                val ended = CountDownLatch(1)
+                meet(call, ended::countDown)
+                while (ended.count > 0) {
+                    try {
+                        ended.await()
+                    } catch (interrupt: InterruptedException) {
+                        if (interruptible) throw interrupt.also { giveUp(call) }
+                        interrupted = true
                     }
-                    interrupted = true
                 }
-            }
+            }.also { if (it is Outcome.Failed) throw it.failure.exception() }
         } finally {
             if (interrupted) Thread.currentThread().interrupt()
+        }
+    }
+
+    /** Takes the end of a call. What comes too late is none: then the call goes on, under the same number. */
+    private inline fun end(started: Long, await: (Long) -> Unit): Outcome {
+        val call = abs(started)
+        // What ended at once needs no waiting.
+        if (started > 0) await(call)
+        while (true) {
+            take(call)?.let { return it }
+            await(call)
         }
     }
 }

@@ -43,7 +43,7 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
     init {
         // Refers to no lease: one that is forgotten can be collected.
         val loss = loss
-        Calls.await(outcome.lost) { end ->
+        Calls.handle(outcome.lost) { end ->
             when (val reason = (end as? Outcome.Lost)?.reason) {
                 null -> loss.cancel()
                 else -> loss.complete(LostReason.of(reason))
@@ -158,11 +158,6 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
 
     private suspend fun leave() {
         Calls.call { native.leave() }
-    }
-
-    /** Releases it in the background: it came too late for whoever asked. */
-    internal fun abandon() {
-        native.abandon()
     }
 }
 

@@ -5,7 +5,6 @@ import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.TimeoutCancellationException
-import kotlinx.coroutines.asCoroutineDispatcher
 import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitCancellation
 import kotlinx.coroutines.cancel
@@ -23,9 +22,8 @@ import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertNull
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
-import java.util.concurrent.CountDownLatch
-import java.util.concurrent.Executors
 import java.util.concurrent.atomic.AtomicBoolean
+import kotlin.concurrent.thread
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.measureTime
 
@@ -121,29 +119,45 @@ class CancellationTest : OnServer() {
     }
 
     @Test
-    fun `a lease that was granted but not yet handed over is given back`() {
-        Executors.newSingleThreadExecutor().asCoroutineDispatcher().use { single ->
-            runBlocking(Dispatchers.Default) {
-                repeat(5) {
-                    val granted = CountDownLatch(1)
-                    val delivered = AtomicBoolean()
-                    val job = launch(single) {
-                        // Keeps the coroutine's only thread, once it suspends, until after the cancellation.
-                        single.executor.execute { granted.await() }
-                        val lease = client.lock("undelivered").acquire()
-                        delivered.set(true) // so fast that nothing was suspended
-                        withContext(NonCancellable) { lease.release() }
-                    }
-                    eventually("it is granted") { delivered.get() || server.holds("undelivered") }
-                    // The grant is on its way, or waits for the thread.
-                    Thread.sleep(5)
-                    job.cancel()
-                    granted.countDown()
-                    job.join()
-                    eventually("it is given back") { !server.holds("undelivered") }
+    fun `a lease that was granted but not yet handed over is given back`(): Unit = runBlocking(Dispatchers.Default) {
+        repeat(5) {
+            OneThread().use { single ->
+                val delivered = AtomicBoolean()
+                val job = launch(single.dispatcher) {
+                    // Keeps the coroutine's only thread, once it suspends, until after the cancellation.
+                    single.block()
+                    val lease = client.lock("undelivered").acquire()
+                    delivered.set(true) // so fast that nothing was suspended
+                    withContext(NonCancellable) { lease.release() }
                 }
+                eventually("it is granted, and waits for the thread") { delivered.get() || single.keeps }
+                job.cancel()
+                single.goOn()
+                val took = measureTime { eventually("it is given back") { !server.holds("undelivered") } }
+                assertTrue(took < AT_ONCE) { "given back after $took, like what nobody takes" }
+                job.join()
             }
         }
+    }
+
+    @Test
+    fun `blocking acquires of threads that are interrupted`(): Unit = runBlocking(Dispatchers.Default) {
+        val lock = client.lock("interrupted")
+        val usual = measureTime { lock.acquireBlocking().releaseBlocking() }
+        repeat(MOMENTS) { moment ->
+            val thread = thread {
+                try {
+                    lock.acquireBlocking().releaseBlocking()
+                } catch (_: InterruptedException) {
+                    // Before it had the lock: what releases waits for its end.
+                }
+            }
+            val until = System.nanoTime() + usual.inWholeNanoseconds * 2 * moment / MOMENTS
+            while (System.nanoTime() < until) Thread.onSpinWait()
+            thread.interrupt()
+            thread.join()
+        }
+        isFree("interrupted")
     }
 
     @Test
