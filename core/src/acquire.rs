@@ -49,7 +49,7 @@ pub(crate) fn acquire_blocking<E>(
         match tried {
             Ok(Tried::Wait(reason)) => pause = reason,
             Ok(Tried::Lease(lease)) if lease.take() => return Ok(Ok(lease)),
-            Ok(Tried::Lease(_)) => {}
+            Ok(Tried::Lease(_)) => acquisition.begin_again(),
             Err(error) => return Ok(Err(error)),
         }
     }

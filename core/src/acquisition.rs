@@ -126,23 +126,24 @@ impl Acquisition {
         self.session.quorum.polled(caller)
     }
 
-    /// Takes the first look now: nesting and places in the queue are decided in the order of the calls.
-    pub(crate) fn look_first(&mut self) {
-        self.seen = Some(self.look());
-    }
-
-    /// The lease of an acquire that is nested, and asks no server.
-    pub(crate) fn nested(&mut self) -> Option<Lease> {
-        if !self.owns() {
-            return None;
-        }
+    /// Takes the first look now: nesting and places in the queue are decided in the order of the calls. The lease, if it is
+    /// nested and asks no server.
+    pub(crate) fn look_first(&mut self) -> Option<Lease> {
         match self.look() {
-            Ok(Next::Nested(lease, _, None)) => Some(lease),
+            Ok(Next::Nested(lease, _, None)) => {
+                self.settle();
+                Some(lease)
+            }
             seen => {
                 self.seen = Some(seen);
                 None
             }
         }
+    }
+
+    /// Takes the first look now if it is nested: others get their place when they are polled.
+    pub(crate) fn look_if_nested(&mut self) -> Option<Lease> {
+        if self.owns() { self.look_first() } else { None }
     }
 
     /// Whether its owner holds the lock already.
@@ -237,6 +238,7 @@ impl Acquisition {
                     }
                     Box::pin(extend(&self.session, &tenure, driver, ttl, &self.names.name)).await?;
                 }
+                self.settle();
                 Ok(Tried::Lease(lease))
             }
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
@@ -382,9 +384,14 @@ impl Acquisition {
         }
         let waited = self.waiter.waited();
         (self.session.events)(&Event::Acquired { name: self.name(), token: tenure.token, waited });
+        self.settle();
+        Ok(Tried::Lease(lease))
+    }
+
+    /// It has its lease: others come next, also while that is offered, and the process may end.
+    fn settle(&mut self) {
         self.waiter.leave();
         self.pending = None;
-        Ok(Tried::Lease(lease))
     }
 
     /// Whether the thread that would have to take it stands still, and waits for the same lock.

@@ -88,7 +88,7 @@ impl Lock {
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let mut acquisition = self.begin(request);
         // What is decided here is decided in the order of the calls, whenever they are polled.
-        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.nested());
+        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_if_nested());
         async move {
             if let Some(lease) = nested {
                 return Ok(lease);
@@ -105,16 +105,15 @@ impl Lock {
         polled: Polled,
         request: Request,
     ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
-        let acquisition = self.begin(request).map(|mut acquisition| {
-            // Nesting and the place in the queue are decided in the order of the calls.
-            acquisition.look_first();
-            acquisition
-        });
+        let mut acquisition = self.begin(request);
+        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_first());
         async move {
-            match polled {
-                Polled::Here(_) => acquire(acquisition?, polled).await,
+            let acquisition = acquisition?;
+            match (nested, polled) {
+                (Some(lease), _) => Ok(Offer::new(lease, acquisition)),
+                (None, Polled::Here(_)) => acquire(acquisition, polled).await,
                 // Already in the background.
-                Polled::Behind => wait(acquisition?).await,
+                (None, Polled::Behind) => wait(acquisition).await,
             }
         }
     }
@@ -132,7 +131,11 @@ impl Lock {
         request: Request,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
-        match acquire_blocking(self.begin(request)?, check) {
+        let mut acquisition = self.begin(request)?;
+        if let Some(lease) = acquisition.look_first() {
+            return Ok(lease);
+        }
+        match acquire_blocking(acquisition, check) {
             Ok(lease) => Ok(lease?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => {
@@ -158,11 +161,14 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        let acquisition = self.begin(self.request(owner)).map(|mut acquisition| {
-            acquisition.look_first();
-            acquisition
-        });
-        async move { Offer::taken(wait(acquisition?)).await }
+        let mut acquisition = self.begin(self.request(owner));
+        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_first());
+        async move {
+            match nested {
+                Some(lease) => Ok(lease),
+                None => Offer::taken(wait(acquisition?)).await,
+            }
+        }
     }
 
     fn begin(&self, request: Request) -> Result<Box<Acquisition>, LockError> {

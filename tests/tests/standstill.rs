@@ -105,6 +105,33 @@ fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
+/// Two calls of one owner: what the first gets the second shares, and neither takes it.
+#[test]
+fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
+    let server = Server::start();
+    let (ours, others) = (client(&[&server]), client(&[&server]));
+    let free = lock(&ours);
+    let shared = || Request { owner: Owner::Explicit("shared".into()), ..free.request(Owner::Fresh) };
+    let held = acquired(&lock(&others), LONG).unwrap();
+    let mut host = Loop::new();
+    let ids = [0, 1].map(|_| pending(host.calls.start(Acquire(&free, shared()))));
+    host.calls.flush();
+    until("they listen", || {
+        host.turn(Duration::from_millis(5));
+        server_waiters(&server) == 1
+    });
+    released(&held);
+    let start = Instant::now();
+    for client in [&ours, &others] {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
+        released(&lease);
+    }
+    for lease in ids.map(|id| host.lease(Ok(Started::Pending(id)))) {
+        assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+    }
+}
+
 /// Its end comes, too, if the time is over by then.
 #[test]
 fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
