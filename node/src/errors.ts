@@ -142,7 +142,9 @@ function make({ code, message, reason, causes }: Failure): LockError {
 }
 
 /** The error of a failure, made where the caller's own lines are on the stack. */
-export function failed(failure: Failure): LockError {
+export function failed(failure: Failure | Error): Error {
+  // The engine's own, when a result could not be made.
+  if (failure instanceof Error) return failure;
   const error = make(failure);
   Error.captureStackTrace(error, failed);
   return error;
@@ -153,6 +155,6 @@ export function sync<T>(call: () => T): T {
   try {
     return call();
   } catch (error) {
-    throw error instanceof Error ? error : failed(error as Failure);
+    throw failed(error as Failure | Error);
   }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 use futures_util::future::join_all;
 use napi::{
-    Env, Result, Unknown,
+    Env, Error, JsError, Result, Unknown,
     bindgen_prelude::{FnArgs, Function, JsObjectValue, Object, ToNapiValue},
 };
 use napi_derive::napi;
@@ -180,7 +180,8 @@ pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<Unknown<'e>>>
     let ended = calls.drain().or_throw(env)?;
     let mut flat = Vec::with_capacity(ended.len() * 3);
     for (id, outcome) in ended {
-        let [value, failure] = end(env, outcome)?;
+        // What cannot be made ends its own call, and no other.
+        let [value, failure] = end(env, outcome).or_else(|error| refused(env, error))?;
         flat.extend([number(id).into_unknown(env)?, value, failure]);
     }
     Ok(flat)
@@ -192,6 +193,11 @@ fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
         Ok(value) => [result(env, value)?, ().into_unknown(env)?],
         Err(error) => [().into_unknown(env)?, Failure::from(&error).into_unknown(env)?],
     })
+}
+
+/// No value, and an error of the engine's own.
+fn refused(env: &Env, error: Error) -> Result<[Unknown<'_>; 2]> {
+    Ok([().into_unknown(env)?, JsError::from(error).into_unknown(*env)])
 }
 
 /// The number of a call, or its end.
