@@ -93,9 +93,9 @@ impl Acquisition {
         handle: Arc<()>,
         owner: Owner,
         request: Request,
-    ) -> Box<Self> {
+    ) -> Self {
         let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
-        Box::new(Self {
+        Self {
             pending: Some(session.quorum.pending_work()),
             waiter: Waiter::new(registry, quorum, names.clone(), request.wait),
             session,
@@ -109,7 +109,7 @@ impl Acquisition {
             answered: false,
             seen: None,
             undone: None,
-        })
+        }
     }
 
     /// It goes on after its offer was given back.
@@ -129,26 +129,28 @@ impl Acquisition {
     /// Takes the first look now: nesting and places in the queue are decided in the order of the calls. The lease, if it is
     /// nested and asks no server.
     pub(crate) fn look_first(&mut self) -> Option<Lease> {
-        match self.look() {
-            Ok(Next::Nested(lease, _, None)) => {
-                self.settle();
-                Some(lease)
-            }
-            seen => {
-                self.seen = Some(seen);
-                None
-            }
-        }
+        let seen = self.look();
+        self.after_look(seen)
     }
 
     /// Takes the first look now if it is nested: others get their place when they are polled.
     pub(crate) fn look_if_nested(&mut self) -> Option<Lease> {
-        if self.owns() { self.look_first() } else { None }
+        match self.session.registry.look(&self.names.lock, &self.key) {
+            Local::Own(tenure) if self.options.reentrant && tenure.current_fate() == Fate::Held => {
+                let nested = self.nest(&tenure);
+                self.after_look(Ok(nested))
+            }
+            _ => None,
+        }
     }
 
-    /// Whether its owner holds the lock already.
-    fn owns(&self) -> bool {
-        matches!(self.session.registry.look(&self.names.lock, &self.key), Local::Own(tenure) if tenure.is_live())
+    fn after_look(&mut self, seen: Result<Next, LockError>) -> Option<Lease> {
+        if let Ok(Next::Nested(lease, _, None)) = seen {
+            self.settle();
+            return Some(lease);
+        }
+        self.seen = Some(seen);
+        None
     }
 
     /// Decides what this client can decide by itself.

@@ -86,14 +86,16 @@ impl Lock {
 
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let mut acquisition = self.begin(request);
         // What is decided here is decided in the order of the calls, whenever they are polled.
-        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_if_nested());
+        let first = self.begin(request).map(|mut acquisition| {
+            let nested = acquisition.look_if_nested();
+            nested.ok_or_else(|| Box::new(acquisition))
+        });
         async move {
-            if let Some(lease) = nested {
-                return Ok(lease);
-            }
-            let acquisition = acquisition?;
+            let acquisition = match first? {
+                Ok(lease) => return Ok(lease),
+                Err(acquisition) => acquisition,
+            };
             let polled = acquisition.polled(Caller::Task);
             Offer::taken(acquire(acquisition, polled)).await
         }
@@ -105,15 +107,13 @@ impl Lock {
         polled: Polled,
         request: Request,
     ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
-        let mut acquisition = self.begin(request);
-        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_first());
+        let first = self.begin(request).map(|mut acquisition| (acquisition.look_first(), Box::new(acquisition)));
         async move {
-            let acquisition = acquisition?;
-            match (nested, polled) {
-                (Some(lease), _) => Ok(Offer::new(lease, acquisition)),
-                (None, Polled::Here(_)) => acquire(acquisition, polled).await,
+            match (first?, polled) {
+                ((Some(lease), acquisition), _) => Ok(Offer::new(lease, acquisition)),
+                ((None, acquisition), Polled::Here(_)) => acquire(acquisition, polled).await,
                 // Already in the background.
-                (None, Polled::Behind) => wait(acquisition).await,
+                ((None, acquisition), Polled::Behind) => wait(acquisition).await,
             }
         }
     }
@@ -135,7 +135,7 @@ impl Lock {
         if let Some(lease) = acquisition.look_first() {
             return Ok(lease);
         }
-        match acquire_blocking(acquisition, check) {
+        match acquire_blocking(Box::new(acquisition), check) {
             Ok(lease) => Ok(lease?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => {
@@ -161,17 +161,16 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        let mut acquisition = self.begin(self.request(owner));
-        let nested = acquisition.as_mut().ok().and_then(|acquisition| acquisition.look_first());
+        let first = self.begin(self.request(owner)).map(|mut acquisition| (acquisition.look_first(), acquisition));
         async move {
-            match nested {
-                Some(lease) => Ok(lease),
-                None => Offer::taken(wait(acquisition?)).await,
+            match first? {
+                (Some(lease), _) => Ok(lease),
+                (None, acquisition) => Offer::taken(wait(Box::new(acquisition))).await,
             }
         }
     }
 
-    fn begin(&self, request: Request) -> Result<Box<Acquisition>, LockError> {
+    fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
         }

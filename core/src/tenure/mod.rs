@@ -131,6 +131,13 @@ impl Tenure {
     fn change<T>(&self, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let result = change(&mut self.state.lock(), &mut effects);
+        if !effects.is_none() {
+            self.carry_out(effects);
+        }
+        result
+    }
+
+    fn carry_out(&self, effects: Effects) {
         let Effects { news, fate, look_again, unseen, release, keeper } = effects;
         for news in news {
             self.emit(news);
@@ -144,7 +151,6 @@ impl Tenure {
         }
         self.release_later(release);
         drop(keeper);
-        result
     }
 
     fn emit(&self, news: News) {

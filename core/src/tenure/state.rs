@@ -65,6 +65,18 @@ pub(super) struct Effects {
     pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+impl Effects {
+    /// Whether nothing follows.
+    pub(super) fn is_none(&self) -> bool {
+        self.fate.is_none()
+            && !self.look_again
+            && self.news.is_empty()
+            && self.unseen.is_empty()
+            && self.release.is_empty()
+            && self.keeper.is_none()
+    }
+}
+
 /// What an operator may want to know.
 #[derive(Clone, Copy)]
 pub(super) enum News {
