@@ -38,6 +38,7 @@ pub struct Lease {
     release_on_drop: AtomicBool,
 }
 
+#[derive(Clone)]
 struct Facts {
     name: String,
     owner: String,
@@ -73,6 +74,20 @@ impl Lease {
         let Some((tenure, session)) = self.parts() else { return };
         tenure.offer(&self.claim);
         session.watchdog.reconsider(tenure);
+    }
+
+    /// The same, for a host that hears of it before it takes it: collecting this one releases nothing.
+    pub(crate) fn shown(&self) -> Self {
+        if let Some(tenure) = self.tenure.get() {
+            tenure.handles.fetch_add(1, Relaxed);
+        }
+        Self {
+            tenure: self.tenure.clone(),
+            session: self.session.clone(),
+            claim: self.claim.clone(),
+            facts: self.facts.clone(),
+            release_on_drop: AtomicBool::new(false),
+        }
     }
 
     /// Its caller takes it. False if it was offered, and withdrawn or lost meanwhile.

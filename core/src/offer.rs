@@ -28,6 +28,11 @@ impl Offer {
         self.lease.offer();
     }
 
+    /// The lease, before it is taken.
+    pub(crate) fn shown(&self) -> Lease {
+        self.lease.shown()
+    }
+
     /// The lease, if it is still there; else what goes on.
     pub(crate) fn take(self) -> Result<Lease, Box<dyn Again>> {
         if self.lease.take() { Ok(self.lease) } else { Err(self.again) }

@@ -263,10 +263,16 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
     let server = Server::start();
     let (ours, others) = (client(&[&server]), client(&[&server]));
     let (calls, free) = (Calls::fetched(), lock(&ours));
+    let offered = |number: i64| {
+        let mut fetched = calls.fetch().unwrap();
+        let (id, Ok(Value::Lease(lease))) = fetched.remove(0) else { panic!("no lease") };
+        assert_eq!((id, fetched.len()), (number.cast_unsigned(), 0));
+        lease
+    };
     let fetched = || {
         let number = calls.start_numbered(Acquire(&free, free.request(Owner::Fresh))).unwrap();
-        assert_eq!(calls.fetch().unwrap(), [number]);
-        number
+        offered(number);
+        number.cast_unsigned()
     };
     let number = fetched();
     let start = Instant::now();
@@ -275,13 +281,13 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
         assert!(start.elapsed() < OFFERED, "waited {:?} behind a caller that does not run", start.elapsed());
         released(&lease);
     }
-    assert!(calls.take(number).is_none(), "it goes on");
-    assert_eq!(calls.fetch().unwrap(), [number]);
-    let Some(Ok(Value::Lease(lease))) = calls.take(number) else { panic!("no lease") };
+    assert!(!calls.take(number), "it goes on");
+    let lease = offered(number.cast_signed());
+    assert!(calls.take(number));
     assert!(lease.held());
     released(&lease);
     // One that is given up by then is free before it would have been given back.
-    assert!(!calls.abandon(fetched().cast_unsigned()));
+    assert!(!calls.abandon(fetched()));
     released(&acquired(&lock(&others), Duration::from_secs(4)).unwrap());
 }
 

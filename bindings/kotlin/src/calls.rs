@@ -35,17 +35,32 @@ pub(crate) fn sink() -> EventSink {
     PROCESS.sink.clone()
 }
 
-/// Blocks until calls ended; returns their numbers. For one thread, which does nothing else.
-#[uniffi::export]
-pub(crate) fn fetch() -> Fallible<Vec<i64>> {
-    Ok(calls().fetch()?)
+/// A call that ended.
+#[derive(uniffi::Record)]
+pub(crate) struct Ended {
+    /// The call.
+    call: i64,
+    /// What it resulted in. A lease is offered: whoever waits for it takes it.
+    outcome: Outcome,
 }
 
-/// The end of a call that was fetched, or whose number is negative: that needed no waiting. Nothing: it goes on, since it
-/// came too late.
+/// Blocks until calls ended. For one thread, which does nothing else.
 #[uniffi::export]
-pub(crate) fn take(call: i64) -> Option<Outcome> {
-    calls().take(call).map(Outcome::from)
+pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
+    let ended = calls().fetch()?;
+    Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
+}
+
+/// The end of a call whose number is negative: it needed no waiting. Nothing: it goes on, without the sign.
+#[uniffi::export]
+pub(crate) fn end_of(call: i64) -> Option<Outcome> {
+    calls().end_of(call).map(Outcome::from)
+}
+
+/// Takes a lease that was fetched. False: it came too late for that, and the call goes on.
+#[uniffi::export]
+pub(crate) fn take(call: i64) -> bool {
+    calls().take(call.cast_unsigned())
 }
 
 /// Gives a call up. True: it was not fetched, and will not be.

@@ -43,6 +43,13 @@ impl Entry for Ended {
         }
     }
 
+    fn tell(self) -> (Outcome, Option<Self>) {
+        match self {
+            Self::Outcome(outcome) => (outcome, None),
+            Self::Offer(offer) => (Ok(Value::Lease(offer.shown())), Some(Self::Offer(offer))),
+        }
+    }
+
     fn take(self) -> Result<Outcome, BoxFuture<Self>> {
         match self {
             Self::Outcome(outcome) => Ok(outcome),
@@ -101,9 +108,9 @@ impl Calls {
         Self { queue: Tied::new(queue), woken: Some(woken.into()) }
     }
 
-    /// Blocks until calls ended, for the thread that fetches; returns their numbers. Whoever waits for one of them takes
-    /// its end when it runs ([`Calls::take`]): until then a lease is offered, not taken.
-    pub fn fetch(&self) -> Result<Vec<i64>, LockError> {
+    /// Blocks until calls ended, for the thread that fetches. Whoever waits for a lease takes it when it runs
+    /// ([`Calls::take`]): until then it is offered.
+    pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         loop {
             if let Some(woken) = &self.woken {
                 let woken = woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -116,7 +123,7 @@ impl Calls {
             }
             let ended = self.queue()?.announce();
             if !ended.is_empty() {
-                return Ok(ended.into_iter().map(u64::cast_signed).collect());
+                return Ok(ended);
             }
         }
     }
@@ -172,7 +179,7 @@ impl Calls {
     }
 
     /// `start`, for a host to which nothing but a number can be returned: negative if the call ended already, so that
-    /// [`Calls::take`] has its end.
+    /// [`Calls::end_of`] has its end.
     pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
         Ok(match self.begin(operation)? {
             Started::Pending(id) => id.cast_signed(),
@@ -180,15 +187,21 @@ impl Calls {
         })
     }
 
-    /// The end of a call whose number was fetched, or is negative. `None`: the lease that it got was given back, since nobody
-    /// took it in time; the call goes on, and its number, which is positive from then on, is fetched again. Fails with
-    /// `closed` if it was taken before, or given up.
-    pub fn take(&self, number: i64) -> Option<Outcome> {
+    /// The end of a call whose number is negative. `None`: its lease is over already; the call goes on, and its number
+    /// without the sign is fetched. Fails with `closed` if it was asked for before.
+    pub fn end_of(&self, number: i64) -> Option<Outcome> {
         match self.queue().map(|queue| queue.take(number.unsigned_abs())) {
             Ok(Some(taken)) => taken.done(),
             Ok(None) => Some(Err(LockError::Closed)),
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Whoever waited takes the lease that was fetched under this number. False: it was given back, since that took too
+    /// long; the call goes on, and is fetched again.
+    pub fn take(&self, id: u64) -> bool {
+        let taken = self.queue().ok().and_then(|queue| queue.take(id));
+        !matches!(taken, Some(Started::Pending(_)))
     }
 
     /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.

@@ -1,7 +1,7 @@
 //! From the library's threads to a host's event loop. Foreign code never runs on the library's threads: a finished call
 //! goes as `(id, result)` into a queue, and the host is woken once to drain it, however many results wait there. An event
-//! loop takes what it drains. A thread that fetches for others only learns which calls ended, and each caller takes its
-//! result when it runs.
+//! loop takes what it drains. A thread that fetches for others is told of what ended; what is offered, each caller takes when
+//! it runs.
 //!
 //! ```text
 //! started ─result─▶ queued ─announce─▶ announced ─take─▶ the host's
@@ -40,6 +40,9 @@ pub trait Entry: Sized + Send + 'static {
 
     /// It goes into the queue, where it may wait for long: its host's event loop may stand still.
     fn queued(&self) {}
+
+    /// What the host hears of it, and what it has to take when it runs, if anything.
+    fn tell(self) -> (Self::Taken, Option<Self>);
 
     /// The host takes it; or it came too late for that, and the call goes on.
     fn take(self) -> Result<Self::Taken, BoxFuture<Self>>;
@@ -96,7 +99,7 @@ struct State<T: Entry> {
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
     wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
-    /// Results that the host knows to be there, and has not taken.
+    /// Results that the host was told of, and has not taken.
     announced: HashMap<u64, T>,
 }
 
@@ -304,17 +307,20 @@ impl<T: Entry> CompletionQueue<T> {
         seen_to
     }
 
-    /// The calls that ended since the last time, oldest first. Their results stay here until they are taken.
-    pub fn announce(&self) -> Vec<u64> {
+    /// What is told of the calls that ended since the last time, oldest first. What is to be taken stays here until it is.
+    pub fn announce(&self) -> Vec<(u64, T::Taken)> {
         self.ended(|state, ended| {
-            let ids = ended.iter().map(|(id, _)| *id).collect();
-            state.announced.extend(ended);
-            ids
+            let told = ended.into_iter().map(|(id, result)| {
+                let (told, rest) = result.tell();
+                state.announced.extend(rest.map(|rest| (id, rest)));
+                (id, told)
+            });
+            told.collect()
         })
     }
 
     /// Takes the result of a call that was announced, or kept. If that came too late the call goes on, and is announced
-    /// again. `None`: it was taken, or given up.
+    /// again. `None`: there was nothing to take, it was taken, or given up.
     pub fn take(self: &Arc<Self>, id: u64) -> Option<Started<T::Taken>> {
         let result = self.state.lock().announced.remove(&id)?;
         Some(self.taken(id, result))
@@ -374,6 +380,10 @@ pub(crate) struct Plain<T>(pub(crate) T);
 #[cfg(test)]
 impl<T: Send + 'static> Entry for Plain<T> {
     type Taken = T;
+
+    fn tell(self) -> (T, Option<Self>) {
+        (self.0, None)
+    }
 
     fn take(self) -> Result<T, BoxFuture<Self>> {
         Ok(self.0)

@@ -109,63 +109,85 @@ fn a_dropped_queue_drops_everything() {
     assert!(ended.recv().is_err());
 }
 
-/// A result that stands until it is missed, and what comes of its call then.
+/// A result that is offered until it is missed, and what comes of its call then.
 struct Offered {
     result: Counted,
     missed: Option<BoxFuture<Self>>,
 }
 
 impl Entry for Offered {
-    type Taken = Counted;
+    type Taken = Option<Counted>;
 
-    fn take(self) -> Result<Counted, BoxFuture<Self>> {
+    fn tell(self) -> (Option<Counted>, Option<Self>) {
+        (None, Some(self))
+    }
+
+    fn take(self) -> Result<Option<Counted>, BoxFuture<Self>> {
         match self.missed {
-            None => Ok(self.result),
+            None => Ok(Some(self.result)),
             Some(further) => Err(further),
         }
     }
 }
 
-#[test]
-fn announced_results_stay_until_they_are_taken() {
-    let (queue, woken) = queue();
-    let (first, second) = (started(&queue), started(&queue));
-    first.1.complete(Plain("a"));
-    second.1.complete(Plain("b"));
-    assert_eq!(queue.announce(), [first.0, second.0]);
-    assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
-    assert!(queue.announce().is_empty() && queue.drain().is_empty());
-    assert_eq!(queue.take(second.0).and_then(Started::done), Some("b"));
-    assert!(queue.take(second.0).is_none());
-    assert_eq!(queue.take(first.0).and_then(Started::done), Some("a"));
-    // One that ended at once is not announced.
-    let kept = queue.keep(Plain("c"));
-    assert!(queue.announce().is_empty());
-    assert_eq!(queue.take(kept).and_then(Started::done), Some("c"));
+/// The numbers of what is announced; whoever gets it still has to take it.
+fn announced(queue: &CompletionQueue<Offered>) -> Vec<u64> {
+    let announced = queue.announce();
+    assert!(announced.iter().all(|(_, result)| result.is_none()));
+    announced.into_iter().map(|(id, _)| id).collect()
 }
 
 #[test]
-fn announced_results_are_dropped_when_they_are_abandoned() {
+fn announced_offers_stay_until_they_are_taken() {
+    let (queue, woken) = queue();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let offered = || Offered { result: Counted(dropped.clone()), missed: None };
+    let (first, second) = (started(&queue), started(&queue));
+    first.1.complete(offered());
+    second.1.complete(offered());
+    assert_eq!(announced(&queue), [first.0, second.0]);
+    assert!(woken.try_recv().is_ok() && woken.try_recv().is_err());
+    assert!(queue.announce().is_empty() && queue.drain().is_empty());
+    let taken = [second.0, first.0].map(|id| queue.take(id).and_then(Started::done).flatten());
+    assert!(taken.iter().all(Option::is_some) && dropped.load(SeqCst) == 0);
+    assert!(queue.take(second.0).is_none());
+    // One that ended at once is not announced.
+    let kept = queue.keep(offered());
+    assert!(queue.announce().is_empty());
+    assert!(queue.take(kept).and_then(Started::done).flatten().is_some());
+}
+
+#[test]
+fn there_is_nothing_to_take_of_what_is_told() {
+    let (queue, _woken) = queue();
+    let call = started(&queue);
+    call.1.complete(Plain("a"));
+    assert_eq!(queue.announce(), [(call.0, "a")]);
+    assert!(queue.take(call.0).is_none() && !queue.abandon(call.0));
+}
+
+#[test]
+fn announced_offers_are_dropped_when_they_are_abandoned() {
     let (queue, _woken) = queue();
     let dropped = Arc::new(AtomicUsize::new(0));
-    let result = || Plain(Counted(dropped.clone()));
+    let offered = || Offered { result: Counted(dropped.clone()), missed: None };
     let call = started(&queue);
-    call.1.complete(result());
-    assert_eq!(queue.announce(), [call.0]);
+    call.1.complete(offered());
+    assert_eq!(announced(&queue), [call.0]);
     assert!(!queue.abandon(call.0), "its host has heard of it");
     assert_eq!(dropped.load(SeqCst), 1);
     assert!(queue.take(call.0).is_none());
-    let kept = queue.keep(result());
+    let kept = queue.keep(offered());
     assert!(!queue.abandon(kept) && queue.take(kept).is_none());
     assert_eq!(dropped.load(SeqCst), 2);
     // One that was taken is its taker's.
-    let kept = queue.keep(result());
+    let kept = queue.keep(offered());
     let taken = queue.take(kept);
     assert!(!queue.abandon(kept));
     assert_eq!(dropped.load(SeqCst), 2);
     drop(taken);
     let call = started(&queue);
-    call.1.complete(result());
+    call.1.complete(offered());
     queue.announce();
     drop(queue);
     assert_eq!(dropped.load(SeqCst), 4);
@@ -180,11 +202,11 @@ fn a_call_whose_result_was_missed_goes_on_under_its_number() {
     let call = started(&queue);
     call.1.complete(offered(Some(Box::pin(async { in_time }))));
     woken.recv().unwrap();
-    assert_eq!(queue.announce(), [call.0]);
+    assert_eq!(announced(&queue), [call.0]);
     assert!(matches!(queue.take(call.0), Some(Started::Pending(id)) if id == call.0));
     assert_eq!(dropped.load(SeqCst), 1);
     woken.recv().unwrap();
-    assert_eq!(queue.announce(), [call.0]);
+    assert_eq!(announced(&queue), [call.0]);
     assert!(matches!(queue.take(call.0), Some(Started::Done(_))));
     assert_eq!(dropped.load(SeqCst), 2);
     // A drained one, too; and it can be given up meanwhile.

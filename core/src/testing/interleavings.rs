@@ -37,10 +37,11 @@ use crate::{
     error::{LockError, LostReason},
     event::Event,
     faults,
-    ffi::completions::{Completion, CompletionQueue, Plain, Started},
+    ffi::completions::{Completion, CompletionQueue, Entry, Started},
     lock::Lock,
     owner::{Identity, Owner, OwnerKey},
     protocol::{reply::Renewed, script::Reply},
+    server::BoxFuture,
     session::ClientInner,
     tenure::{Fate, ReleaseOutcome, Tenure},
     testing::scripted::Scripted,
@@ -338,6 +339,21 @@ impl Drop for Counted {
     }
 }
 
+/// Something that is offered, and never missed.
+struct Offered(Counted);
+
+impl Entry for Offered {
+    type Taken = Option<Counted>;
+
+    fn tell(self) -> (Option<Counted>, Option<Self>) {
+        (None, Some(self))
+    }
+
+    fn take(self) -> Result<Option<Counted>, BoxFuture<Self>> {
+        Ok(Some(self.0))
+    }
+}
+
 /// Three calls end while one of them is given up. The host looks only when it is woken; then it drains, or tells those
 /// who wait, each of whom takes its result.
 fn results_arrive_once(drains: bool) {
@@ -349,8 +365,8 @@ fn results_arrive_once(drains: bool) {
     };
     let dropped = Arc::new(AtomicUsize::new(0));
     let waking = bell.clone();
-    let queue = CompletionQueue::<Plain<Counted>>::new(move || ring(&waking));
-    let calls: Vec<(u64, Completion<Plain<Counted>>)> = (0..3)
+    let queue = CompletionQueue::<Offered>::new(move || ring(&waking));
+    let calls: Vec<(u64, Completion<Offered>)> = (0..3)
         .map(|_| {
             let mut presence = None;
             let id = queue.start(|completion| {
@@ -366,7 +382,7 @@ fn results_arrive_once(drains: bool) {
         .into_iter()
         .map(|(_, completion)| {
             let dropped = dropped.clone();
-            thread::spawn(move || completion.complete(Plain(Counted(dropped))))
+            thread::spawn(move || completion.complete(Offered(Counted(dropped))))
         })
         .collect();
     threads.push({
@@ -391,16 +407,16 @@ fn results_arrive_once(drains: bool) {
         if drains {
             let drained = queue.drain();
             heard.extend(drained.iter().map(|(id, _)| *id));
-            taken.extend(drained.into_iter().map(|(_, result)| result));
+            taken.extend(drained.into_iter().filter_map(|(_, result)| result));
             continue;
         }
-        for id in queue.announce() {
+        for (id, _) in queue.announce() {
             heard.push(id);
             let (queue, gives_up) = (queue.clone(), (id == ids[1]).then(|| gives_up.clone()));
             takers.push(thread::spawn(move || {
                 // Who gives up takes nothing any more.
                 let gave_up = gives_up.is_some_and(|gives_up| gives_up.load(SeqCst));
-                if gave_up { None } else { queue.take(id).and_then(Started::done) }
+                if gave_up { None } else { queue.take(id).and_then(Started::done).flatten() }
             }));
         }
     }

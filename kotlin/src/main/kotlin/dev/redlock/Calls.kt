@@ -1,6 +1,6 @@
 // Between coroutines and threads on one side and the native library on the other. A call starts and has a number; one
-// daemon thread fetches which calls ended and resumes whoever waits. So no code of the JVM runs on the library's threads.
-// Who waits takes the end of its call when it runs: until then a lease is an offer, which others get if that takes long.
+// daemon thread fetches what came of calls and resumes whoever waits. So no code of the JVM runs on the library's threads.
+// A lease that comes so is offered: who waits for it takes it when it runs, and others get it if that takes long.
 
 package dev.redlock
 
@@ -10,14 +10,15 @@ import dev.redlock.internal.Outcome
 import dev.redlock.internal.Refusal
 import dev.redlock.internal.abandon
 import dev.redlock.internal.closeAll
+import dev.redlock.internal.endOf
 import dev.redlock.internal.fetch
 import dev.redlock.internal.heed
 import dev.redlock.internal.take
 import dev.redlock.internal.wantAllEvents
 import dev.redlock.internal.watchEvents
 import kotlinx.coroutines.suspendCancellableCoroutine
+import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentHashMap
-import java.util.concurrent.CountDownLatch
 import kotlin.concurrent.thread
 import kotlin.coroutines.intrinsics.suspendCoroutineUninterceptedOrReturn
 import kotlin.coroutines.jvm.internal.CoroutineStackFrame
@@ -26,15 +27,14 @@ import kotlin.math.abs
 internal object Calls {
     private val logger = System.getLogger("redlock")
 
-    /** By call: who waits for its end; nobody, where that came first. */
-    val waiting = ConcurrentHashMap<Long, Waiter>()
+    /** By call: who waits for it, or, where its end came first, its [Outcome]. */
+    val waiting = ConcurrentHashMap<Long, Any>()
 
-    private val nobody = Waiter { }
     private val fetcher: Thread
 
     /** Hears of the end of a call, on the fetching thread: must not block. */
     fun interface Waiter {
-        fun ended()
+        fun end(outcome: Outcome)
     }
 
     init {
@@ -57,9 +57,11 @@ internal object Calls {
 
     private fun fetchForEver() {
         while (true) {
-            for (call in fetch()) {
+            for (ended in fetch()) {
                 try {
-                    meet(call, nobody)
+                    val waiter = waiting.putIfAbsent(ended.call, ended.outcome) ?: continue
+                    waiting.remove(ended.call)
+                    (waiter as Waiter).end(ended.outcome)
                 } catch (failure: Throwable) {
                     // Whatever it was: this thread must go on for everybody else.
                     logger.log(System.Logger.Level.ERROR, "a result could not be delivered", failure)
@@ -68,7 +70,7 @@ internal object Calls {
         }
     }
 
-    private fun awaitEvents(): Unit = handle(watchEvents()) { outcome ->
+    private fun awaitEvents(): Unit = await(watchEvents()) { outcome ->
         for (event in (outcome as Outcome.Events).events) log(event)
         awaitEvents()
     }
@@ -77,26 +79,34 @@ internal object Calls {
         logger.log(if (event.warning) System.Logger.Level.WARNING else System.Logger.Level.DEBUG, event.line)
     }
 
-    /** Two come here for each end of a call, in any order: who waits for it, and the fetching thread as [nobody]. */
-    private fun meet(call: Long, waiter: Waiter) {
-        val first = waiting.putIfAbsent(call, waiter) ?: return
+    /** Has `waiter` hear of the end of a call. */
+    fun await(call: Long, waiter: Waiter) {
+        val early = waiting.putIfAbsent(call, waiter) ?: return
         waiting.remove(call)
-        (if (first === nobody) waiter else first).ended()
+        waiter.end(early as Outcome)
     }
 
-    /** Handles the end of a call that is no lease, on the fetching thread: must not block. */
-    fun handle(call: Long, handler: (Outcome) -> Unit): Unit = meet(call) { take(call)?.let(handler) }
-
     private fun giveUp(call: Long) {
-        // Otherwise it was fetched, and its waiter is about to hear of it, or has.
+        // Otherwise its end was fetched, and its waiter is about to hear of it, or has.
         if (abandon(call)) waiting.remove(call)
+    }
+
+    /** Nobody wants what was offered. */
+    private fun forget(outcome: Outcome) {
+        // Its end is still told.
+        if (outcome is Outcome.Leased) await(outcome.lost) {}
     }
 
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
     suspend fun call(start: () -> Long): Outcome = end(native(start)) { call ->
         suspendCancellableCoroutine { continuation ->
             // It may be cancelled while it waits, and when it was resumed and does not run yet.
-            meet(call) { continuation.resume(Unit) { _, _, _ -> giveUp(call) } }
+            await(call) { outcome ->
+                continuation.resume(outcome) { _, unwanted, _ ->
+                    giveUp(call)
+                    forget(unwanted)
+                }
+            }
             continuation.invokeOnCancellation { giveUp(call) }
         }
     }.also { if (it is Outcome.Failed) throw it.failure.exception().seenFromHere() }
@@ -109,30 +119,37 @@ internal object Calls {
         var interrupted = false
         try {
             return end(native(start)) { call ->
-                val ended = CountDownLatch(1)
-                meet(call, ended::countDown)
-                while (ended.count > 0) {
+                val end = CompletableFuture<Outcome>()
+                await(call) { end.complete(it) }
+                var outcome: Outcome? = null
+                while (outcome == null) {
                     try {
-                        ended.await()
+                        outcome = end.get()
                     } catch (interrupt: InterruptedException) {
-                        if (interruptible) throw interrupt.also { giveUp(call) }
+                        if (interruptible) {
+                            giveUp(call)
+                            end.thenAccept(::forget)
+                            throw interrupt
+                        }
                         interrupted = true
                     }
                 }
+                outcome
             }.also { if (it is Outcome.Failed) throw it.failure.exception() }
         } finally {
             if (interrupted) Thread.currentThread().interrupt()
         }
     }
 
-    /** Takes the end of a call. What comes too late is none: then the call goes on, under the same number. */
-    private inline fun end(started: Long, await: (Long) -> Unit): Outcome {
-        val call = abs(started)
+    /** The end of a call that began. A lease that is taken too late is none: then the call goes on, under its number. */
+    private inline fun end(started: Long, await: (Long) -> Outcome): Outcome {
         // What ended at once needs no waiting.
-        if (started > 0) await(call)
+        if (started < 0) endOf(started)?.let { return it }
+        val call = abs(started)
         while (true) {
-            take(call)?.let { return it }
-            await(call)
+            val outcome = await(call)
+            if (outcome !is Outcome.Leased || take(call)) return outcome
+            forget(outcome)
         }
     }
 }

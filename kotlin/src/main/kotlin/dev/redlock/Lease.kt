@@ -43,7 +43,7 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
     init {
         // Refers to no lease: one that is forgotten can be collected.
         val loss = loss
-        Calls.handle(outcome.lost) { end ->
+        Calls.await(outcome.lost) { end ->
             when (val reason = (end as? Outcome.Lost)?.reason) {
                 null -> loss.cancel()
                 else -> loss.complete(LostReason.of(reason))
