@@ -24,7 +24,7 @@ use crate::{
     protocol::names::Names,
     quorum::{Ballot, Grant, PendingWork, Verdict},
     session::Session,
-    tenure::{Claim, Fate, Tenure, Terms, watchdog::Attended},
+    tenure::{Attended, Claim, Fate, Tenure, Terms},
     wait::{
         registry::Local,
         waiter::{Pause, Waiter},

@@ -1,6 +1,7 @@
 //! A tenure: one owner's right to one lock, from the grant to its end. What it is and what follows is decided in
 //! [`state`] and [`renewal`], which are pure; here and in [`upkeep`] and [`release`] is what asks the nodes, and tells.
 
+mod attended;
 mod release;
 mod renewal;
 mod round;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 pub use self::release::ReleaseOutcome;
 use self::state::{Effects, News, State};
-pub(crate) use self::{renewal::Plan, state::Unclaimed, upkeep::Fallen};
+pub(crate) use self::{attended::Attended, renewal::Plan, state::Unclaimed, upkeep::Fallen};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::LostReason,
