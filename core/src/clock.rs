@@ -1,8 +1,8 @@
-//! The only place that reads a clock. A lease is safe only if the time it measures never runs slower than the
-//! server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes on in suspend,
-//! one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux calls them
-//! `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers may stop in suspend: they
-//! only wake, what they woke for is recomputed here.
+//! The only place that reads the clocks that leases depend on. A lease is safe only if the time it measures never runs
+//! slower than the server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes
+//! on in suspend, one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux
+//! calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers, by which others
+//! wait and time out, may stop in suspend: of a lease they only wake who then looks here.
 #![allow(unsafe_code, reason = "std has no safe wrapper for these clocks")]
 
 use std::time::Duration;

@@ -26,12 +26,11 @@ use std::{
 #[cfg(target_os = "linux")]
 use futures_util::{FutureExt, future};
 
-use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
 #[cfg(target_os = "linux")]
 use crate::{ffi::reactor::Reactor, process::host_io::HostIo};
-use crate::{process::runtime, server::BoxFuture};
+use crate::{process::runtime, server::BoxFuture, sync::Mutex};
 
 /// The end of a call, as it waits in the queue.
 pub trait Entry: Sized + Send + 'static {

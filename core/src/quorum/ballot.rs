@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Count, FanOut, GRACE, Presence, Quorum};
+use super::{Count, FanOut, MINORITY_GRACE, Presence, Quorum};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -107,7 +107,7 @@ impl Tally {
         // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a little
         // time to decide it: a hung minority is not waited for while others are kept out.
         let answered = self.grants.len() + self.denied.len() + self.conflicts;
-        if answered >= needed && self.missing.is_empty() { Count::Soon(GRACE) } else { Count::More }
+        if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
 }
 

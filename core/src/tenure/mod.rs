@@ -48,6 +48,16 @@ pub(crate) enum Fate {
     Detached,
 }
 
+impl Fate {
+    /// Why it was lost, when a release finds that it was: if nobody noticed before, the key was gone.
+    pub(crate) fn loss(self) -> LostReason {
+        match self {
+            Self::Lost(reason) => reason,
+            Self::Held | Self::Released | Self::Detached => LostReason::Deleted,
+        }
+    }
+}
+
 /// What is done with a lease that its caller never got to see, in place of a release.
 pub(crate) type Unseen = Box<dyn FnOnce() + Send>;
 

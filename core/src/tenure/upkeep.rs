@@ -111,7 +111,7 @@ impl Tenure {
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
-        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
+        let limit = self.quorum.settings.reply_within(self.remaining());
         let nodes = {
             let mut state = self.state.lock();
             state.asked_for(ttl, sent);

@@ -328,5 +328,5 @@ async fn repair(node: usize, batch: &[Renewal]) {
 /// An answer that comes after the deadline is of no use; one that comes before it counts, however late.
 fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
     let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
-    settings.config.reply_timeout.min(left).max(Duration::from_millis(1))
+    settings.reply_within(left)
 }
