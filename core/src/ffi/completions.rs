@@ -366,19 +366,6 @@ pub(crate) async fn within<T>(limit: Option<Duration>, future: impl Future<Outpu
     }
 }
 
-/// A result that is taken as it is.
-#[cfg(test)]
-pub(crate) struct Plain<T>(pub(crate) T);
-
-#[cfg(test)]
-impl<T: Send + 'static> Entry for Plain<T> {
-    type Taken = T;
-
-    fn take(self) -> Result<T, BoxFuture<Self>> {
-        Ok(self.0)
-    }
-}
-
 #[cfg(test)]
 #[path = "../testing/completions.rs"]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
