@@ -115,15 +115,6 @@ impl Drop for ClientInner {
     }
 }
 
-/// Sees a call through in the background, whether or not its caller waits for it. Fails with `closed` if the
-/// background is gone before that.
-pub(crate) fn seen_through<T: Send + 'static>(
-    call: impl Future<Output = Result<T, LockError>> + Send + 'static,
-) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
-    let task = runtime::detached(call);
-    async move { task.await.unwrap_or(Err(LockError::Closed)) }
-}
-
 pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
@@ -357,6 +348,15 @@ impl EndsWithProcess for Session {
     fn end(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move { self.close().await })
     }
+}
+
+/// Sees a call through in the background, whether or not its caller waits for it. Fails with `closed` if the
+/// background is gone before that.
+pub(crate) fn seen_through<T: Send + 'static>(
+    call: impl Future<Output = Result<T, LockError>> + Send + 'static,
+) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
+    let task = runtime::detached(call);
+    async move { task.await.unwrap_or(Err(LockError::Closed)) }
 }
 
 #[cfg(test)]
