@@ -24,7 +24,7 @@ use crate::{
     protocol::names::Names,
     quorum::{Ballot, Grant, PendingWork, Verdict},
     session::Session,
-    tenure::{Claim, Fate, Tenure, Terms, watchdog::Attended},
+    tenure::{Attended, Claim, Fate, Tenure, Terms},
     wait::{
         registry::Local,
         waiter::{Pause, Waiter},
@@ -280,7 +280,7 @@ impl Acquisition {
             None => Ballot::new(quorum, names, self.session.fields.draw(&self.key), ttl),
         };
         let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(&ballot));
-        let grace = if driver == Driver::Caller { runtime::GRACE } else { Duration::ZERO };
+        let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
         let limit = self.waiter.limit() + grace;
         let verdict = timeout(limit, ballot.run(driver, &self.key)).await;
         if attended.is_some_and(|attended| !attended.ended()) {

@@ -16,7 +16,7 @@ use crate::{
     process::runtime,
     protocol::names::Names,
     server::{Node, NodeInfo},
-    session::ClientInner,
+    session::{ClientInner, seen_through},
 };
 
 /// A client of one or several nodes. Cheap to clone.
@@ -80,7 +80,7 @@ impl Client {
                 async move { NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) } }
             });
             let all = futures_util::future::join_all(pings.collect::<Vec<_>>());
-            runtime::detached(all).await.ok_or(LockError::Closed)
+            seen_through(async { Ok(all.await) }).await
         }
     }
 
@@ -90,7 +90,7 @@ impl Client {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
             let (session, names) = begun?;
-            runtime::detached(async move { end(&session, &names, None).await }).await.unwrap_or(Err(LockError::Closed))
+            seen_through(async move { end(&session, &names, None).await }).await
         }
     }
 
@@ -100,9 +100,7 @@ impl Client {
         let session = self.inner.session();
         async move {
             let session = session?;
-            runtime::detached(async move { session.quorum.provision_all().await })
-                .await
-                .unwrap_or(Err(LockError::Closed))
+            seen_through(async move { session.quorum.provision_all().await }).await
         }
     }
 

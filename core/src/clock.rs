@@ -1,8 +1,8 @@
-//! The only place that reads a clock. A lease is safe only if the time it measures never runs slower than the
-//! server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes on in suspend,
-//! one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux calls them
-//! `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers may stop in suspend: they
-//! only wake, what they woke for is recomputed here.
+//! The only place that reads the clocks that leases depend on. A lease is safe only if the time it measures never runs
+//! slower than the server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes
+//! on in suspend, one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux
+//! calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers, by which others
+//! wait and time out, may stop in suspend: of a lease they only wake who then looks here.
 #![allow(unsafe_code, reason = "std has no safe wrapper for these clocks")]
 
 use std::time::Duration;
@@ -195,98 +195,6 @@ pub mod test {
 }
 
 #[cfg(test)]
+#[path = "testing/clock.rs"]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use std::{
-        iter,
-        sync::atomic::{AtomicI64, Ordering::SeqCst},
-        thread,
-        time::{Instant, SystemTime},
-    };
-
-    use super::*;
-
-    fn stamp(boot: i64, raw: i64, real: i64) -> Stamp {
-        Stamp { boot, raw, real }
-    }
-
-    #[test]
-    fn elapsed_is_the_largest_difference() {
-        let start = stamp(100, 100, 100);
-        assert_eq!(stamp(150, 120, 90).since(start), Duration::from_nanos(50));
-        assert_eq!(stamp(110, 170, 90).since(start), Duration::from_nanos(70));
-        assert_eq!(stamp(110, 120, 900).since(start), Duration::from_nanos(800));
-        assert_eq!(stamp(90, 90, 90).since(start), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_deadline_ends_and_stays_ended() {
-        let deadline = Deadline::new(stamp(0, 0, 0), Duration::from_nanos(10));
-        assert_eq!(deadline.left_at(stamp(4, 0, 0)), Duration::from_nanos(6));
-        assert_eq!(deadline.left_at(stamp(11, 0, 0)), Duration::ZERO);
-    }
-
-    #[test]
-    fn neither_monotonic_clock_goes_back_on_any_thread() {
-        static SEEN: [AtomicI64; 2] = [const { AtomicI64::new(i64::MIN) }; 2];
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..20_000 {
-                        let seen = [SEEN[0].load(SeqCst), SEEN[1].load(SeqCst)];
-                        let Stamp { boot, raw, .. } = read();
-                        assert!(boot >= seen[0] && raw >= seen[1], "{boot} or {raw} after {seen:?}");
-                        SEEN[0].fetch_max(boot, SeqCst);
-                        SEEN[1].fetch_max(raw, SeqCst);
-                    }
-                });
-            }
-        });
-    }
-
-    /// Two readings of one clock, between which at least `least` passed and at most `most`. A tenth is for clocks that
-    /// are slewed, a millisecond for those that move in steps.
-    fn fits(what: &str, [from, to]: [i64; 2], least: i64, most: i64) {
-        let (passed, step) = (to - from, 1_000_000);
-        assert!(
-            passed >= least - least / 10 - step && passed <= most + most / 10 + step,
-            "{what} advanced by {passed} ns, where {least} to {most} passed"
-        );
-    }
-
-    #[test]
-    fn the_clocks_advance_together_and_count_nanoseconds() {
-        let by_std = |from: Instant, to: Instant| (to - from).as_nanos() as i64;
-        let before = Instant::now();
-        let (first, second) = (read(), read());
-        let after = Instant::now();
-        // Long enough for a clock of another unit to show.
-        let third = iter::repeat_with(read).find(|stamp| stamp.raw - second.raw > 30_000_000).unwrap();
-        let later = Instant::now();
-        let fourth = read();
-        let last = Instant::now();
-        // Each clock was read between two readings of what it is compared with, however long this thread had to wait.
-        fits("the raw clock", [second.raw, fourth.raw], by_std(after, later), by_std(before, last));
-        let (least, most) = (third.raw - second.raw, fourth.raw - first.raw);
-        fits("the clock of the boot", [second.boot, fourth.boot], least, most);
-        fits("the wall clock", [first.real, third.real], least, most);
-    }
-
-    #[test]
-    fn the_wall_clock_counts_from_the_epoch() {
-        let epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64;
-        let before = epoch();
-        let micros = read().wall_micros();
-        assert!((before..=epoch()).contains(&micros));
-    }
-
-    #[test]
-    fn ticks_become_nanoseconds_for_a_century() {
-        for frequency in [1_000_000_000, 24_000_000, 10_000_000, 3_579_545, 2_500_000_001] {
-            assert_eq!(nanos(frequency, frequency), NANOS);
-            let century = 100 * 365 * 24 * 3600;
-            assert_eq!(nanos(century * frequency, frequency), century * NANOS);
-            assert_eq!(nanos(frequency / 2, frequency), frequency / 2 * NANOS / frequency);
-        }
-    }
-}
+mod tests;

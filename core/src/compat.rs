@@ -4,19 +4,19 @@
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
 use crate::{
-    config::{LockOptions, Wire, check_value},
-    error::{LockError, LostReason},
+    config::{LARGEST_EXACT, LockOptions, Wire, check_value},
+    error::LockError,
     process::{
         driver::{Caller, Driver, Polled},
         runtime::{self, Interrupted},
     },
-    protocol::names::Names,
     protocol::{
+        names::Names,
         reply,
         script::{Call, Reply},
     },
-    quorum::Quorum,
-    session::{ClientInner, Session},
+    quorum::{CLEANUP_LIMIT, Quorum, insist},
+    session::{ClientInner, Session, seen_through},
 };
 
 /// A value that may stand in a lock's key. A lease of this process that has it learns nothing of what happens here.
@@ -60,9 +60,6 @@ impl FromStr for Retime {
     }
 }
 
-/// The longest time a value is given, ms: what doubles count exactly.
-const LONGEST: i64 = 1 << 53;
-
 impl HeldValue {
     pub(crate) fn new(client: Arc<ClientInner>, name: &str, value: &str) -> Result<Self, LockError> {
         let settings = &client.settings;
@@ -86,7 +83,8 @@ impl HeldValue {
         self.ask(Ok(Question::Release))
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
+    /// there.
     pub fn release_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
         let released = self.ask_blocking(Question::Release, check);
         if let Err(Interrupted::Check(_)) = released {
@@ -103,7 +101,7 @@ impl HeldValue {
         self.ask(self.check(how, millis))
     }
 
-    /// `retime`, blocking.
+    /// `retime`, blocking. Not for async code: it panics there.
     pub fn retime_blocking<E: From<LockError>>(
         &self,
         how: Retime,
@@ -118,13 +116,13 @@ impl HeldValue {
         self.ask(Ok(Question::Look))
     }
 
-    /// `is_there`, blocking.
+    /// `is_there`, blocking. Not for async code: it panics there.
     pub fn is_there_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
         self.answered(self.ask_blocking(Question::Look, check))
     }
 
     fn check(&self, how: Retime, millis: i64) -> Result<Question, LockError> {
-        if !(-LONGEST..=LONGEST).contains(&millis) {
+        if !(-LARGEST_EXACT..=LARGEST_EXACT).contains(&millis) {
             return Err(LockError::invalid("ttl", format!("must be at most 2^53 ms, not {millis} ms")));
         }
         let settings = &self.client.settings;
@@ -141,10 +139,9 @@ impl HeldValue {
     ) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = question.and_then(|question| {
             let session = self.client.session()?;
-            // Seen through, whoever waits for it.
-            Ok(runtime::detached(question.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
+            Ok(seen_through(question.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
         });
-        async move { begun?.await.unwrap_or(Err(LockError::Closed)) }
+        async move { begun?.await }
     }
 
     fn ask_blocking<E>(
@@ -165,13 +162,7 @@ impl HeldValue {
     }
 
     fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
-        match answer {
-            Ok(answer) => Ok(answer?),
-            Err(Interrupted::Check(error)) => Err(error),
-            Err(Interrupted::Forked) => {
-                Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked }.into())
-            }
-        }
+        Ok(answer.map_err(|interrupted| interrupted.error(self.name()))??)
     }
 }
 
@@ -218,10 +209,6 @@ impl Question {
 /// Releases in the background where that was not confirmed.
 fn go_on(quorum: &Arc<Quorum>, call: &Call, nodes: Vec<usize>) {
     for node in nodes {
-        quorum.spawn_pending(crate::quorum::insist(
-            quorum.nodes[node].clone(),
-            call.clone(),
-            crate::quorum::CLEANUP_LIMIT,
-        ));
+        quorum.spawn_pending(insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT));
     }
 }

@@ -289,9 +289,14 @@ impl Settings {
         self.endpoints.iter().any(|endpoint| matches!(endpoint.transport, Transport::Cluster { .. }))
     }
 
+    /// How long to wait for a reply that is of no use once `left` is over.
+    pub(crate) fn reply_within(&self, left: Duration) -> Duration {
+        self.config.reply_timeout.min(left).max(Duration::from_millis(1))
+    }
+
     /// How long to wait for a reply to a request about a lease of `ttl`.
     pub(crate) fn reply_timeout(&self, ttl: Duration) -> Duration {
-        self.config.reply_timeout.min(self.validity(ttl)).max(Duration::from_millis(1))
+        self.reply_within(self.validity(ttl))
     }
 
     pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
@@ -408,8 +413,11 @@ pub enum Ttl {
     Never,
 }
 
+/// The largest number that a double tells from the next one: scripts count in doubles.
+pub(crate) const LARGEST_EXACT: i64 = 1 << 53;
+
 /// The length of a lease that never ends: more than the fixed ones that shims take, and little enough to count with.
-pub(crate) const NEVER: Duration = Duration::from_millis(1 << 53);
+pub(crate) const NEVER: Duration = Duration::from_millis(LARGEST_EXACT.unsigned_abs());
 
 impl Ttl {
     /// Whether the watchdog leaves it alone.

@@ -14,7 +14,7 @@ use crate::{
     lease::Lease,
     offer::{Again, Offer},
     owner::{Owner, OwnerKey},
-    process::{driver::Driver, runtime},
+    process::driver::Driver,
     protocol::{
         names::Names,
         reply::{self, Attached, TOKENS},
@@ -22,7 +22,7 @@ use crate::{
     quorum::{Count, Grant, Presence, clean_up, insist},
     release::begin_release,
     server::{BoxFuture, ConnectionId, NodeErrorKind, SentOn},
-    session::Session,
+    session::{Session, seen_through},
     tenure::{Claim, Fate, Tenure, Terms},
 };
 
@@ -144,13 +144,12 @@ pub(crate) struct Attach {
 impl Again for Attach {
     /// Dropped before it was taken, the offer is as if nobody had attached.
     fn start(self: Box<Self>) -> BoxFuture<Result<Offer, LockError>> {
-        let attached = runtime::detached(async move {
+        Box::pin(seen_through(async move {
             let lease = attach((*self).clone()).await?;
             let offer = Offer::new(lease, self);
             offer.hold_out();
             Ok(offer)
-        });
-        Box::pin(async move { attached.await.unwrap_or(Err(LockError::Closed)) })
+        }))
     }
 }
 

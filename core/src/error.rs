@@ -69,6 +69,11 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// What is told of a lock in a child of a fork, to who waited for it in the parent.
+    pub(crate) fn forked(name: &str) -> Self {
+        Self::Lost { name: name.to_owned(), reason: LostReason::Forked }
+    }
+
     /// The code of this error, the same in every language.
     pub fn code(&self) -> &'static str {
         match self {

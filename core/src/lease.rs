@@ -17,11 +17,11 @@ use crate::{
     process::{
         driver::{Caller, Driver, Polled},
         fork::Tied,
-        runtime::{self, Interrupted},
+        runtime,
     },
     release::{Begun, begin_release},
     server::NodeErrorKind,
-    session::Session,
+    session::{Session, seen_through},
     tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unseen},
 };
 
@@ -219,7 +219,7 @@ impl Lease {
         async move {
             match polled {
                 Polled::Here(_) => runtime::entered(work?).await,
-                Polled::Behind => runtime::detached(work?).await.unwrap_or(Err(LockError::Closed)),
+                Polled::Behind => seen_through(work?).await,
             }
         }
     }
@@ -229,18 +229,15 @@ impl Lease {
         self.session.get().map_or(Polled::Behind, |session| session.quorum.polled(caller))
     }
 
-    /// `extend`, blocking; `check` runs every 50 ms and may end the call.
+    /// `extend`, blocking; `check` runs every 50 ms and may end the call. Not for async code: it panics there.
     pub fn extend_blocking<E: From<LockError>>(
         &self,
         ttl: Duration,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let driver = self.polled(Caller::Thread).driver();
-        match runtime::block(driver, self.begin_extend(ttl, driver)?, check) {
-            Ok(result) => Ok(result?),
-            Err(Interrupted::Check(error)) => Err(error),
-            Err(Interrupted::Forked) => Err(self.ended(Fate::Lost(LostReason::Forked)).into()),
-        }
+        let extended = runtime::block(driver, self.begin_extend(ttl, driver)?, check);
+        Ok(extended.map_err(|interrupted| interrupted.error(self.name()))??)
     }
 
     fn begin_extend(
@@ -277,7 +274,8 @@ impl Lease {
         async move { Ok(begun?.finish(polled).await) }
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
+    /// there.
     pub fn release_blocking<E: From<LockError>>(
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
@@ -322,7 +320,7 @@ impl Lease {
         }
     }
 
-    /// `leave`, blocking.
+    /// `leave`, blocking; `check` as for `release_blocking`. Not for async code: it panics there.
     pub fn leave_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
         let Some((begun, lost)) = self.begin_leave()? else { return Ok(()) };
         if begun.finish_blocking(check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
@@ -331,13 +329,12 @@ impl Lease {
     /// Begins the release at the end of a block, and says what to fail with if it finds the lock lost. `None`: the
     /// lease was detached or released inside.
     fn begin_leave(&self) -> Result<Option<(Begun, LockError)>, LockError> {
-        let lost = match self.fate() {
-            Fate::Released | Fate::Detached => return Ok(None),
-            lost @ Fate::Lost(_) => lost,
-            // If nobody notices a loss before the release does, the key was gone.
-            Fate::Held => Fate::Lost(LostReason::Deleted),
-        };
-        Ok(Some((self.begin_release()?, self.ended(lost))))
+        match self.fate() {
+            Fate::Released | Fate::Detached => Ok(None),
+            fate @ (Fate::Held | Fate::Lost(_)) => {
+                Ok(Some((self.begin_release()?, self.ended(Fate::Lost(fate.loss())))))
+            }
+        }
     }
 
     /// Stops renewing and lets go of the lock without releasing it, for a drop-in shim that knows it by its value.

@@ -6,7 +6,7 @@ use crate::{
     acquire::{acquire, acquire_blocking, wait},
     acquisition::{Acquisition, Request},
     config::{LockOptions, check_owner},
-    error::{LockError, LostReason},
+    error::LockError,
     lease::Lease,
     offer::Offer,
     owner::{self, Owner},
@@ -14,10 +14,12 @@ use crate::{
         driver::{Caller, Driver, Polled},
         runtime::{self, Interrupted},
     },
-    protocol::names::Names,
-    protocol::reply::{self, End},
+    protocol::{
+        names::Names,
+        reply::{self, End},
+    },
     release::{Begun, begin_release},
-    session::{ClientInner, Session},
+    session::{ClientInner, Session, seen_through},
     tenure::{Fate, ReleaseOutcome, Tenure},
 };
 
@@ -135,13 +137,9 @@ impl Lock {
         if let Some(lease) = acquisition.look_first() {
             return Ok(lease);
         }
-        match acquire_blocking(Box::new(acquisition), check) {
-            Ok(lease) => Ok(lease?),
-            Err(Interrupted::Check(error)) => Err(error),
-            Err(Interrupted::Forked) => {
-                Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Forked }.into())
-            }
-        }
+        let lease =
+            acquire_blocking(Box::new(acquisition), check).map_err(|interrupted| interrupted.error(self.name()))?;
+        Ok(lease?)
     }
 
     /// Wakes the waiters of the client, as a message does.
@@ -196,12 +194,13 @@ impl Lock {
         async move {
             match begun? {
                 Ending::Local(begun) => Ok(begun.finish(polled).await),
-                Ending::Everywhere(end) => runtime::detached(end).await.unwrap_or(Err(LockError::Closed)),
+                Ending::Everywhere(end) => seen_through(end).await,
             }
         }
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release.
+    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
+    /// there.
     pub fn release_blocking<E: From<LockError>>(
         &self,
         owner: &Owner,
@@ -219,6 +218,7 @@ impl Lock {
     }
 
     /// What a block of this owner does when it ends: `release_blocking`, and fails with `lost` if the lock was lost.
+    /// Not for async code: it panics there.
     pub fn leave_blocking<E: From<LockError>>(
         &self,
         owner: &Owner,
@@ -240,12 +240,8 @@ impl Lock {
     /// What to fail with if a release by this owner finds the lock lost.
     fn loss(&self, owner: &Owner) -> LockError {
         let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
-        let reason = match newest.map(|tenure| tenure.current_fate()) {
-            Some(Fate::Lost(reason)) => reason,
-            // If nobody notices a loss before the release does, the key was gone.
-            _ => LostReason::Deleted,
-        };
-        LockError::Lost { name: self.names.name.clone(), reason }
+        let fate = newest.map_or(Fate::Held, |tenure| tenure.current_fate());
+        LockError::Lost { name: self.names.name.clone(), reason: fate.loss() }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
@@ -314,7 +310,7 @@ impl Lock {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
             let session = session?;
-            runtime::detached(async move { inspect(&session, &names).await }).await.unwrap_or(Err(LockError::Closed))
+            seen_through(async move { inspect(&session, &names).await }).await
         }
     }
 }

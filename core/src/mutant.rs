@@ -34,7 +34,7 @@ mod switched {
         DeadlineFromReply,
         /// The clock is not read again before an acquire returns (node-redlock).
         NoCheckOnReturn,
-        /// A renewal that succeeds after the deadline revives the hold.
+        /// A renewal that succeeds after the deadline revives the tenure.
         ResumeAfterDeadline,
         /// The holder believes for as long as the server keeps the key, whatever their clocks do (Redisson).
         NoMargin,
@@ -66,9 +66,9 @@ mod switched {
         LostOnlyOnError,
         /// Time is read from a clock that stops in suspend.
         MonotonicOnly,
-        /// A nested acquire does not look whether the hold was lost.
+        /// A nested acquire does not look whether the tenure was lost.
         NestAfterLoss,
-        /// The watchdog knows one hold for each lock, not for each tenure (Redisson).
+        /// The watchdog knows one tenure for each lock, not all of them (Redisson).
         RenewalByLock,
         /// A grant that its caller does not take is never given back.
         OfferKept,

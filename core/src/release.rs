@@ -14,7 +14,7 @@ use crate::{
         runtime::{self, Interrupted},
     },
     session::Session,
-    tenure::{Claim, Fate, ReleaseOutcome, Tenure, Unclaimed, watchdog::Attended},
+    tenure::{Attended, Claim, Fate, ReleaseOutcome, Tenure, Unclaimed},
 };
 
 /// How far a release could be decided here.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     ptr,
     sync::{
         Arc, Weak,
@@ -10,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use crate::sync::Mutex;
 use futures_util::{StreamExt, stream};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -23,15 +23,16 @@ use crate::{
         driver::Driver,
         exit::{self, EndsWithProcess},
         fork::Tied,
+        runtime,
     },
-    protocol::names::Names,
-    protocol::reply,
+    protocol::{names::Names, reply},
     quorum::Quorum,
     server::{
         BoxFuture, Node,
         memory::MemoryNode,
         redis::{ClusterNode, RedisNode},
     },
+    sync::Mutex,
     tenure::{Fate, Tenure, watchdog::Watchdog},
     url::Transport,
     wait::registry::{Held, Registry},
@@ -347,6 +348,15 @@ impl EndsWithProcess for Session {
     fn end(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move { self.close().await })
     }
+}
+
+/// Sees a call through in the background, whether or not its caller waits for it. Fails with `closed` if the
+/// background is gone before that.
+pub(crate) fn seen_through<T: Send + 'static>(
+    call: impl Future<Output = Result<T, LockError>> + Send + 'static,
+) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
+    let task = runtime::detached(call);
+    async move { task.await.unwrap_or(Err(LockError::Closed)) }
 }
 
 #[cfg(test)]

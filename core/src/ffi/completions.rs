@@ -26,12 +26,11 @@ use std::{
 #[cfg(target_os = "linux")]
 use futures_util::{FutureExt, future};
 
-use crate::sync::Mutex;
 use tokio::{task::AbortHandle, time::timeout};
 
 #[cfg(target_os = "linux")]
 use crate::{ffi::reactor::Reactor, process::host_io::HostIo};
-use crate::{process::runtime, server::BoxFuture};
+use crate::{process::runtime, server::BoxFuture, sync::Mutex};
 
 /// The end of a call, as it waits in the queue.
 pub trait Entry: Sized + Send + 'static {
@@ -370,23 +369,6 @@ pub(crate) async fn within<T>(limit: Option<Duration>, future: impl Future<Outpu
     match limit {
         None => Some(future.await),
         Some(limit) => timeout(limit, future).await.ok(),
-    }
-}
-
-/// A result that is taken as it is.
-#[cfg(test)]
-pub(crate) struct Plain<T>(pub(crate) T);
-
-#[cfg(test)]
-impl<T: Send + 'static> Entry for Plain<T> {
-    type Taken = T;
-
-    fn tell(self) -> (T, Option<Self>) {
-        (self.0, None)
-    }
-
-    fn take(self) -> Result<T, BoxFuture<Self>> {
-        Ok(self.0)
     }
 }
 

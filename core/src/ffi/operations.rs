@@ -18,10 +18,7 @@ use crate::{
     lease::Lease,
     lock::Lock,
     owner::Owner,
-    process::{
-        driver::Driver,
-        runtime::{self, Interrupted},
-    },
+    process::{driver::Driver, runtime},
 };
 
 /// What is done with a lock, a lease, a value or a client, and what it results in.
@@ -126,7 +123,7 @@ pub(super) fn happened(events: &Events) -> impl Future<Output = Outcome> + Send 
 
 /// What is told of a lock in a child of a fork, to who waited for it in the parent.
 pub fn forked(name: &str) -> LockError {
-    LockError::Lost { name: name.to_owned(), reason: LostReason::Forked }
+    LockError::forked(name)
 }
 
 fn see<E: From<LockError>>(
@@ -144,10 +141,7 @@ pub fn until<T, E: From<LockError>>(
     future: impl Future<Output = T>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, E> {
-    runtime::block(Driver::Background, future, check).map_err(|interrupted| match interrupted {
-        Interrupted::Check(error) => error,
-        Interrupted::Forked => forked(name).into(),
-    })
+    runtime::block(Driver::Background, future, check).map_err(|interrupted| interrupted.error(name))
 }
 
 /// Blocks until a future is done, whatever happens meanwhile: for what comes last. `None` in a child of a fork.

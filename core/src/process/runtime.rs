@@ -21,6 +21,7 @@ use super::{
     driver::Driver,
     fork::{PerProcess, generation},
 };
+use crate::error::LockError;
 
 static RUNTIMES: PerProcess<Runtimes> = PerProcess::new();
 
@@ -77,9 +78,19 @@ pub enum Interrupted<E> {
     Forked,
 }
 
+impl<E: From<LockError>> Interrupted<E> {
+    /// What a call about this lock fails with.
+    pub(crate) fn error(self, name: &str) -> E {
+        match self {
+            Self::Check(error) => error,
+            Self::Forked => LockError::forked(name).into(),
+        }
+    }
+}
+
 /// How long a blocked thread that gives up drives its own requests on, before the background cleans up behind them: the
 /// answer is usually on its way, and a known one is easier to undo.
-pub(crate) const GRACE: Duration = Duration::from_millis(50);
+pub(crate) const GIVE_UP_GRACE: Duration = Duration::from_millis(50);
 
 /// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
 /// when `check` fails, with what comes of it. `driver` tells which runtime drives it.
@@ -115,7 +126,7 @@ pub fn block<T, E>(
         }
         if let Err(error) = checked {
             if driver == Driver::Caller {
-                drop(caller().block_on(async { timeout(GRACE, future.as_mut()).await }));
+                drop(caller().block_on(async { timeout(GIVE_UP_GRACE, future.as_mut()).await }));
             }
             return Err(Interrupted::Check(error));
         }

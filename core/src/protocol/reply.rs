@@ -4,10 +4,13 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::{config::MAX_TTL, protocol::script::Reply};
+use crate::{
+    config::{LARGEST_EXACT, MAX_TTL},
+    protocol::script::Reply,
+};
 
 /// Fencing tokens. Lua counts in doubles, which above cannot tell a token from the next one.
-pub(crate) const TOKENS: RangeInclusive<i64> = 1..=1 << 53;
+pub(crate) const TOKENS: RangeInclusive<i64> = 1..=LARGEST_EXACT;
 
 /// What a node answered to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

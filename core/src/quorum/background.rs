@@ -48,16 +48,16 @@ impl Quorum {
         shuttle::future::spawn(work);
     }
 
-    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to;
-    /// the last of a place: whether the node is known to have done it. What it returns closes once that is done, or
-    /// given up.
+    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to.
+    /// `leftovers`: the node, that connection, and whether the node is known to have done it. What this returns closes
+    /// once that is done, or given up.
     pub(crate) fn clean_up(
         self: &Arc<Self>,
-        presences: impl IntoIterator<Item = (usize, ConnectionId, bool)>,
+        leftovers: impl IntoIterator<Item = (usize, ConnectionId, bool)>,
         call: &Call,
     ) -> mpsc::Receiver<()> {
         let (busy, done) = mpsc::channel(1);
-        for (node, connection, known) in presences {
+        for (node, connection, known) in leftovers {
             let (work, busy) = (clean_up(self.nodes[node].clone(), connection, call.clone(), known), busy.clone());
             self.spawn_pending(async move {
                 work.await;

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Count, FanOut, GRACE, Presence, Quorum};
+use super::{Count, FanOut, MINORITY_GRACE, Presence, Quorum};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::NodeCause,
@@ -26,7 +26,7 @@ use crate::{
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
 
-/// What became of an acquisition.
+/// What became of a ballot.
 pub(crate) enum Verdict {
     Held(Grant),
     /// Somebody holds it. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody may hold it.
@@ -107,7 +107,7 @@ impl Tally {
         // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a little
         // time to decide it: a hung minority is not waited for while others are kept out.
         let answered = self.grants.len() + self.denied.len() + self.conflicts;
-        if answered >= needed && self.missing.is_empty() { Count::Soon(GRACE) } else { Count::More }
+        if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
 }
 
@@ -122,11 +122,11 @@ impl Ballot {
         Self { asked: Arc::new(asked), is_value: false, ttl, granted: vec![None; quorum.nodes.len()], settled: false }
     }
 
-    /// An attempt to write what the caller chose. It was never on a node before, or is not there any more.
+    /// A ballot that writes what the caller chose. It was never on a node before, or is not there any more.
     pub(crate) fn of_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
-        let mut attempt = Self::new(quorum, names, value, ttl);
-        attempt.is_value = true;
-        attempt
+        let mut ballot = Self::new(quorum, names, value, ttl);
+        ballot.is_value = true;
+        ballot
     }
 
     pub(crate) fn field(&self) -> &str {
@@ -187,7 +187,7 @@ impl Ballot {
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
             let (quorum, names, missing) = (quorum.clone(), self.asked.names.clone(), tally.missing.clone());
-            // A failure shows again in the next attempt.
+            // A failure shows again in the next ballot.
             self.asked.quorum.spawn_pending(async move {
                 quorum.provision(&names, &missing, false).await;
             });
@@ -339,7 +339,7 @@ impl Ballot {
         Err(causes)
     }
 
-    /// The nodes that may hold something of this attempt, the connection that carried the request, and whether they
+    /// The nodes that may hold something of this ballot, the connection that carried the request, and whether they
     /// said so.
     fn leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
         self.settled = true;
@@ -351,7 +351,7 @@ impl Ballot {
         known.filter_map(|(node, known)| Some((node, self.asked.sent[node].get()?, known))).collect()
     }
 
-    /// What takes back, in the background, whatever this attempt may have taken by then, while somebody else has it.
+    /// What takes back, in the background, whatever this ballot may have taken by then, while somebody else has it.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
         let asked = self.asked.clone();
         move || {
@@ -361,7 +361,7 @@ impl Ballot {
         }
     }
 
-    /// Takes back what this attempt took, in the background. `announce`: tell waiters, since nobody here tries again.
+    /// Takes back what this ballot took, in the background. `announce`: tell waiters, since nobody here tries again.
     /// What it returns, if there was anything, closes once it is done or given up.
     pub(crate) fn undo(&mut self, announce: bool) -> Option<mpsc::Receiver<()>> {
         if mutant!(KeepPartialVotes) {
@@ -384,37 +384,6 @@ impl Drop for Ballot {
     }
 }
 
-/// A fault.
 #[cfg(feature = "simulation")]
-mod retry_unknown {
-    use std::sync::Arc;
-
-    use super::super::{Answer, Quorum};
-    use crate::{
-        process::{driver::Driver, runtime},
-        protocol::script::Call,
-        server::{BoxFuture, NodeError, NodeErrorKind, SentOn},
-    };
-
-    impl Quorum {
-        /// Sends a request again until it is answered.
-        pub(super) fn insist(
-            self: &Arc<Self>,
-            node: usize,
-            answer: BoxFuture<Answer>,
-            call: &Call,
-        ) -> BoxFuture<Answer> {
-            let (quorum, call) = (self.clone(), call.clone());
-            let answer = runtime::detached(async move {
-                let mut answer = answer.await;
-                while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
-                    let limit = quorum.settings.config.reply_timeout;
-                    answer = quorum.ask_one(node, Driver::Background, call.clone(), limit, SentOn::default()).await;
-                }
-                answer
-            });
-            let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
-            Box::pin(async move { answer.await.unwrap_or_else(gone) })
-        }
-    }
-}
+#[path = "../testing/retry_unknown.rs"]
+mod retry_unknown;

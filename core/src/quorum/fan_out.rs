@@ -12,7 +12,7 @@ use crate::{
 
 /// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
 /// others' answers is allowed too.
-pub(crate) const GRACE: Duration = Duration::from_millis(5);
+pub(crate) const MINORITY_GRACE: Duration = Duration::from_millis(5);
 
 /// What a node, by its number, answered.
 pub(crate) type Answer = (usize, Result<Reply, NodeError>);

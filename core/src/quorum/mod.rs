@@ -22,7 +22,7 @@ pub(crate) use self::{
     background::PendingWork,
     ballot::{Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
-    fan_out::{Answer, Count, FanOut, GRACE},
+    fan_out::{Answer, Count, FanOut, MINORITY_GRACE},
 };
 use crate::{
     clock::{self, Deadline},

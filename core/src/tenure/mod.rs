@@ -1,6 +1,7 @@
 //! A tenure: one owner's right to one lock, from the grant to its end. What it is and what follows is decided in
 //! [`state`] and [`renewal`], which are pure; here and in [`upkeep`] and [`release`] is what asks the nodes, and tells.
 
+mod attended;
 mod release;
 mod renewal;
 mod round;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 pub use self::release::ReleaseOutcome;
 use self::state::{Effects, News, State};
-pub(crate) use self::{renewal::Plan, state::Unclaimed, upkeep::Fallen};
+pub(crate) use self::{attended::Attended, renewal::Plan, state::Unclaimed, upkeep::Fallen};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::LostReason,
@@ -45,6 +46,16 @@ pub(crate) enum Fate {
     Lost(LostReason),
     Released,
     Detached,
+}
+
+impl Fate {
+    /// Why it was lost, when a release finds that it was: if nobody noticed before, the key was gone.
+    pub(crate) fn loss(self) -> LostReason {
+        match self {
+            Self::Lost(reason) => reason,
+            Self::Held | Self::Released | Self::Detached => LostReason::Deleted,
+        }
+    }
 }
 
 /// What is done with a lease that its caller never got to see, in place of a release.

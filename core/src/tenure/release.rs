@@ -8,7 +8,7 @@ use crate::{
     event::Event,
     process::driver::Driver,
     protocol::{reply, script::Call},
-    quorum::{Answer, Count, FanOut, GRACE, Presence, clean_up, insist, retry},
+    quorum::{Answer, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
     server::{BoxFuture, NodeErrorKind, SentOn},
     sync::tell,
 };
@@ -86,14 +86,14 @@ impl Tenure {
             let state = self.state.lock();
             (state.leftovers(), state.left_at(clock::now()))
         };
-        let limit = self.quorum.settings.config.reply_timeout.min(left).max(Duration::from_millis(1));
+        let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, driver, limit)));
         // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
         let (mut released, mut possible) = (0, presences.len());
         let mut doubt = false;
         // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
-        let answers = answers.within((presences.len() <= spare).then_some(GRACE));
+        let answers = answers.within((presences.len() <= spare).then_some(MINORITY_GRACE));
         let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
         let counted = answers.count(reply::done, |node, answer| {
@@ -105,7 +105,7 @@ impl Tenure {
             }
             match () {
                 () if released >= needed => Count::Decided(()),
-                () if unconfirmed.len() <= spare => Count::Soon(if doubt { DOUBT } else { GRACE }),
+                () if unconfirmed.len() <= spare => Count::Soon(if doubt { DOUBT } else { MINORITY_GRACE }),
                 () => Count::More,
             }
         });

@@ -24,16 +24,16 @@ pub(crate) enum Fallen {
 
 impl Tenure {
     /// Takes in the answers that came after the quorum had been reached.
-    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent: Vec<SentOn>, since: Stamp) {
+    pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
                 // Renewals and the release include it.
-                Err(error) if error.may_have_run() => Presence::Unknown(sent[node].get()),
+                Err(error) if error.may_have_run() => Presence::Unknown(sent_on[node].get()),
                 // What it did is unknown.
-                Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent[node].get()),
+                Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) => {
                     self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
                     Presence::Absent
@@ -62,11 +62,11 @@ impl Tenure {
     /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
     /// after the end is released.
     pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
-        let presence = match self.state.lock().presences[node].clone() {
+        let unknown = match self.state.lock().presences[node].clone() {
             Presence::Unknown(Some(connection)) => Some(connection),
             Presence::Unknown(None) | Presence::Absent | Presence::Held(_) => None,
         };
-        let presence = self.put_back(node, presence, (ttl, since)).await;
+        let presence = self.put_back(node, unknown, (ttl, since)).await;
         self.change(|state, effects| state.repaired(node, presence, (ttl, since), clock::now(), effects));
     }
 
@@ -92,15 +92,15 @@ impl Tenure {
         if !self.is_held() {
             return Some(Presence::Absent);
         }
-        let sent = SentOn::default();
+        let sent_on = SentOn::default();
         let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
-        Some(match target.eval(Driver::Background, call, limit, sent.clone()).await {
+        Some(match target.eval(Driver::Background, call, limit, sent_on.clone()).await {
             Ok(reply) => match renewal(&reply) {
                 Some(Renewed::Extended) => self.held_for(ttl, since),
                 Some(_) => Presence::Absent,
-                None => Presence::Unknown(sent.get()),
+                None => Presence::Unknown(sent_on.get()),
             },
-            Err(error) if error.may_have_run() => Presence::Unknown(sent.get()),
+            Err(error) if error.may_have_run() => Presence::Unknown(sent_on.get()),
             Err(_) => Presence::Absent,
         })
     }
@@ -111,7 +111,7 @@ impl Tenure {
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
-        let limit = self.quorum.settings.config.reply_timeout.min(self.remaining()).max(Duration::from_millis(1));
+        let limit = self.quorum.settings.reply_within(self.remaining());
         let nodes = {
             let mut state = self.state.lock();
             state.asked_for(ttl, sent);

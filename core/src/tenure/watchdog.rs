@@ -1,18 +1,14 @@
 //! Keeps tenures alive, and tells their holders at the deadline when it could not. One task a client looks at all of
 //! them at least once a second, since a suspended machine or a wall clock set forward moves deadlines that no timer
-//! knows of; renewals are batched for each node, so that a slow node delays nobody else.
+//! knows of; renewals are batched for each node, so that a slow node delays nobody else. The same task sees to calls that
+//! their callers left (`attended.rs`).
 
 use std::{
-    collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use crate::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-};
 use futures_util::{FutureExt, StreamExt, stream};
 use slab::Slab;
 use tokio::{
@@ -32,7 +28,14 @@ use crate::{
         NodeErrorKind::{Permanent, Refused, WrongType},
         SentOn,
     },
-    tenure::{Plan, Tenure},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    tenure::{
+        Plan, Tenure,
+        attended::{Attended, AttendedCalls},
+    },
 };
 
 /// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
@@ -46,13 +49,8 @@ const TICK: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3600);
 /// How long it goes on ticking after the last tenure came in: short ones that come and go must not wake it each time.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// How long after its last reply was due a call that its caller polls may take to end by itself.
-const SLACK: Duration = Duration::from_millis(100);
 /// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
-const SPACING_PER_HOLD: Duration = Duration::from_micros(4);
-
-/// What is done about a call that its caller does not poll to its end.
-type Overdue = Box<dyn FnOnce() + Send>;
+const SPACING_PER_TENURE: Duration = Duration::from_micros(4);
 
 /// The tenures the watchdog looks after, and its task.
 pub(crate) struct Watchdog {
@@ -63,9 +61,7 @@ pub(crate) struct Watchdog {
 
 struct List {
     tenures: Mutex<Slab<Arc<Tenure>>>,
-    /// Calls that their callers poll, by when they should have ended, and a number.
-    attended: Mutex<BTreeMap<(Instant, u64), Overdue>>,
-    calls: AtomicU64,
+    calls: Arc<AttendedCalls>,
     /// Something must be looked at before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
@@ -79,8 +75,7 @@ impl Watchdog {
     pub(crate) fn start(quorum: &Arc<Quorum>) -> Self {
         let list = Arc::new(List {
             tenures: Mutex::new(Slab::new()),
-            attended: Mutex::default(),
-            calls: AtomicU64::new(0),
+            calls: Arc::default(),
             hurry: Notify::new(),
             planned: Mutex::new(Instant::now()),
             busy: AtomicBool::new(false),
@@ -113,15 +108,12 @@ impl Watchdog {
         self.list.reconsider(tenure);
     }
 
-    /// Does something about a call that its caller polls, if it does not end soon after its last reply is due: its caller may
-    /// be an event loop that stands still, and others must not wait for that.
+    /// Does something about a call that its caller polls, if it does not end soon after its last reply is due.
     pub(crate) fn attend(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Attended {
-        let limit = if mutant!(CallUnattended) { IDLE } else { last_reply + SLACK };
-        let due = (Instant::now() + limit, self.list.calls.fetch_add(1, Relaxed));
-        self.list.attended.lock().insert(due, Box::new(overdue));
+        let attended = self.list.calls.attend(last_reply, overdue);
         self.list.busy.store(true, Relaxed);
-        self.list.look_by(due.0);
-        Attended { list: self.list.clone(), due }
+        self.list.look_by(attended.due());
+        attended
     }
 
     /// Forgets a tenure that ended.
@@ -130,27 +122,6 @@ impl Watchdog {
             tenure.set_slot(None);
             self.list.forget(slot, tenure);
         }
-    }
-}
-
-/// A call that its caller polls.
-pub(crate) struct Attended {
-    list: Arc<List>,
-    due: (Instant, u64),
-}
-
-impl Attended {
-    /// The call ended. False if that was too late.
-    pub(crate) fn ended(self) -> bool {
-        self.list.attended.lock().remove(&self.due).is_some()
-    }
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        let overdue = self.list.attended.lock().remove(&self.due);
-        // It may be the last that refers to its client: not under the lock.
-        drop(overdue);
     }
 }
 
@@ -166,21 +137,6 @@ impl List {
     fn look_by(&self, time: Instant) {
         if time < *self.planned.lock() {
             self.hurry.notify_one();
-        }
-    }
-
-    /// Does something about the calls that are overdue; says when the next one will be.
-    fn see_to_overdue(&self) -> Option<Instant> {
-        loop {
-            let overdue = {
-                let mut attended = self.attended.lock();
-                let next = attended.first_entry()?;
-                if next.key().0 > Instant::now() {
-                    return Some(next.key().0);
-                }
-                next.remove()
-            };
-            overdue();
         }
     }
 
@@ -244,7 +200,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                 }
             }
         }
-        if let Some(next) = list.see_to_overdue() {
+        if let Some(next) = list.calls.see_to_overdue() {
             wake = wake.min(next.duration_since(Instant::now()));
         }
         for (node, batch) in batches.into_iter().enumerate() {
@@ -268,7 +224,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                 });
             }
         }
-        let spacing = SPACING_PER_HOLD * tenures.len() as u32;
+        let spacing = SPACING_PER_TENURE * tenures.len() as u32;
         let planned = Instant::now() + wake.max(spacing).max(Duration::from_millis(1));
         drop(tenures);
         *list.planned.lock() = planned;
@@ -372,5 +328,5 @@ async fn repair(node: usize, batch: &[Renewal]) {
 /// An answer that comes after the deadline is of no use; one that comes before it counts, however late.
 fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
     let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
-    settings.config.reply_timeout.min(left).max(Duration::from_millis(1))
+    settings.reply_within(left)
 }

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use super::*;
+use crate::testing::plain::Plain;
 
 fn queue<T: Entry>() -> (Arc<CompletionQueue<T>>, mpsc::Receiver<()>) {
     let (wake, woken) = mpsc::channel();

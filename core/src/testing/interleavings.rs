@@ -81,18 +81,18 @@ fn everybody_comes_first_or_leaves() {
         .map(|number| {
             let (registry, turns) = (registry.clone(), turns.clone());
             thread::spawn(move || {
-                let presence = registry.enqueue("x", OwnerKey::Ambient(number), None, false);
+                let ticket = registry.enqueue("x", OwnerKey::Ambient(number), None, false);
                 if number % 2 == 0 {
                     block_on(async {
-                        while !presence.first.load(SeqCst) {
-                            presence.wake.notified().await;
+                        while !ticket.first.load(SeqCst) {
+                            ticket.wake.notified().await;
                         }
                     });
                     assert_eq!(turns.fetch_add(1, SeqCst), 0, "two are first");
                     thread::yield_now();
                     turns.fetch_sub(1, SeqCst);
                 }
-                registry.leave("x", &presence);
+                registry.leave("x", &ticket);
             })
         })
         .collect();
@@ -368,12 +368,12 @@ fn results_arrive_once(drains: bool) {
     let queue = CompletionQueue::<Offered>::new(move || ring(&waking));
     let calls: Vec<(u64, Completion<Offered>)> = (0..3)
         .map(|_| {
-            let mut presence = None;
+            let mut place = None;
             let id = queue.start(|completion| {
-                presence = Some(completion);
+                place = Some(completion);
                 None
             });
-            (id, presence.expect("a place"))
+            (id, place.expect("a place"))
         })
         .collect();
     let ids: Vec<u64> = calls.iter().map(|(id, _)| *id).collect();

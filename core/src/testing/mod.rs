@@ -4,4 +4,5 @@
 pub(crate) mod fuzz;
 #[cfg(feature = "shuttle")]
 pub(crate) mod interleavings;
+pub(crate) mod plain;
 pub(crate) mod scripted;

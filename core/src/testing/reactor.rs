@@ -17,7 +17,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::ffi::completions::{CompletionQueue, Plain, Started};
+use crate::{
+    ffi::completions::{CompletionQueue, Started},
+    testing::plain::Plain,
+};
 
 fn is_readable(reactor: &Reactor, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).unwrap();

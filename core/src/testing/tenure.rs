@@ -21,10 +21,10 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Five nodes, the first of which extend what they are asked to.
 fn quorum(extending: usize) -> Arc<Quorum> {
-    let urls = (0..NODES).map(|node| format!("memory://hold-{node}"));
+    let urls = (0..NODES).map(|node| format!("memory://tenure-{node}"));
     let settings = Config::new(urls).validate().unwrap();
     let node = |node| -> Arc<dyn Node> {
-        Scripted::new(format!("hold-{node}"), move |_| {
+        Scripted::new(format!("tenure-{node}"), move |_| {
             let silent = || NodeError::new(NodeErrorKind::NotRun, "down");
             if node < extending { Ok(Reply::List(vec![Reply::Int(1)])) } else { Err(silent()) }
         })

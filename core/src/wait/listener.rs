@@ -1,5 +1,5 @@
-//! Waiting for a lock that somebody else holds: woken by the release message, by the end of the lease that was seen,
-//! and, since messages can be lost, by a jittered poll.
+//! What wakes the waiters of one lock from outside: the release messages of all nodes, for all waiters of this client.
+//! Messages can be lost; it tells when one may have been, and how often the lock went to somebody else after one.
 
 use std::{
     sync::{

@@ -14,7 +14,7 @@
 //! | I6 | a lock holds one owner, counted once, with a ttl that never shrinks |
 //! | I7 | a release touches no other tenure |
 //! | I8 | every call ends in time, and in peace every lock can be taken and released |
-//! | I9 | nested leases share one hold, and there is none in a lost hold |
+//! | I9 | nested leases share one tenure, and there is none in a lost one |
 //! | I10 | a free lock is taken by who waits for it, in the time of two polls |
 //! | I11 | a renewed lease is not lost while its majority is well |
 //! | I12 | a closed client leaves no task, connection or subscription behind |

@@ -1,0 +1,17 @@
+//! A result for a completion queue that is taken as it is.
+
+use crate::{ffi::completions::Entry, server::BoxFuture};
+
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<T: Send + 'static> Entry for Plain<T> {
+    type Taken = T;
+
+    fn tell(self) -> (T, Option<Self>) {
+        (self.0, None)
+    }
+
+    fn take(self) -> Result<T, BoxFuture<Self>> {
+        Ok(self.0)
+    }
+}

@@ -1,0 +1,27 @@
+//! A fault: a request without a reply is sent again.
+
+use std::sync::Arc;
+
+use super::super::{Answer, Quorum};
+use crate::{
+    process::{driver::Driver, runtime},
+    protocol::script::Call,
+    server::{BoxFuture, NodeError, NodeErrorKind, SentOn},
+};
+
+impl Quorum {
+    /// Sends a request again until it is answered.
+    pub(super) fn insist(self: &Arc<Self>, node: usize, answer: BoxFuture<Answer>, call: &Call) -> BoxFuture<Answer> {
+        let (quorum, call) = (self.clone(), call.clone());
+        let answer = runtime::detached(async move {
+            let mut answer = answer.await;
+            while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
+                let limit = quorum.settings.config.reply_timeout;
+                answer = quorum.ask_one(node, Driver::Background, call.clone(), limit, SentOn::default()).await;
+            }
+            answer
+        });
+        let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
+        Box::pin(async move { answer.await.unwrap_or_else(gone) })
+    }
+}
