@@ -149,13 +149,13 @@ impl Tenure {
     }
 
     fn carry_out(&self, effects: Effects) {
-        let Effects { news, fate, look_again, unseen, release, keeper } = effects;
+        let Effects { news, fate, unseen, release, keeper } = effects;
         for news in news {
             self.emit(news);
         }
-        if fate.is_some() || look_again {
+        if let Some(fate) = fate {
             // An end is final, and told once.
-            tell(&self.fate, |known| *known = fate.unwrap_or(*known));
+            tell(&self.fate, |known| *known = fate);
         }
         for instead in unseen {
             instead();
@@ -245,7 +245,12 @@ impl Tenure {
 
     /// Ends a claim, once.
     pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
-        self.change(|state, effects| state.unclaim(claim, clock::now(), effects))
+        let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
+        if matches!(end, Unclaimed::Others) {
+            // Whoever waits for the end of this lease looks again.
+            tell(&self.fate, |_| {});
+        }
+        end
     }
 
     /// Offers a claim to its caller, who has not taken it yet.

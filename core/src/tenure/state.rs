@@ -55,8 +55,6 @@ pub(super) struct Effects {
     pub(super) news: Vec<News>,
     /// For whoever waits for its end.
     pub(super) fate: Option<Fate>,
-    /// For those, too: they should look again.
-    pub(super) look_again: bool,
     /// Instead of a release.
     pub(super) unseen: Vec<Unseen>,
     /// Where it may still be, and must not stay.
@@ -69,7 +67,6 @@ impl Effects {
     /// Whether nothing follows.
     pub(super) fn is_none(&self) -> bool {
         self.fate.is_none()
-            && !self.look_again
             && self.news.is_empty()
             && self.unseen.is_empty()
             && self.release.is_empty()
@@ -283,8 +280,6 @@ impl State {
         self.offers.retain(|(known, _)| !Arc::ptr_eq(known, claim));
         if !self.claims.is_empty() {
             claim.left.store(self.is_held_at(now), Relaxed);
-            // Whoever waits for the end of this lease looks again.
-            effects.look_again = true;
             return Unclaimed::Others;
         }
         if self.fate == Fate::Held && !self.check(now, effects).is_zero() {
