@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Wire = Literal["redisson", "token"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "core" / "src" / "scripts"
+SCRIPTS = ROOT / "core" / "src" / "protocol" / "lua"
 WIRES: tuple[Wire, ...] = ("redisson", "token")
 USER, PASSWORD = "limited", "correct-horse-battery"
 NAMES = (f"right-{number}" for number in count())
