@@ -112,5 +112,7 @@ fn lock(client: &Client, name: &str, ttl: Ttl) -> redlock::Lock {
 
 /// Runs a check that awaits; the locks themselves run on threads of their own.
 fn run<T>(check: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(check)
+    // What waits does so while the check blocks.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all().build().unwrap().block_on(check)
 }

@@ -197,9 +197,9 @@ async fn its_watchdog(peer: &Party, place: &Place) {
     assert_eq!(waits.acquire().await.unwrap_err().code(), "timeout");
     assert_eq!(redisson.ask("a", "held x").value(), "true");
     let lock = lock(&ours, "x", Ttl::Watchdog);
-    let (pending, dies) = (lock.acquire(), Instant::now());
+    let (pending, dies) = (tokio::spawn(lock.acquire()), Instant::now());
     redisson.kill();
-    let lease = pending.await.unwrap();
+    let lease = pending.await.unwrap().unwrap();
     // Its lease ran out and we noticed; our own poll for lost messages would come after 2 s and more.
     let took = dies.elapsed();
     assert!(took < SHORT * 2, "{took:?}");
@@ -246,10 +246,10 @@ async fn locks_are_taken_away(peer: &Party, place: &Place) {
     // A waiter of ours gets what it takes from another of ours.
     let lease = lock(&ours, "x", Ttl::Fixed(LONG)).acquire().await.unwrap();
     let second = client(&place.url(), |_| {});
-    let pending = lock(&second, "x", Ttl::Watchdog).acquire();
+    let pending = tokio::spawn(lock(&second, "x", Ttl::Watchdog).acquire());
     place.somebody_listens("x");
     redisson.ask("a", "force x").value();
-    pending.await.unwrap().release().await.unwrap();
+    pending.await.unwrap().unwrap().release().await.unwrap();
     assert!(lease.extend(LONG).await.is_err());
 
     // Its by us: its unlock throws, and its next waiter gets the lock.
@@ -310,13 +310,13 @@ async fn wake_ups(peer: &Party, place: &Place) -> Vec<Row> {
         granted.value();
 
         let calls = place.scripts();
-        let pending = lock.acquire();
+        let pending = tokio::spawn(lock.acquire());
         // With the subscription of the round before, one try is enough.
         until("we sleep", || place.scripts() > calls);
         place.somebody_listens("x");
         let released = monotonic();
         redisson.ask("a", "unlock x").value();
-        let lease = pending.await.unwrap();
+        let lease = pending.await.unwrap().unwrap();
         to_us.push(monotonic() - released);
         lease.release().await.unwrap();
     }

@@ -121,9 +121,9 @@ async fn each_sees_the_other(peer: &Party) {
     assert!(ttl <= LONG && ttl > LONG / 2, "{ttl:?}");
     assert!(x.try_acquire().await.unwrap().is_none());
     // Waiting for one that gives it up: nothing is announced, and our poll finds it.
-    let pending = x.acquire();
+    let pending = tokio::spawn(x.acquire());
     theirs.ask("a", "release x").value();
-    let lease = pending.await.unwrap();
+    let lease = pending.await.unwrap().unwrap();
     lease.release().await.unwrap();
     assert!(!x.locked().await.unwrap());
     assert_eq!(x.inspect().await.unwrap(), None);
