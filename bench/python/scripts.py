@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "core" / "src" / "scripts"
+FOLDER = Path(__file__).resolve().parents[2] / "core" / "src" / "protocol" / "lua"
 
 
 def source(name: str) -> str:
