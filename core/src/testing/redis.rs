@@ -87,7 +87,12 @@ impl Server {
             .unwrap();
         let socket = dir.join("redis.sock");
         let deadline = std::time::Instant::now() + PATIENCE;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() && !socket.exists() {
+        // A socket file is there before anybody listens behind it.
+        let answers = || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+                || std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        };
+        while !answers() {
             assert!(std::time::Instant::now() < deadline, "redis-server did not start");
             thread::yield_now();
         }
