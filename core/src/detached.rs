@@ -251,7 +251,12 @@ impl Taking {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
-        quorum.spawn(answers.see_through());
+        if there >= quorum.needed() {
+            quorum.spawn(answers.see_through());
+        } else {
+            // What has not been sent must not go out behind what undoes the rest.
+            drop(answers);
+        }
         let presences: Vec<Presence> = known
             .into_iter()
             .zip(&self.sent)
