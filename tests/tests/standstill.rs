@@ -49,6 +49,16 @@ fn released(lease: &Lease) {
     assert_eq!(outcome, ReleaseOutcome::Released);
 }
 
+/// Others have the lock, one after the other, although who was granted it does not run.
+fn others_get_it_soon(clients: [&Client; 2]) {
+    let start = Instant::now();
+    for client in clients {
+        let lease = acquired(&lock(client), LONG).unwrap();
+        assert!(start.elapsed() < OFFERED, "waited {:?} behind a caller that does not run", start.elapsed());
+        released(&lease);
+    }
+}
+
 fn pending(call: Result<Call, LockError>) -> u64 {
     match call.unwrap() {
         Started::Pending(id) => id,
@@ -93,13 +103,7 @@ fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     let (ours, others) = (client(&[&server]), client(&[&server]));
     let (mut host, held, id) = waiting(&server, &ours, &lock(&others));
     released(&held);
-    let start = Instant::now();
-    // Of its own client, and then of another.
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert!(lease.held());
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
@@ -121,12 +125,7 @@ fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
         server_waiters(&server) == 1
     });
     released(&held);
-    let start = Instant::now();
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     for lease in ids.map(|id| host.lease(Ok(Started::Pending(id)))) {
         assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     }
@@ -222,12 +221,7 @@ fn a_first_try_that_nobody_polls_is_given_up() {
     let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     host.calls.flush();
     until("it is granted", || token(&server) != before);
-    let start = Instant::now();
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
@@ -247,12 +241,7 @@ fn a_grant_that_nobody_drains_is_given_back() {
         host.calls.flush();
         free.token(&Owner::Fresh).is_some()
     });
-    let start = Instant::now();
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
@@ -275,12 +264,7 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
         number.cast_unsigned()
     };
     let number = fetched();
-    let start = Instant::now();
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a caller that does not run", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     assert!(!calls.take(number), "it goes on");
     let lease = offered(number.cast_signed());
     assert!(calls.take(number));
@@ -302,12 +286,7 @@ fn a_release_that_nobody_polls_goes_out_all_the_same() {
     // Not alone, so it is sent with the next turn.
     pending(host.calls.start(Acquire(&two, two.request(Owner::Fresh))));
     let id = pending(host.calls.start(Release(&lease)));
-    let start = Instant::now();
-    for client in [&ours, &others] {
-        let lease = acquired(&lock(client), LONG).unwrap();
-        assert!(start.elapsed() < OFFERED, "waited {:?} behind a loop that stands still", start.elapsed());
-        released(&lease);
-    }
+    others_get_it_soon([&ours, &others]);
     let outcome = host.end(Ok(Started::Pending(id)));
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
