@@ -277,7 +277,8 @@ impl Checks {
     }
 
     /// I13: an attach that nobody else came in the way of found that a lease is over. Whoever was at it before makes it look
-    /// so until that is undone; the same client waits for that. `dead`: the clients whose process was killed.
+    /// so until that is undone; the same client waits for that. Where nobody may `CLIENT KILL`, a slow request may come
+    /// after what undoes it. `dead`: the clients whose process was killed.
     pub fn attach_lost(
         &mut self,
         now: Time,
@@ -287,13 +288,14 @@ impl Checks {
         dead: &[bool],
     ) {
         let text = &self.texts[number];
-        if !plan.present() || !text.is_good(now) || text.begun > attempt || self.is_repeated(number) {
+        let undone_for_good = plan.allows_kill && !self.is_repeated(number);
+        if !plan.present() || !text.is_good(now) || text.begun > attempt || !undone_for_good {
             return;
         }
         let limit = 2 * SECOND + 3 * plan.reply_timeout.as_nanos() as Time;
         let undone = |(other, last): (&usize, &Time)| {
             let idle = !dead[*other] && !self.stopped.contains(other);
-            *other == host && now >= *last || idle && plan.allows_kill && now > self.trouble.max(*last) + limit
+            *other == host && now >= *last || idle && now > self.trouble.max(*last) + limit
         };
         if text.tried.iter().all(undone) {
             let (lock, token, left) = (&text.lock, text.token, (text.until - now) as f64 / 1e9);
