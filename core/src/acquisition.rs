@@ -1,4 +1,4 @@
-//! One acquire: nested or new, alone or queued, tried once or until its wait is over. Who polls it is said in
+//! One acquire: alone or queued, tried once or until its wait is over. Who polls it is said in
 //! [`acquire`](crate::acquire).
 //!
 //! ```text
@@ -12,19 +12,17 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
-    config::{LockOptions, NEVER, Ttl},
+    claimant::{Claimant, Nested},
+    config::Ttl,
     error::{LockError, NodeCause},
     event::Event,
     lease::{Lease, extend},
-    owner::{Owner, OwnerKey},
     process::{
         driver::{Caller, Driver, Polled},
         runtime,
     },
-    protocol::names::Names,
     quorum::{Ballot, Grant, PendingWork, Verdict},
-    session::Session,
-    tenure::{Attended, Claim, Fate, Tenure, Terms},
+    tenure::{Attended, Fate, Tenure, Terms},
     wait::{
         registry::Local,
         waiter::{Pause, Waiter},
@@ -35,29 +33,9 @@ use crate::{
 /// been at it, but nodes that lose their markers at once must not be asked for ever.
 const MOST_PROVISIONED: u32 = 3;
 
-/// One acquire, as a host asks for it.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Who acquires. An owner in the lock's options comes first.
-    pub owner: Owner,
-    /// How long to wait: `None` for ever, zero for one try.
-    pub wait: Option<Duration>,
-    /// The host's thread, if a blocked acquire blocks it: waiting for a tenure of the same thread is a deadlock.
-    pub thread: Option<u64>,
-    /// Whether waiting blocks `thread`.
-    pub blocking: bool,
-}
-
 /// One acquire under way. Dropped at any point it leaves the queue, and a ballot under way takes back what it took.
 pub(crate) struct Acquisition {
-    session: Arc<Session>,
-    names: Arc<Names>,
-    options: Arc<LockOptions>,
-    /// Alive as long as the lock object is, and this acquire of it.
-    handle: Arc<()>,
-    owner: Owner,
-    key: OwnerKey,
-    request: Request,
+    claimant: Claimant,
     waiter: Waiter<Tenure>,
     /// How often nodes of a new deployment got their markers in this acquire.
     provisioned: u32,
@@ -79,32 +57,31 @@ pub(crate) enum Tried {
 
 /// What to do after looking at this client's own tenures.
 enum Next {
-    /// A lease of a tenure that this owner has, to be extended to so long if it must.
-    Nested(Lease, Arc<Tenure>, Option<Duration>),
+    Nested(Nested),
     Try,
     Wait(Pause),
 }
 
 impl Acquisition {
-    pub(crate) fn new(
-        session: Arc<Session>,
-        names: Arc<Names>,
-        options: Arc<LockOptions>,
-        handle: Arc<()>,
-        owner: Owner,
-        request: Request,
-    ) -> Self {
-        let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
+    /// The lease, if its owner has the lock already, as long as it needs it; else what goes on.
+    pub(crate) fn begin(claimant: Claimant) -> Result<Lease, Box<Self>> {
+        let nested = claimant.nested();
+        match nested {
+            Some(Nested { lease, extend: None, .. }) => Ok(lease),
+            nested => {
+                let mut acquisition = Box::new(Self::new(claimant));
+                acquisition.seen = nested.map(|nested| Ok(Next::Nested(nested)));
+                Err(acquisition)
+            }
+        }
+    }
+
+    pub(crate) fn new(claimant: Claimant) -> Self {
+        let Claimant { session, names, request, .. } = &claimant;
         Self {
             pending: Some(session.quorum.pending_work()),
-            waiter: Waiter::new(registry, quorum, names.clone(), request.wait),
-            session,
-            names,
-            options,
-            handle,
-            key: owner.key(),
-            owner,
-            request,
+            waiter: Waiter::new(session.registry.clone(), session.quorum.clone(), names.clone(), request.wait),
+            claimant,
             provisioned: 0,
             answered: false,
             seen: None,
@@ -114,38 +91,22 @@ impl Acquisition {
 
     /// It goes on after its offer was given back.
     pub(crate) fn begin_again(&mut self) {
-        self.pending = Some(self.session.quorum.pending_work());
-    }
-
-    fn name(&self) -> String {
-        self.names.name.clone()
+        self.pending = Some(self.claimant.session.quorum.pending_work());
     }
 
     /// Where its first try is polled.
     pub(crate) fn polled(&self, caller: Caller) -> Polled {
-        self.session.quorum.polled(caller)
+        self.claimant.session.quorum.polled(caller)
     }
 
     /// Takes the first look now: nesting and places in the queue are decided in the order of the calls. The lease, if it is
     /// nested and asks no server.
     pub(crate) fn look_first(&mut self) -> Option<Lease> {
-        let seen = self.look();
-        self.after_look(seen)
-    }
-
-    /// Takes the first look now if it is nested: others get their place when they are polled.
-    pub(crate) fn look_if_nested(&mut self) -> Option<Lease> {
-        match self.session.registry.look(&self.names.lock, &self.key) {
-            Local::Own(tenure) if self.options.reentrant && tenure.current_fate() == Fate::Held => {
-                let nested = self.nest(&tenure);
-                self.after_look(Ok(nested))
-            }
-            _ => None,
-        }
-    }
-
-    fn after_look(&mut self, seen: Result<Next, LockError>) -> Option<Lease> {
-        if let Ok(Next::Nested(lease, _, None)) = seen {
+        let seen = match self.seen.take() {
+            Some(seen) => seen,
+            None => self.look(),
+        };
+        if let Ok(Next::Nested(Nested { lease, extend: None, .. })) = seen {
             self.settle();
             return Some(lease);
         }
@@ -155,22 +116,22 @@ impl Acquisition {
 
     /// Decides what this client can decide by itself.
     fn look(&mut self) -> Result<Next, LockError> {
-        if self.session.is_closed() {
+        if self.claimant.session.is_closed() {
             return Err(LockError::Closed);
         }
-        let local = self.session.registry.look(&self.names.lock, &self.key);
+        let local = self.claimant.session.registry.look(&self.claimant.names.lock, &self.claimant.key);
         let next = match local {
             Local::Own(tenure) => match tenure.current_fate() {
-                Fate::Held if !self.options.reentrant => {
+                Fate::Held if !self.claimant.options.reentrant => {
                     let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
-                    return Err(LockError::Deadlock { name: self.name(), detail });
+                    return Err(LockError::Deadlock { name: self.claimant.name(), detail });
                 }
-                Fate::Held => return Ok(self.nest(&tenure)),
-                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(self.nest(&tenure)),
-                Fate::Lost(reason) => return Err(LockError::Lost { name: self.name(), reason }),
+                Fate::Held => return Ok(Next::Nested(self.claimant.nest(&tenure))),
+                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(Next::Nested(self.claimant.nest(&tenure))),
+                Fate::Lost(reason) => return Err(LockError::Lost { name: self.claimant.name(), reason }),
                 Fate::Released | Fate::Detached => Next::Try,
             },
-            Local::Other(_) if self.session.quorum.protocol.primitive.is_shared() => Next::Try,
+            Local::Other(_) if self.claimant.session.quorum.protocol.primitive.is_shared() => Next::Try,
             Local::Other(tenure) => self.behind(&tenure)?,
             // Waiting owners of this client come first; a try does not wait.
             Local::Waited if self.waiter.is_try() => Next::Wait(Pause::Turn),
@@ -179,42 +140,23 @@ impl Acquisition {
         if self.waiter.is_try() {
             return Ok(next);
         }
-        self.waiter.enqueue(&self.key, self.request.thread, self.request.blocking);
+        self.waiter.enqueue(&self.claimant.key, self.claimant.request.thread, self.claimant.request.blocking);
         Ok(if self.waiter.is_first() { next } else { Next::Wait(Pause::Turn) })
     }
 
     /// Another owner of this client holds it.
     fn behind(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
-        let same_thread = self.request.thread.is_some() && tenure.terms.thread == self.request.thread;
-        if self.request.blocking && same_thread && !self.waiter.is_try() {
+        let same_thread = self.claimant.request.thread.is_some() && tenure.terms.thread == self.claimant.request.thread;
+        if self.claimant.request.blocking && same_thread && !self.waiter.is_try() {
             // Something of this thread that has not taken it yet could not do so before this thread goes on.
             if !tenure.withdraw() {
                 let detail = "another task of the same thread holds it, and cannot release it while the thread is \
                               blocked"
                     .to_owned();
-                return Err(LockError::Deadlock { name: self.name(), detail });
+                return Err(LockError::Deadlock { name: self.claimant.name(), detail });
             }
         }
         Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().ended()))))
-    }
-
-    fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
-        Claim::new((!self.options.ttl.is_fixed()).then_some(ttl))
-    }
-
-    fn nest(&self, tenure: &Arc<Tenure>) -> Next {
-        let ttl = match self.options.ttl {
-            Ttl::Fixed(ttl) => ttl,
-            Ttl::Never => NEVER,
-            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.ttl,
-            Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
-        };
-        let claim = self.claim_for(ttl);
-        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl);
-        if claim.renews.is_some() {
-            self.session.watchdog.reconsider(tenure);
-        }
-        Next::Nested(Lease::new(&self.session, tenure.clone(), claim), tenure.clone(), extend)
     }
 
     /// Waits for what may change the outcome of a try; fails when its wait is over.
@@ -232,13 +174,13 @@ impl Acquisition {
             None => self.look(),
         };
         match next? {
-            Next::Nested(lease, tenure, extended) => {
-                if let Some(ttl) = extended {
+            Next::Nested(Nested { lease, tenure, extend: longer }) => {
+                if let Some(ttl) = longer {
                     if polled != Polled::Behind {
                         // Its caller may stop in the middle, and not keep the lock by that.
                         lease.offer();
                     }
-                    Box::pin(extend(&self.session, &tenure, driver, ttl, &self.names.name)).await?;
+                    Box::pin(extend(&self.claimant.session, &tenure, driver, ttl, &self.claimant.names.name)).await?;
                 }
                 self.settle();
                 Ok(Tried::Lease(lease))
@@ -246,13 +188,13 @@ impl Acquisition {
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
-                let ttl = match self.session.ttl_at_hand(&self.names, self.options.ttl) {
+                let ttl = match self.claimant.session.ttl_at_hand(&self.claimant.names, self.claimant.options.ttl) {
                     Some(ttl) if self.undone.is_none() => ttl,
                     // What has to be waited for first belongs to the background.
                     _ if polled != Polled::Behind => return Ok(Tried::Wait(Pause::None)),
                     _ => {
                         Box::pin(self.undone()).await?;
-                        Box::pin(self.session.ttl(&self.names, self.options.ttl)).await
+                        Box::pin(self.claimant.session.ttl(&self.claimant.names, self.claimant.options.ttl)).await
                     }
                 };
                 self.ask(ttl, driver, polled).await
@@ -263,32 +205,32 @@ impl Acquisition {
     /// Waits until nothing is left of a ballot with the value of the next one: what undoes it cannot tell them apart.
     async fn undone(&mut self) -> Result<(), LockError> {
         let Some(mut undone) = self.undone.take() else { return Ok(()) };
-        let limit = self.waiter.limit().min(self.session.settings.config.patience);
+        let limit = self.waiter.limit().min(self.claimant.session.settings.config.patience);
         if timeout(limit, undone.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.session.registry.outage(&self.names.lock);
-        Err(self.session.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+        let outage = self.claimant.session.registry.outage(&self.claimant.names.lock);
+        Err(self.claimant.session.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
     }
 
     /// Asks the nodes, once.
     async fn ask(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
         self.waiter.tries();
-        let (quorum, names) = (&self.session.quorum, &self.names);
-        let mut ballot = match &self.options.value {
+        let (quorum, names) = (&self.claimant.session.quorum, &self.claimant.names);
+        let mut ballot = match &self.claimant.options.value {
             Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
-            None => Ballot::new(quorum, names, self.session.fields.draw(&self.key), ttl),
+            None => Ballot::new(quorum, names, self.claimant.session.fields.draw(&self.claimant.key), ttl),
         };
         let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(&ballot));
         let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
         let limit = self.waiter.limit() + grace;
-        let verdict = timeout(limit, ballot.run(driver, &self.key)).await;
+        let verdict = timeout(limit, ballot.run(driver, &self.claimant.key)).await;
         if attended.is_some_and(|attended| !attended.ended()) {
             // Nobody polled this for so long that it was given up, as was its place in the queue. What it asked for since
             // then is given up here.
             self.waiter.leave();
             let undone = ballot.undo(true);
-            self.undone = undone.filter(|_| self.options.value.is_some());
+            self.undone = undone.filter(|_| self.claimant.options.value.is_some());
             return Ok(Tried::Wait(Pause::None));
         }
         match verdict {
@@ -299,10 +241,11 @@ impl Acquisition {
 
     /// Sees to it that a ballot which its caller does not poll to its end keeps nobody else from the lock.
     fn attend(&self, ballot: &Ballot) -> Attended {
-        let (registry, names, ticket) = (self.session.registry.clone(), self.names.clone(), self.waiter.ticket());
+        let (registry, names, ticket) =
+            (self.claimant.session.registry.clone(), self.claimant.names.clone(), self.waiter.ticket());
         let undo = ballot.undo_later();
-        let last_reply = self.session.settings.reply_timeout(ballot.ttl());
-        self.session.watchdog.attend(last_reply, move || {
+        let last_reply = self.claimant.session.settings.reply_timeout(ballot.ttl());
+        self.claimant.session.watchdog.attend(last_reply, move || {
             undo();
             if let Some(ticket) = ticket {
                 registry.leave(&names.lock, &ticket);
@@ -312,7 +255,7 @@ impl Acquisition {
 
     /// Undoes a ballot whose value the next one may have, too.
     fn take_back(&mut self, ballot: &mut Ballot) {
-        if self.options.value.is_some() {
+        if self.claimant.options.value.is_some() {
             self.undone = ballot.undo(self.waiter.is_try());
         }
     }
@@ -324,7 +267,7 @@ impl Acquisition {
         }
         match verdict {
             Verdict::Held(grant) => self.granted(grant, &ballot),
-            Verdict::Conflict => Err(LockError::Conflict { key: self.names.lock.clone() }),
+            Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.names.lock.clone() }),
             Verdict::Provisioned { causes } => {
                 self.provisioned += 1;
                 if self.provisioned > MOST_PROVISIONED {
@@ -334,7 +277,7 @@ impl Acquisition {
                 Ok(Tried::Wait(Pause::None))
             }
             Verdict::Busy { free_in, split } => {
-                self.session.registry.end_outage(&self.names.lock);
+                self.claimant.session.registry.end_outage(&self.claimant.names.lock);
                 self.answered = true;
                 if self.waiter.is_try() {
                     return Err(self.timed_out());
@@ -351,41 +294,41 @@ impl Acquisition {
 
     /// A quorum granted it.
     fn granted(&mut self, grant: Grant, ballot: &Ballot) -> Result<Tried, LockError> {
-        self.session.registry.end_outage(&self.names.lock);
+        self.claimant.session.registry.end_outage(&self.claimant.names.lock);
         self.waiter.won();
         self.answered = true;
         let ttl = ballot.ttl();
-        let claim = self.claim_for(ttl);
+        let claim = self.claimant.claim_for(ttl);
         let terms = Terms {
-            names: self.names.clone(),
-            owner: self.key.clone(),
+            names: self.claimant.names.clone(),
+            owner: self.claimant.key.clone(),
             field: ballot.field().to_owned(),
             ttl,
-            fixed: self.options.ttl.is_fixed(),
-            adaptive: self.options.ttl == Ttl::Adaptive,
-            max_hold: self.options.max_hold,
-            thread: self.request.thread,
-            identity: self.owner.watch(),
+            fixed: self.claimant.options.ttl.is_fixed(),
+            adaptive: self.claimant.options.ttl == Ttl::Adaptive,
+            max_hold: self.claimant.options.max_hold,
+            thread: self.claimant.request.thread,
+            identity: self.claimant.request.owner.watch(),
         };
-        let (quorum, events) = (self.session.quorum.clone(), self.session.events.clone());
-        let handle = Arc::downgrade(&self.handle);
+        let (quorum, events) = (self.claimant.session.quorum.clone(), self.claimant.session.events.clone());
+        let handle = Arc::downgrade(&self.claimant.handle);
         let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
         if self.would_block() {
             tenure.give_back();
             return Ok(Tried::Wait(Pause::Turn));
         }
-        if !self.session.register_first(&tenure) {
+        if !self.claimant.session.register_first(&tenure) {
             // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
             tenure.give_back();
             return Ok(Tried::Wait(Pause::None));
         }
-        let lease = Lease::new(&self.session, tenure.clone(), claim);
-        if self.session.is_closed() {
+        let lease = Lease::new(&self.claimant.session, tenure.clone(), claim);
+        if self.claimant.session.is_closed() {
             // Closed meanwhile: the lease drops, and so is released.
             return Err(LockError::Closed);
         }
         let waited = self.waiter.waited();
-        (self.session.events)(&Event::Acquired { name: self.name(), token: tenure.token, waited });
+        (self.claimant.session.events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token, waited });
         self.settle();
         Ok(Tried::Lease(lease))
     }
@@ -398,20 +341,20 @@ impl Acquisition {
 
     /// Whether the thread that would have to take it stands still, and waits for the same lock.
     fn would_block(&self) -> bool {
-        let thread = self.request.thread.filter(|_| !self.request.blocking);
-        thread.is_some_and(|thread| self.session.registry.is_blocked(&self.names.lock, thread))
+        let thread = self.claimant.request.thread.filter(|_| !self.claimant.request.blocking);
+        thread.is_some_and(|thread| self.claimant.session.registry.is_blocked(&self.claimant.names.lock, thread))
     }
 
     /// Too few nodes answered.
     fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried, LockError> {
         self.answered = false;
-        let error = self.session.quorum.unavailable(causes.clone());
+        let error = self.claimant.session.quorum.unavailable(causes.clone());
         if permanent || self.waiter.is_try() {
             return Err(error);
         }
-        let patience = self.session.settings.config.patience;
-        let patience = self.request.wait.map_or(patience, |wait| wait.min(patience));
-        let silent_since = self.session.registry.note_outage(&self.names.lock, causes);
+        let patience = self.claimant.session.settings.config.patience;
+        let patience = self.claimant.request.wait.map_or(patience, |wait| wait.min(patience));
+        let silent_since = self.claimant.session.registry.note_outage(&self.claimant.names.lock, causes);
         if silent_since.elapsed() >= patience && self.waiter.waited() >= patience {
             return Err(error);
         }
@@ -420,28 +363,34 @@ impl Acquisition {
 
     fn timed_out(&self) -> LockError {
         // An outage is never reported as contention.
-        let (key, quorum) = (&self.names.lock, &self.session.quorum);
-        match self.session.registry.outage(key) {
+        let (key, quorum) = (&self.claimant.names.lock, &self.claimant.session.quorum);
+        match self.claimant.session.registry.outage(key) {
             Some(outage) if !self.answered => quorum.unavailable(outage.causes),
             // Those before it in the queue wait for the first answer of all.
             None if !self.waiter.is_try()
                 && !self.answered
                 && !self.waiter.is_first()
-                && self.session.registry.is_unknown(key) =>
+                && self.claimant.session.registry.is_unknown(key) =>
             {
                 quorum.unavailable(quorum.unheard())
             }
-            _ => LockError::Timeout { name: self.name(), waited: self.waiter.waited() },
+            _ => LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() },
         }
     }
 
     fn unanswered(&self, ballot: &Ballot) -> LockError {
         if self.answered {
-            return LockError::Timeout { name: self.name(), waited: self.waiter.waited() };
+            return LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() };
         }
         // What a node said last tells more than that it has not answered yet.
-        let known = self.session.registry.outage(&self.names.lock).map(|outage| outage.causes).unwrap_or_default();
+        let known = self
+            .claimant
+            .session
+            .registry
+            .outage(&self.claimant.names.lock)
+            .map(|outage| outage.causes)
+            .unwrap_or_default();
         let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
-        self.session.quorum.unavailable(ballot.silent().into_iter().map(last).collect())
+        self.claimant.session.quorum.unavailable(ballot.silent().into_iter().map(last).collect())
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     release::{Begun, begin_release},
     server::NodeErrorKind,
     session::{Session, seen_through},
-    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Unseen},
+    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Terms, Unseen},
 };
 
 /// A held lock.
@@ -34,27 +34,20 @@ pub struct Lease {
     session: Tied<Arc<Session>>,
     claim: Arc<Claim>,
     /// What never changes, readable in a forked child too.
-    facts: Facts,
-    release_on_drop: AtomicBool,
-}
-
-#[derive(Clone)]
-struct Facts {
-    name: String,
-    owner: String,
+    terms: Arc<Terms>,
     token: u64,
+    release_on_drop: AtomicBool,
 }
 
 impl Lease {
     pub(crate) fn new(session: &Arc<Session>, tenure: Arc<Tenure>, claim: Arc<Claim>) -> Self {
         tenure.handles.fetch_add(1, Relaxed);
-        let facts =
-            Facts { name: tenure.terms.names.name.clone(), owner: shown(&tenure.terms.field), token: tenure.token };
         Self {
+            terms: tenure.terms.clone(),
+            token: tenure.token,
             tenure: Tied::new(tenure),
             session: Tied::new(session.clone()),
             claim,
-            facts,
             release_on_drop: AtomicBool::new(true),
         }
     }
@@ -85,7 +78,8 @@ impl Lease {
             tenure: self.tenure.clone(),
             session: self.session.clone(),
             claim: self.claim.clone(),
-            facts: self.facts.clone(),
+            terms: self.terms.clone(),
+            token: self.token,
             release_on_drop: AtomicBool::new(false),
         }
     }
@@ -129,18 +123,18 @@ impl Lease {
 
     /// The lock's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.facts.name
+        &self.terms.names.name
     }
 
     /// The explicit owner, or `uuid:tenure`.
     pub fn owner(&self) -> &str {
-        &self.facts.owner
+        shown(&self.terms.field)
     }
 
     /// The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it
     /// has seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back.
     pub fn token(&self) -> u64 {
-        self.facts.token
+        self.token
     }
 
     /// The fate as this lease sees it: its own release ends it, whatever the tenure does.
@@ -182,7 +176,7 @@ impl Lease {
     }
 
     pub(crate) fn ended(&self, fate: Fate) -> LockError {
-        let name = self.facts.name.clone();
+        let name = self.terms.names.name.clone();
         match fate {
             Fate::Lost(reason) => LockError::Lost { name, reason },
             Fate::Detached => LockError::NotHeld { name, detail: "the lease was detached".to_owned() },
@@ -250,7 +244,7 @@ impl Lease {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         session.settings.check_ttl("ttl", ttl)?;
-        let (tenure, session, name) = (tenure.clone(), session.clone(), self.facts.name.clone());
+        let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.names.name.clone());
         Ok(async move {
             let result = extend(&session, &tenure, driver, ttl, &name).await;
             session.watchdog.reconsider(&tenure);
@@ -389,8 +383,8 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.facts.name)
-            .field("token", &self.facts.token)
+            .field("name", &self.terms.names.name)
+            .field("token", &self.token)
             .finish_non_exhaustive()
     }
 }

@@ -24,6 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod acquire;
 mod acquisition;
+mod claimant;
 mod client;
 pub mod clock;
 #[doc(hidden)]
@@ -56,7 +57,7 @@ mod testing;
 mod url;
 mod wait;
 
-pub use acquisition::Request;
+pub use claimant::Request;
 pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};

@@ -4,7 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     acquire::{acquire, acquire_blocking, wait},
-    acquisition::{Acquisition, Request},
+    acquisition::Acquisition,
+    claimant::{Claimant, Request},
     config::{LockOptions, check_owner},
     error::LockError,
     lease::Lease,
@@ -89,10 +90,7 @@ impl Lock {
     /// `acquire` for a host that names the owner.
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         // What is decided here is decided in the order of the calls, whenever they are polled.
-        let first = self.begin(request).map(|mut acquisition| {
-            let nested = acquisition.look_if_nested();
-            nested.ok_or_else(|| Box::new(acquisition))
-        });
+        let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
                 Ok(lease) => return Ok(lease),
@@ -109,7 +107,10 @@ impl Lock {
         polled: Polled,
         request: Request,
     ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
-        let first = self.begin(request).map(|mut acquisition| (acquisition.look_first(), Box::new(acquisition)));
+        let first = self.claimant(request).map(|claimant| {
+            let mut acquisition = Box::new(Acquisition::new(claimant));
+            (acquisition.look_first(), acquisition)
+        });
         async move {
             match (first?, polled) {
                 ((Some(lease), acquisition), _) => Ok(Offer::new(lease, acquisition)),
@@ -133,13 +134,11 @@ impl Lock {
         request: Request,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
-        let mut acquisition = self.begin(request)?;
-        if let Some(lease) = acquisition.look_first() {
-            return Ok(lease);
-        }
-        let lease =
-            acquire_blocking(Box::new(acquisition), check).map_err(|interrupted| interrupted.error(self.name()))?;
-        Ok(lease?)
+        let acquisition = match Acquisition::begin(self.claimant(request)?) {
+            Ok(lease) => return Ok(lease),
+            Err(acquisition) => acquisition,
+        };
+        Ok(acquire_blocking(acquisition, check).map_err(|interrupted| interrupted.error(self.name()))??)
     }
 
     /// Wakes the waiters of the client, as a message does.
@@ -159,7 +158,10 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        let first = self.begin(self.request(owner)).map(|mut acquisition| (acquisition.look_first(), acquisition));
+        let first = self.claimant(self.request(owner)).map(|claimant| {
+            let mut acquisition = Acquisition::new(claimant);
+            (acquisition.look_first(), acquisition)
+        });
         async move {
             match first? {
                 (Some(lease), _) => Ok(lease),
@@ -168,14 +170,14 @@ impl Lock {
         }
     }
 
-    fn begin(&self, request: Request) -> Result<Acquisition, LockError> {
+    fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
         }
-        let owner = self.owner(&request.owner);
+        request.owner = self.owner(&request.owner);
         let session = self.client.session()?;
         let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
-        Ok(Acquisition::new(session, names, options, handle, owner, request))
+        Ok(Claimant { session, names, options, handle, key: request.owner.key(), request })
     }
 
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
@@ -352,5 +354,5 @@ async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, L
         }
     }
     let holder = seen.into_iter().max_by_key(|(_, count, _)| *count).filter(|(_, n, _)| n + unasked >= quorum.needed());
-    Ok(holder.map(|(field, _, ttl)| LockInfo { owner: owner::shown(field), ttl, token }))
+    Ok(holder.map(|(field, _, ttl)| LockInfo { owner: owner::shown(field).to_owned(), ttl, token }))
 }

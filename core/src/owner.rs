@@ -88,9 +88,9 @@ impl Fields {
 }
 
 /// Who a field belongs to, for people: the explicit owner, or the whole field.
-pub(crate) fn shown(field: &str) -> String {
+pub(crate) fn shown(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {
-        Some((owner, _)) => owner.to_owned(),
-        None => field.to_owned(),
+        Some((owner, _)) => owner,
+        None => field,
     }
 }

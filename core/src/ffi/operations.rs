@@ -6,7 +6,7 @@ use std::{future::Future, time::Duration};
 use futures_util::{FutureExt, TryFutureExt};
 
 use crate::{
-    acquisition::Request,
+    claimant::Request,
     client::Client,
     compat::{HeldValue, Retime},
     error::{LockError, LostReason},

@@ -96,7 +96,8 @@ pub(crate) struct Terms {
 }
 
 pub(crate) struct Tenure {
-    pub(crate) terms: Terms,
+    /// Readable in a forked child, too.
+    pub(crate) terms: Arc<Terms>,
     pub(crate) token: u64,
     pub(crate) since: Stamp,
     pub(crate) generation: u64,
@@ -120,7 +121,7 @@ impl Tenure {
     ) -> Arc<Self> {
         let state = State::new(&terms, grant.since, grant.presences, claim, lock, quorum.settings.clone());
         let tenure = Arc::new(Self {
-            terms,
+            terms: Arc::new(terms),
             token: grant.token,
             since: grant.since,
             generation: fork::generation(),

@@ -1,0 +1,82 @@
+//! Who wants which lock, and how. A claimant who has it already nests: that is decided here, and asks no server unless a
+//! fixed ttl outlives the lease.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config::{LockOptions, NEVER, Ttl},
+    lease::Lease,
+    owner::{Owner, OwnerKey},
+    protocol::names::Names,
+    session::Session,
+    tenure::{Claim, Fate, Tenure},
+    wait::registry::Local,
+};
+
+/// One acquire, as a host asks for it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who acquires. An owner in the lock's options comes first.
+    pub owner: Owner,
+    /// How long to wait: `None` for ever, zero for one try.
+    pub wait: Option<Duration>,
+    /// The host's thread, if a blocked acquire blocks it: waiting for a tenure of the same thread is a deadlock.
+    pub thread: Option<u64>,
+    /// Whether waiting blocks `thread`.
+    pub blocking: bool,
+}
+
+pub(crate) struct Claimant {
+    pub(crate) session: Arc<Session>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) options: Arc<LockOptions>,
+    /// Alive as long as the lock object is, and this acquire of it.
+    pub(crate) handle: Arc<()>,
+    /// Who the request's owner is here.
+    pub(crate) key: OwnerKey,
+    pub(crate) request: Request,
+}
+
+/// A further lease of a tenure that its owner has.
+pub(crate) struct Nested {
+    pub(crate) lease: Lease,
+    pub(crate) tenure: Arc<Tenure>,
+    /// How long the tenure must be extended to, if it must.
+    pub(crate) extend: Option<Duration>,
+}
+
+impl Claimant {
+    pub(crate) fn name(&self) -> String {
+        self.names.name.clone()
+    }
+
+    /// Nests, if the lock can be.
+    pub(crate) fn nested(&self) -> Option<Nested> {
+        match self.session.registry.look(&self.names.lock, &self.key) {
+            Local::Own(tenure) if self.options.reentrant && tenure.current_fate() == Fate::Held => {
+                Some(self.nest(&tenure))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn nest(&self, tenure: &Arc<Tenure>) -> Nested {
+        let ttl = match self.options.ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Never => NEVER,
+            Ttl::Watchdog | Ttl::Adaptive if !tenure.terms.fixed => tenure.terms.ttl,
+            Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
+        };
+        let claim = self.claim_for(ttl);
+        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl);
+        if claim.renews.is_some() {
+            self.session.watchdog.reconsider(tenure);
+        }
+        Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend }
+    }
+
+    /// A claim to a lease of `ttl`.
+    pub(crate) fn claim_for(&self, ttl: Duration) -> Arc<Claim> {
+        Claim::new((!self.options.ttl.is_fixed()).then_some(ttl))
+    }
+}
