@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -40,6 +41,12 @@ def commands(root: Path) -> dict[str, list[str]]:
     }
 
 
+@functools.cache
+def scripts(root: Path) -> str:
+    """Say, in JSON, what the bare clients send: the scripts of the checkout."""
+    return subprocess.run([*commands(root)["Rust"], "scripts"], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 OURS: dict[str, list[str]] = {
     "Rust": ["redlock", "redlock-blocking"],
     "Python": ["redlock-sync", "redlock-asyncio"],
@@ -68,7 +75,10 @@ class Contender:
 
     def __init__(self, language: str, library: str, servers: list[Server], root: Path = ROOT) -> None:
         self.language, self.library, self.version = language, library, ""
-        environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
+        urls = ",".join(server.url for server in servers)
+        environment = {**os.environ, "REDIS_URLS": urls}
+        if library.startswith("bare"):
+            environment["BENCH_SCRIPTS"] = scripts(root)
         self._process = subprocess.Popen(
             [*commands(root)[language], library],
             env=environment,

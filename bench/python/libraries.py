@@ -7,6 +7,8 @@ owner can take a lock again. Lock objects are kept for each name where the libra
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import uuid
 from typing import Any, ClassVar
 
@@ -15,11 +17,9 @@ import redis.asyncio
 import redlock
 import redlock.asyncio
 
-from scripts import source
-
 TTL = 10
-# What our client sends beside names: no explicit owner, ttl, no proposed token, its bound, the counter's ttl.
-ARGUMENTS = ("", TTL * 1000, 0, 20_000, 86_400_000)
+# What our client sends beside names: no explicit owner, ttl, the counter's ttl, no proposed token.
+ARGUMENTS = ("", TTL * 1000, 3_600_000, 0)
 
 
 class Unsupported(Exception):
@@ -85,7 +85,8 @@ class Bare:
     def prepare(self, urls: list[str]) -> tuple[Any, Any]:
         self.client = self.client_class.from_url(only(urls))
         self.id, self.numbers = str(uuid.uuid4()), itertools.count()
-        return self.client.script_load(source("acquire")), self.client.script_load(source("release"))
+        scripts = json.loads(os.environ["BENCH_SCRIPTS"])
+        return self.client.script_load(scripts["acquire"]), self.client.script_load(scripts["release"])
 
     def acquire_words(self, name: str) -> tuple[Any, ...]:
         field = f"{self.id}:{next(self.numbers)}"
@@ -100,7 +101,7 @@ class Bare:
 
     def acquire(self, name: str) -> Any:
         field, words = self.acquire_words(name)
-        assert self.client.evalsha(*words)[0] == 1
+        assert self.client.evalsha(*words).startswith(b"1 ")
         return name, field
 
     def release(self, lease: Any) -> None:
@@ -121,7 +122,7 @@ class BareAsync(Bare):
 
     async def acquire(self, name: str) -> Any:
         field, words = self.acquire_words(name)
-        assert (await self.client.evalsha(*words))[0] == 1
+        assert (await self.client.evalsha(*words)).startswith(b"1 ")
         return name, field
 
     async def release(self, lease: Any) -> None:

@@ -24,7 +24,7 @@ pub enum Wire {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenKey {
-    /// `redlock_token:{name}`, kept for 24 hours after its last use.
+    /// `redlock_token:{name}`, kept for `token_ttl` after its last use.
     #[default]
     Redlock,
     /// `redisson_lock_token:{name}`, shared with Redisson's `RFencedLock` and kept for ever.
@@ -77,6 +77,10 @@ pub struct Config {
     pub drift: f64,
     /// Where fencing tokens are counted.
     pub token_key: TokenKey,
+    /// How long a fencing token's counter is kept after its last use. A node's clock seeds the next one, so this is how
+    /// far that clock may be set back and tokens still increase. At least 1 s, and on a quorum as long as a restarted node
+    /// does not vote. Default: an hour, or that if it is longer. Not with [`TokenKey::Redisson`].
+    pub token_ttl: Option<Duration>,
     /// The longest ttl used on a quorum, and so how long a restarted node does not vote. Default: 60 s.
     pub max_ttl: Duration,
     /// How long fewer than a quorum may answer before a waiting acquire gives up as unavailable. Default: 5 s.
@@ -123,6 +127,7 @@ impl fmt::Debug for Config {
             .field("wire", &self.wire)
             .field("drift", &self.drift)
             .field("token_key", &self.token_key)
+            .field("token_ttl", &self.token_ttl)
             .field("max_ttl", &self.max_ttl)
             .field("patience", &self.patience)
             .field("connect_timeout", &self.connect_timeout)
@@ -145,6 +150,7 @@ impl Config {
             wire: Wire::default(),
             drift: 0.1,
             token_key: TokenKey::default(),
+            token_ttl: None,
             max_ttl: Duration::from_secs(60),
             patience: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
@@ -228,12 +234,18 @@ impl Config {
         check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
         let settings = Settings { endpoints, quorum, majority_of: count, config: self };
         settings.check_quorum_ttl("watchdog", settings.config.watchdog)?;
+        if let Some(ttl) = settings.config.token_ttl {
+            settings.check_token_ttl(ttl)?;
+        }
         Ok(settings)
     }
 }
 
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 const MIN_WATCHDOG: Duration = Duration::from_millis(300);
+const MIN_TOKEN_TTL: Duration = Duration::from_secs(1);
+/// How long a counter is kept by default.
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The longest lease, and the longest of all times a caller gives.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// More than a server has.
@@ -277,6 +289,30 @@ impl Settings {
     /// How long a node that lost its keys does not vote.
     pub(crate) fn quarantine(&self) -> Duration {
         self.config.max_ttl.mul_f64(1.0 + self.config.drift)
+    }
+
+    /// How long a counter is kept after its last use; `None` for ever.
+    pub(crate) fn token_ttl(&self) -> Option<Duration> {
+        match self.config.token_key {
+            TokenKey::Redlock => Some(self.config.token_ttl.unwrap_or(TOKEN_TTL.max(self.least_token_ttl()))),
+            TokenKey::Redisson => None,
+        }
+    }
+
+    /// A node that lost its counters starts from its clock once it votes again: no counter that others still have may have
+    /// ended by then.
+    fn least_token_ttl(&self) -> Duration {
+        if self.majority_of > 1 { self.quarantine().max(MIN_TOKEN_TTL) } else { MIN_TOKEN_TTL }
+    }
+
+    fn check_token_ttl(&self, ttl: Duration) -> Result<(), LockError> {
+        if self.config.token_key == TokenKey::Redisson {
+            return Err(LockError::invalid(
+                "token_ttl",
+                "has no effect on Redisson's counters, which are kept for ever",
+            ));
+        }
+        check_duration("token_ttl", ttl, self.least_token_ttl())
     }
 
     /// Whether nodes carry markers: only where several vote.

@@ -42,7 +42,8 @@ pub struct LockInfo {
     pub owner: String,
     /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
     pub ttl: Option<Duration>,
-    /// The last fencing token; 0 when the holder draws none.
+    /// The last fencing token; 0 when the holder draws none, or took the lock longer ago than the counter is kept
+    /// ([`token_ttl`](crate::Config::token_ttl)).
     pub token: u64,
 }
 

@@ -115,10 +115,9 @@ mod switched {
         /// What it changes in a script.
         fn edits(self, script: &str) -> &'static [(&'static str, &'static str)] {
             match (self, script) {
-                (Self::ReleaseUnchecked, "release") => &[
-                    ("if not is_mine(KEYS[1], ARGV[1]) then return 0 end", ""),
-                    ("remove(KEYS[1], ARGV[1])", "redis.call('DEL', KEYS[1])"),
-                ],
+                (Self::ReleaseUnchecked, "release") => {
+                    &[("if not remove(KEYS[1], ARGV[1]) then return 0 end", "redis.call('DEL', KEYS[1])")]
+                }
                 (Self::BumpUnconditional, "bump") => &[(
                     "if not holds(KEYS[1], ARGV[1]) or redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end",
                     "if tonumber(redis.call('GET', KEYS[2]) or 0) >= tonumber(ARGV[3]) then return 1 end",
@@ -129,12 +128,13 @@ mod switched {
                     " and holds(key, field) then\n  redis.call('HINCRBY', key, field, 1)\n",
                 )],
                 (Self::CountHolds, "release") => &[(
-                    "remove(KEYS[1], ARGV[1])",
-                    "if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) < 1 then remove(KEYS[1], ARGV[1]) end",
+                    "if not remove(KEYS[1], ARGV[1]) then return 0 end",
+                    "if not holds(KEYS[1], ARGV[1]) then return 0 end\n\
+                     if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) < 1 then remove(KEYS[1], ARGV[1]) end",
                 )],
                 (Self::RenewalRecreates, "renew") => &[(
                     "    else replies[i] = 0 end",
-                    "    elseif ttl > 0 then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
+                    "    elseif ttl ~= '0' then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
                 )],
                 _ => &[],
             }

@@ -22,6 +22,11 @@ export interface ClientOptions {
   drift?: number | null | undefined;
   /** Where fencing tokens are counted: apart, or together with Redisson's `RFencedLock`. */
   tokenKey?: "redlock" | "redisson" | null | undefined;
+  /**
+   * How long a token's counter is kept after its last use, and so how far a node's clock may be set back and tokens still
+   * increase: 1 s or more, on a quorum no less than a restarted node does not vote. Default: an hour.
+   */
+  tokenTtl?: number | null | undefined;
   /** The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s. */
   maxTtl?: number | null | undefined;
   /** How many replicas of a node must have acknowledged a lock before it counts there. Default: 0. */

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use redlock::{Client, Config, Event, Lease, LockError, LockOptions, Owner, ReleaseOutcome, TokenKey, Ttl, Wire};
+use redlock::{
+    Client, Config, Event, Lease, LockError, LockOptions, Owner, ReleaseOutcome, TokenKey, Ttl, Wire,
+    protocol::script::scripts,
+};
 use redlock_tests::{
     deployments::{Cluster, Watched},
     locked,
@@ -267,7 +270,8 @@ const SPARED: [&str; 10] = [
     "+config|get",
     "~redlock_hold:*",
 ];
-/// Without it some things go on, and the others say so: a release has ended the lock, and announces nothing.
+/// Without it some things go on, and the others say so: an explicit owner's release has ended the lock, and announces
+/// nothing.
 const PARTLY: &str = "+exists";
 /// Needed only by what is not done here: a clean-up behind a broken connection, a quorum.
 const UNUSED: [&str; 2] = ["+client|kill", "~redlock_node"];
@@ -327,6 +331,29 @@ async fn a_right_that_is_missing_is_named() {
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_for_strings() {
     names_what_is_missing(Wire::Token, &["+hset", "+hexists", "+hkeys", "+hdel"]).await;
+}
+
+/// From 7.0 on the script asks whether it may; before, it tries on a key that is not there.
+#[test]
+fn no_lock_without_a_ttl_is_written_by_who_may_not_set_one() {
+    let server = Server::start();
+    let acquire = &scripts(Wire::Redisson).acquire.source;
+    for source in [acquire.clone(), acquire.replace("redis.acl_check_cmd", "redis.is_not_there_yet")] {
+        let acquire = || -> redis::RedisResult<String> {
+            let user = redis::Client::open(as_user(&server.url())).unwrap();
+            let mut call = redis::cmd("EVAL");
+            call.arg(&source).arg(2).arg("app:x").arg("redlock_token:app:x").arg(&["u:1", "", "60000", "60000", "0"]);
+            call.query(&mut user.get_connection().unwrap())
+        };
+        permit(&server, &documented().server);
+        permit(&server, &["-pexpire".to_owned()]);
+        assert!(acquire().is_err());
+        assert!(!server.command::<bool>(&["EXISTS", "app:x"]));
+        permit(&server, &["+pexpire".to_owned()]);
+        assert!(acquire().unwrap().starts_with("1 "));
+        assert!(server.command::<i64>(&["PTTL", "app:x"]) > 0);
+        let _: () = server.command(&["FLUSHALL"]);
+    }
 }
 
 #[tokio::test]

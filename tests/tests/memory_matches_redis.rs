@@ -125,6 +125,16 @@ impl Outcome {
         }
     }
 
+    /// A vote as the list of what it says: a counter may be no number.
+    fn spelled_out(self) -> Self {
+        let Self::Reply(Reply::Text(text)) = &self else { return self };
+        let part = |text: &str| text.parse().map_or_else(|_| Reply::Text(text.to_owned()), Reply::Int);
+        let parts = text.split_once(' ').and_then(|(code, rest)| Some((code, rest.rsplit_once(' ')?)));
+        parts.map_or(self.clone(), |(code, (value, time))| {
+            Self::Reply(Reply::List([code, value, time].map(part).into()))
+        })
+    }
+
     fn list(&self) -> &[Reply] {
         match self {
             Self::Reply(reply) => reply.list().unwrap_or_default(),
@@ -353,9 +363,9 @@ impl Diff {
         let [redis_args, memory_args] = args;
         let mut eval = redis::cmd("EVALSHA");
         eval.arg(&script.sha).arg(keys.len()).arg(keys).arg(redis_args);
-        let redis = Outcome::of_redis(eval.query(&mut self.redis));
+        let mut redis = Outcome::of_redis(eval.query(&mut self.redis));
         let call = Call::new(script, keys.to_vec(), memory_args);
-        let memory = match self.memory.eval(call) {
+        let mut memory = match self.memory.eval(call) {
             Ok(reply) => Outcome::Reply(reply),
             Err(error) if error.kind == NodeErrorKind::WrongType => Outcome::WrongType,
             Err(error) => {
@@ -363,6 +373,9 @@ impl Diff {
                 Outcome::Failed
             }
         };
+        if script.name == "acquire" {
+            (redis, memory) = (redis.spelled_out(), memory.spelled_out());
+        }
         if !alike(script.name, &redis, &memory) {
             self.fail(&format!("{} {:?} {keys:?}: redis {redis:?}, memory {memory:?}", script.name, script.wire));
         }
@@ -699,8 +712,8 @@ impl Diff {
             3 => wall_micros() + 3_600_000_000,
             _ => 0,
         };
-        let mut args = vec![same(&field), same(owner), same(&self.ttl()), same(&proposal)];
-        args.extend([same(self.pick(&["20000", "0"])), self.counter_ttl()]);
+        let mut args = vec![same(&field), same(owner), same(&self.ttl()), self.counter_ttl()];
+        args.push(same(&proposal));
         if self.chance(35) {
             let marker = self.pick(&MARKERS).to_owned();
             keys.push(self.other_key(marker));
@@ -713,18 +726,24 @@ impl Diff {
     }
 }
 
+/// How far from a node's time a proposed token counts, µs.
+const PROPOSAL_SLACK: i64 = 20_000;
+
 /// What is wrong with a granted token, given the counter and whether the field held the lock before.
 fn wrong_token(outcome: &Outcome, args: &[String], known: (Option<i64>, bool)) -> Option<String> {
     let (Some(1), Some(token), Some(now)) = (outcome.int(0), outcome.int(1), outcome.int(2)) else {
         return None;
     };
-    let (Some(before), held) = known else { return Some("granted a token after no number".into()) };
-    let [proposal, window] = [3, 4].map(|i: usize| args[i].parse::<i64>().expect("a number"));
-    let proposal = if proposal == 0 { now } else { proposal };
-    let fresh = (before + 1).max(proposal.clamp(now - window, now + window));
-    let expected = if held { before } else { fresh };
+    let (before, held) = known;
+    let proposal = match args[4].parse::<i64>().expect("a number") {
+        0 => now,
+        proposal => proposal.clamp(now - PROPOSAL_SLACK, now + PROPOSAL_SLACK),
+    };
+    // What is no number was not written by a lock.
+    let fresh = before.map_or(proposal, |before| proposal.max(before + 1));
+    let expected = before.filter(|_| held).unwrap_or(fresh);
     let soon = (wall_micros() - now).abs() < TOLERANCE_US;
-    (token != expected || !soon).then(|| format!("granted {token} at {now}, expected {expected} after {before}"))
+    (token != expected || !soon).then(|| format!("granted {token} at {now}, expected {expected} after {before:?}"))
 }
 
 /// Whether two outcomes are the same but for the moment they were made in.

@@ -1,27 +1,15 @@
 // What this project's client sends for an acquire and a release on one server, sent by hand: the floor of its cost.
 
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { close, connection } from "./ioredis.mjs";
 
 export const from = "ioredis";
 
-/** A script as core/src/protocol/script.rs makes it. */
-function script(name) {
-  return ["wire_redisson", "wire", name]
-    .flatMap((part) => {
-      const source = readFileSync(new URL(`../../../core/src/protocol/lua/${part}.lua`, import.meta.url), "utf8");
-      return source.trimEnd().split("\n");
-    })
-    .filter((line) => !line.startsWith("--"))
-    .map((line) => `${line}\n`)
-    .join("");
-}
-
 export async function connect(urls) {
   const server = await connection(urls);
+  const scripts = JSON.parse(process.env.BENCH_SCRIPTS);
   const [acquire, release] = await Promise.all(
-    ["acquire", "release"].map((name) => server.script("LOAD", script(name))),
+    [scripts.acquire, scripts.release].map((source) => server.script("LOAD", source)),
   );
   const client = randomUUID();
   let tenure = 0;
@@ -30,8 +18,8 @@ export async function connect(urls) {
       tenure += 1;
       const field = `${client}:${tenure}`;
       const counter = `redlock_token:{${name}}`;
-      const [code] = await server.evalsha(acquire, 2, name, counter, field, "", 30_000, 0, 20_000, 86_400_000);
-      if (code !== 1) throw new Error(`not granted: ${code}`);
+      const vote = await server.evalsha(acquire, 2, name, counter, field, "", 30_000, 3_600_000, 0);
+      if (!vote.startsWith("1 ")) throw new Error(`not granted: ${vote}`);
       return { name, field };
     },
     async release({ name, field }) {

@@ -1,5 +1,5 @@
 //! A process that takes locks with one Rust library, as the harness asks: `contender LIBRARY`. `bench/README.md`
-//! describes what it reads and answers.
+//! describes what it reads and answers. `contender scripts` writes down what the bare clients send.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
 mod libraries;
@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::libraries::{Bare, BareBlocking, Library, Redlock, RedlockBlocking, Rslock, Unsupported};
+use crate::libraries::{Bare, BareBlocking, Library, Redlock, RedlockBlocking, Rslock, Unsupported, sources};
 
 fn say(answer: &Value) {
     let mut out = stdout().lock();
@@ -56,6 +56,9 @@ fn serve<L: Library>(name: &str, version: &str, urls: &[String]) {
 
 fn main() {
     let name = env::args().nth(1).expect("the name of a library");
+    if name == "scripts" {
+        return say(&sources());
+    }
     let urls: Vec<String> = env::var("REDIS_URLS").unwrap().split(',').map(str::to_owned).collect();
     let ours = env!("CARGO_PKG_VERSION");
     match name.as_str() {

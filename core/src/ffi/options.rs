@@ -42,13 +42,14 @@ pub enum Idiom {
 }
 
 /// The options of a client.
-const CLIENT_OPTIONS: [&str; 18] = [
+const CLIENT_OPTIONS: [&str; 19] = [
     "quorum",
     "watchdog",
     "prefix",
     "wire",
     "drift",
     "token_key",
+    "token_ttl",
     "max_ttl",
     "min_replicas",
     "patience",
@@ -156,6 +157,7 @@ impl Idiom {
                 "wire" => config.wire = word(option, value)?,
                 "drift" => config.drift = number(option, &value)?,
                 "token_key" => config.token_key = word(option, value)?,
+                "token_ttl" => config.token_ttl = Some(self.duration(option, &value)?),
                 "max_ttl" => config.max_ttl = self.duration(option, &value)?,
                 "min_replicas" => config.min_replicas = whole(option, &value, 0)? as u32,
                 "patience" => config.patience = self.duration(option, &value)?,

@@ -4,7 +4,7 @@
 use std::{slice, sync::Arc, time::Duration};
 
 use crate::{
-    config::{NEVER, Settings, TokenKey, wire_ttl},
+    config::{NEVER, Settings, wire_ttl},
     owner::{OwnerKey, wire_owner},
     protocol::{
         names::Names,
@@ -16,10 +16,8 @@ use crate::{
 /// The key of a node's marker, the same for all locks of a deployment. On a cluster it stands for that of the slot.
 pub(crate) const MARKER: &str = "redlock_node";
 
-/// How far a node follows a proposed token away from its own clock.
-const PROPOSAL_SLACK: Duration = Duration::from_millis(20);
-/// How long a counter is kept after its last use; the clock then seeds the next one.
-const COUNTER_TTL: Duration = Duration::from_secs(24 * 3600);
+/// How long the average hold of a lock is kept.
+const AVERAGE_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// What is still to be read of a call.
 pub(crate) struct Arguments<'a> {
@@ -68,7 +66,7 @@ macro_rules! arguments {
 
 arguments! {
     /// `lua/acquire.lua`; a [`Guard`] may follow.
-    Acquire { lock, counter } (field, owner, ttl, proposal, slack, counter_ttl)
+    Acquire { lock, counter } (field, owner, ttl, counter_ttl, proposal)
     /// What has a node look first whether it may vote: of `acquire.lua` and `repair.lua`, behind the others.
     Guard { marker } (quarantine)
     /// What a node adds of itself, where it is asked to: behind all others.
@@ -111,10 +109,7 @@ impl Protocol {
     }
 
     fn counter_ttl(&self) -> String {
-        match self.settings.config.token_key {
-            TokenKey::Redlock => COUNTER_TTL.as_millis().to_string(),
-            TokenKey::Redisson => "0".to_owned(),
-        }
+        self.settings.token_ttl().map_or("0".to_owned(), |ttl| ttl.as_millis().to_string())
     }
 
     /// Has a script announce to the listeners of a cluster's shard, too.
@@ -148,9 +143,8 @@ impl Protocol {
                 Taker::Chosen => CHOSEN.to_owned(),
             },
             ttl: wire_ttl(ttl),
-            proposal: proposal.to_string(),
-            slack: PROPOSAL_SLACK.as_micros().to_string(),
             counter_ttl: self.counter_ttl(),
+            proposal: proposal.to_string(),
         };
         let replicas = self.settings.config.min_replicas;
         Call { replicas, ..self.guarded(call(&self.scripts.acquire, acquire.lists())) }
@@ -251,7 +245,7 @@ impl Protocol {
     /// Reads, or with a sample updates, the average hold of a lock.
     pub(crate) fn learn(&self, names: &Names, sample: Option<Duration>) -> Call {
         let sample = sample.map_or(-1, |hold| hold.as_micros().max(1) as i64).to_string();
-        let ttl = COUNTER_TTL.as_millis().to_string();
+        let ttl = AVERAGE_TTL.as_millis().to_string();
         call(&self.scripts.learn, Learn { average: names.average.clone(), sample, ttl }.lists())
     }
 

@@ -29,7 +29,12 @@ pub(crate) enum Vote {
 
 /// The reply to `acquire`: the vote, and the node's time in µs.
 pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
-    let &[Reply::Int(code), Reply::Int(value), Reply::Int(time)] = reply.list()? else { return None };
+    let Reply::Text(text) = reply else { return None };
+    let mut numbers = text.split(' ').map(number);
+    let (code, value, time) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    if numbers.next().is_some() {
+        return None;
+    }
     // It goes back to the nodes, as a proposal for a token.
     if !(0..=*TOKENS.end()).contains(&time) {
         return None;
@@ -44,6 +49,13 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
         _ => return None,
     };
     Some((vote, time))
+}
+
+/// A number as a script writes it: without a plus sign, or zeros in front.
+fn number(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = text == "0" || digits.starts_with(|first| matches!(first, '1'..='9'));
+    if plain { text.parse().ok() } else { None }
 }
 
 /// What a node answered to the renewal of one tenure.

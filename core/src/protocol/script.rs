@@ -23,19 +23,41 @@ impl Script {
             Wire::Redisson => include_str!("lua/wire_redisson.lua"),
             Wire::Token => include_str!("lua/wire_token.lua"),
         };
-        let shared = include_str!("lua/wire.lua");
-        let source: String = prelude
-            .lines()
-            .chain(shared.lines())
-            .chain(body.lines())
-            .filter(|l| !l.starts_with("--"))
-            .flat_map(|l| [l, "\n"])
-            .collect();
+        let body = without_comments(body);
         #[cfg(feature = "simulation")]
-        let source = crate::mutant::alter(name, &source).unwrap_or(source);
+        let body = crate::mutant::alter(name, &body).unwrap_or(body);
+        let shared = include_str!("lua/wire.lua");
+        let source = needed(&without_comments(&[shared, prelude].concat()), &body) + &body;
         let sha = sha1_smol::Sha1::from(&source).digest().to_string();
         Self { name, wire, source, sha }
     }
+}
+
+fn without_comments(source: &str) -> String {
+    source.lines().filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// What of a prelude a body needs, in its order: each run makes all functions anew. A definition begins a line with
+/// `local`, uses only those before it, and goes on to the next.
+fn needed(prelude: &str, body: &str) -> String {
+    let starts = prelude.match_indices("local ").map(|(at, _)| at);
+    let starts = starts.filter(|at| *at == 0 || prelude.as_bytes()[at - 1] == b'\n');
+    let mut end = prelude.len();
+    let mut chosen = String::new();
+    for start in starts.collect::<Vec<_>>().into_iter().rev() {
+        let definition = &prelude[start..end];
+        end = start;
+        let name = words(definition).find(|word| !["local", "function"].contains(word));
+        if name.is_some_and(|name| words(body).chain(words(&chosen)).any(|word| word == name)) {
+            chosen.insert_str(0, definition);
+        }
+    }
+    chosen
+}
+
+/// The names and keywords in a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
 }
 
 macro_rules! scripts {

@@ -220,7 +220,7 @@ proptest! {
         let count = config.nodes.len();
         match config.validate() {
             Err(error) => {
-                let known = ["nodes", "quorum", "watchdog", "drift", "max_ttl", "patience", "connect_timeout", "reply_timeout", "cert"];
+                let known = ["nodes", "quorum", "watchdog", "drift", "token_ttl", "max_ttl", "patience", "connect_timeout", "reply_timeout", "cert"];
                 assert!(known.contains(&invalid(&error)), "{error}");
             }
             Ok(settings) => {
@@ -240,6 +240,7 @@ proptest! {
                     assert!(validity < ttl && !validity.is_zero(), "{validity:?} of {ttl:?}");
                 }
                 assert!(settings.quarantine() >= config.max_ttl);
+                assert!(settings.token_ttl().is_none_or(|ttl| count == 1 || ttl >= settings.quarantine()));
                 for endpoint in &settings.endpoints {
                     assert!(endpoint.db >= 0);
                 }
@@ -306,7 +307,7 @@ proptest! {
         millis in any::<bool>(),
         name in prop_oneof![
             4 => sample::select(vec![
-                "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "max_ttl", "maxTtl",
+                "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "token_ttl", "tokenTtl", "max_ttl", "maxTtl",
                 "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
                 "max_hold", "maxHold", "reentrant",
             ]).prop_map(str::to_owned),

@@ -16,7 +16,7 @@ use redis::Value;
 use super::{
     errors::refusal,
     identify::{always, micros},
-    replies::reply,
+    replies::script_reply,
 };
 use crate::{
     client::Client,
@@ -61,7 +61,7 @@ fn unescaped(line: &str) -> Vec<u8> {
 fn received(bytes: &[u8]) -> Result<Reply, NodeError> {
     let silence = || NodeError::new(NodeErrorKind::Unknown, "no answer");
     match redis::parse_redis_value(bytes) {
-        Ok(value) => reply(value),
+        Ok(value) => script_reply(value),
         Err(_) => Err(silence()),
     }
 }
@@ -93,9 +93,18 @@ impl Lines<'_> {
     }
 }
 
+/// The numbers of a RESP string of numbers, as they are written down, at the start of `bytes`.
+fn spelled_out(bytes: &[u8]) -> Option<Vec<i64>> {
+    let mut lines = Lines(bytes);
+    let length = usize::try_from(lines.number(b'$')?).ok()?;
+    let text = std::str::from_utf8(lines.0.get(..length)?).ok()?;
+    lines.0[length..].starts_with(b"\r\n").then_some(())?;
+    text.split(' ').map(|part| part.parse::<i64>().ok().filter(|number| number.to_string() == part)).collect()
+}
+
 /// The token of a grant.
 fn granted(bytes: &[u8]) -> Option<u64> {
-    match integers(bytes)?[..] {
+    match spelled_out(bytes)?[..] {
         [1, token, time] if (1..=1 << 53).contains(&token) && (0..=1 << 53).contains(&time) => Some(token as u64),
         _ => None,
     }
@@ -196,9 +205,11 @@ fn shaped() -> impl Strategy<Value = Vec<u8>> {
             let lines = numbers.iter().map(|number| format!(":{number}\r\n")).collect::<Vec<_>>().concat();
             format!("*{}\r\n{lines}", numbers.len()).into_bytes()
         });
-    let grant =
-        (number(), number()).prop_map(|(token, time)| format!("*3\r\n:1\r\n:{token}\r\n:{time}\r\n").into_bytes());
-    prop_oneof![list, grant]
+    let vote = (-1_i64..6, number(), number()).prop_map(|(code, value, time)| {
+        let text = format!("{code} {value} {time}");
+        format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+    });
+    prop_oneof![list, vote]
 }
 
 /// Known replies with a few bytes changed, lost, doubled, or with another reply in the middle.
@@ -254,7 +265,7 @@ fn client(nodes: Vec<HashMap<&'static str, Vec<u8>>>) -> Client {
     Client::with_nodes(config, Arc::new(|_| {}), nodes).expect("a valid configuration")
 }
 
-const GRANT: &[u8] = b"*3\r\n:1\r\n:1795249352564870\r\n:1795249352564870\r\n";
+const GRANT: &[u8] = b"$35\r\n1 1795249352564870 1795249352564870\r\n";
 
 fn one(replies: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Client {
     client(vec![[("acquire", GRANT.to_vec())].into_iter().chain(replies).collect()])

@@ -155,9 +155,9 @@ impl Server {
                 let token = self.token.fetch_add(1, SeqCst) + 1;
                 if fields.is_empty() {
                     fields.insert(args[0].clone());
-                    Reply::List(vec![Reply::Int(1), Reply::Int(token), Reply::Int(0)])
+                    Reply::Text(format!("1 {token} 0"))
                 } else {
-                    Reply::List(vec![Reply::Int(0), Reply::Int(30_000), Reply::Int(0)])
+                    Reply::Text("0 30000 0".to_owned())
                 }
             }
             "release" => {

@@ -95,7 +95,7 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
 #[tokio::test]
 async fn a_late_grant_moves_no_deadline_back() {
     for late in [
-        Ok(Reply::List(vec![Reply::Int(1), Reply::Int(*TOKENS.start()), Reply::Int(1)])),
+        Ok(Reply::Text(format!("1 {} 1", TOKENS.start()))),
         Err(NodeError::new(NodeErrorKind::NotRun, "down")),
         Err(NodeError::new(NodeErrorKind::Unknown, "silent")),
     ] {

@@ -251,6 +251,10 @@ fn tokens(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subj
     t("T10b", 1, "a single node loses its counter", Breaks("P2", 5), Config { amnesias: 1, watch: Watch::P2, ..one });
     let seeded = Config { quorum: 1, attempts: 3, ..CLOCK };
     t("T10c", 1, "the same, seeded by the clock", Holds(1_860), seeded);
+    let back = Config { skew: 2, quarantine: 3, ..seeded };
+    t("T10d", 1, "its counter ends after longer than its clock is set back", Holds(2_452), back);
+    let far = Config { quarantine: 1, watch: Watch::P2, ..back };
+    t("T10e", 1, "its counter ends sooner than that", Breaks("P2", 4), far);
     let large = Config { attempts: 3, spread: 1, ..five };
     t("T11", 5, "write-back by compare-and-set, three attempts", Unfinished(40_000_000), large);
     t("T12", 5, "seeded by clocks, two amnesias", Unfinished(40_000_000), Config { quorum: 3, ..CLOCK });

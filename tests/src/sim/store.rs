@@ -141,13 +141,15 @@ impl Store {
                 Answer::Int(there.into())
             }
             "SET" => {
-                let expires = match words.get(3) {
-                    None => None,
-                    Some(_) if number(4)? <= 0 => return Err("ERR invalid expire time in 'set' command".to_owned()),
-                    Some(_) => Some(self.now_ms() + number(4)?),
+                let gets = words.iter().skip(3).any(|word| word == "GET");
+                let before = if gets { self.text(key)? } else { None };
+                let expires = match word(3) {
+                    "PX" if number(4)? <= 0 => return Err("ERR invalid expire time in 'set' command".to_owned()),
+                    "PX" => Some(self.now_ms() + number(4)?),
+                    _ => None,
                 };
                 self.keys.insert(key.to_owned(), Entry { value: Value::Text(word(2).to_owned()), expires });
-                Answer::Ok
+                if gets { before.map_or(Answer::Nothing, Answer::Text) } else { Answer::Ok }
             }
             "HEXISTS" => {
                 let field = word(2);
@@ -231,9 +233,9 @@ thread_local! {
     static CURRENT: RefCell<Option<Store>> = const { RefCell::new(None) };
 }
 
-/// Redis' way to call commands and to turn a script's end into a reply.
+/// Redis' way to call commands and to turn a script's end into a reply. Everybody has every right.
 const PRELUDE: &str = r"
-redis = { pcall = command }
+redis = { pcall = command, acl_check_cmd = function() return true end }
 function redis.call(...)
   local reply = command(...)
   if type(reply) == 'table' and reply.err then error(reply, 0) end

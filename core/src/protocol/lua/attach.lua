@@ -6,5 +6,5 @@ local ttl = redis.call('PTTL', KEYS[1])
 if holds(KEYS[1], ARGV[2]) then return ttl end
 ttl = math.max(ttl, tonumber(ARGV[3]))
 if not holds(KEYS[1], ARGV[1]) or ttl <= 0 then return -2 end
-rename(KEYS[1], ARGV[1], ARGV[2], ttl)
+rename(KEYS[1], ARGV[1], ARGV[2], string.format('%.0f', ttl))
 return ttl

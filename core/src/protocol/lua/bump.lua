@@ -3,5 +3,5 @@
 -- ARGV  1 field   2 the token this node granted me   3 the token of the quorum   4 counter ttl ms, 0 for none
 -- reply 1 done, 0 the tenure ended or the counter moved on
 if not holds(KEYS[1], ARGV[1]) or redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end
-if ARGV[4] == '0' then redis.call('SET', KEYS[2], ARGV[3]) else redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4]) end
+write(KEYS[2], ARGV[3], ARGV[4])
 return 1

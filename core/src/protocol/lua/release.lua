@@ -2,8 +2,8 @@
 -- KEYS  lock
 -- ARGV  1 field   2 channel   3 on a cluster "1": announce to the shard, too
 -- reply 1 released, 0 the tenure held nothing here
-if not is_mine(KEYS[1], ARGV[1]) then return 0 end
-remove(KEYS[1], ARGV[1])
--- Last and protected: a user without the right to publish has released all the same.
-if redis.call('EXISTS', KEYS[1]) == 0 then announce(ARGV[2], ARGV[3]) end
+if not remove(KEYS[1], ARGV[1]) then return 0 end
+-- Only an explicit owner has others beside it. Telling is last and protected: a user without the right to publish has
+-- released all the same.
+if ARGV[1]:sub(1, 1) ~= '=' or redis.call('EXISTS', KEYS[1]) == 0 then announce(ARGV[2], ARGV[3]) end
 return 1

@@ -15,13 +15,13 @@ local ended = redis.call('GET', KEYS[3])
 if ended and ended:find(' ' .. field .. ' ', 1, true) then return { -2 } end
 local pttl = redis.call('PTTL', key)
 if holds(key, field) then
-  if pttl < ttl then redis.call('PEXPIRE', key, ttl) end
+  if pttl < ttl then redis.call('PEXPIRE', key, ARGV[3]) end
   return { 1 }
 end
 if pttl ~= -2 and (pttl == -1 or ARGV[2] == '' or not joins(key, ARGV[2])) then return { -1 } end
 -- Whoever comes next on this node draws a higher token.
 if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(ARGV[4]) then
-  if ARGV[5] == '0' then redis.call('SET', KEYS[2], ARGV[4]) else redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[5]) end
+  write(KEYS[2], ARGV[4], ARGV[5])
 end
-put(key, field, math.max(ttl, pttl))
+put(key, field, pttl > ttl and string.format('%.0f', pttl) or ARGV[3])
 return { 1 }

@@ -1,13 +1,7 @@
--- What both wires share. Put between a wire's own prelude and each script.
--- What `read` finds; nothing in a key of another type, which is somebody else's. A missing right is an error.
-local function found(read, ...)
-  local readable, result = pcall(read, ...)
-  if readable then return result end
-  local text = type(result) == 'table' and result.err or tostring(result)
-  if not text:find('WRONGTYPE', 1, true) then error(result) end
-end
--- Whether the tenure holds the lock.
-local function is_mine(key, field) return found(holds, key, field) end
+-- What both wires share. Of this and then of a wire's own prelude each script gets in front what it mentions.
+-- Whether a reply of `redis.pcall` is an error that has to be told. A key of another type is somebody else's, and none.
+-- To tell it, the command is called again: so the server names it.
+local function refused(reply) return type(reply) == 'table' and reply.err and not reply.err:find('WRONGTYPE', 1, true) end
 -- Tells waiters that the lock is free, unless there is no channel to tell them on. Listeners of a shard's channels hear
 -- nothing of the others, nor these of them.
 local function announce(channel, sharded)
@@ -27,4 +21,9 @@ local function refuses(marker, now, quarantine, run, since, durable)
   end
   local left = tonumber(lost) + tonumber(quarantine) - now
   if left > 0 then return 3, left end
+end
+-- Writes a token counter, which lives for `ttl` ms, "0" for ever. Returns what was there.
+local function write(counter, text, ttl)
+  if ttl == '0' then return redis.call('SET', counter, text, 'GET') end
+  return redis.call('SET', counter, text, 'PX', ttl, 'GET')
 end

@@ -1,20 +1,30 @@
 -- Wire "redisson": the lock is a hash with one field a tenure, its value always 1 (Redisson's hold count).
--- Put before every other script; defines how a tenure is found, written and removed.
+-- Defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('HEXISTS', key, field) == 1 end
+local function is_mine(key, field)
+  local there = redis.pcall('HEXISTS', key, field)
+  if refused(there) then redis.call('HEXISTS', key, field) end
+  return there == 1
+end
 local function fields(key) return redis.call('HKEYS', key) end
 local function put(key, field, ttl)
-  redis.call('PEXPIRE', key, ttl) -- a user without this right fails here, before a lock without a TTL exists
-  redis.call('HSET', key, field, 1)
+  -- A user without this right fails here, before a lock without a TTL exists.
+  if not redis.acl_check_cmd or not redis.acl_check_cmd('PEXPIRE', key, ttl) then redis.call('PEXPIRE', key, ttl) end
+  redis.call('HSET', key, field, '1')
   redis.call('PEXPIRE', key, ttl)
 end
-local function remove(key, field) redis.call('HDEL', key, field) end
+local function remove(key, field)
+  local removed = redis.pcall('HDEL', key, field)
+  if refused(removed) then redis.call('HDEL', key, field) end
+  return removed == 1
+end
 local function rename(key, old, new, ttl)
   put(key, new, ttl)
   redis.call('HDEL', key, old)
 end
 -- True when every tenure on the key belongs to `owner`, so that a further one may join.
 local function joins(key, owner)
-  for _, field in ipairs(fields(key)) do
+  for _, field in ipairs(redis.call('HKEYS', key)) do
     if field:match('^(.*):%d+$') ~= owner then return false end
   end
   return true

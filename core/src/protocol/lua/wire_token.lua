@@ -1,14 +1,19 @@
 -- Wire "token": the lock is a string with the tenure as its value, as written by SET NX PX.
--- Put before every other script; defines how a tenure is found, written and removed.
+-- Defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('GET', key) == field end
+local function is_mine(key, field)
+  local value = redis.pcall('GET', key)
+  if refused(value) then redis.call('GET', key) end
+  return value == field
+end
 local function fields(key)
   local value = redis.call('GET', key)
   return value and { value } or {}
 end
 local function put(key, field, ttl)
-  if ttl == -1 then redis.call('SET', key, field) else redis.call('SET', key, field, 'PX', ttl) end
+  if tonumber(ttl) == -1 then redis.call('SET', key, field) else redis.call('SET', key, field, 'PX', ttl) end
 end
-local function remove(key) redis.call('DEL', key) end
+local function remove(key, field) return is_mine(key, field) and redis.call('DEL', key) == 1 end
 local function rename(key, _, new, ttl) put(key, new, ttl) end
 local function joins() return false end -- a string has room for one tenure
 local eternal_is_lock = true -- some peers lock without a TTL

@@ -1,6 +1,8 @@
 //! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
 //! them with the script on a real server.
 
+use std::fmt::Display;
+
 use super::{
     commands::{Commands, Fault},
     store::State,
@@ -17,6 +19,9 @@ use crate::{
     },
     server::{NodeError, NodeErrorKind},
 };
+
+/// How far from a node's time a proposed token counts, µs.
+const PROPOSAL_SLACK: i64 = 20_000;
 
 impl State {
     pub(super) fn run_script(&mut self, call: Call) -> Result<Reply, NodeError> {
@@ -108,7 +113,6 @@ impl Wired<'_> {
     fn put(&mut self, key: &str, field: &str, ttl: i64) -> Result<(), Fault> {
         match self.wire {
             Wire::Redisson => {
-                self.redis.pexpire(key, ttl);
                 self.redis.hset(key, field)?;
                 self.redis.pexpire(key, ttl);
                 Ok(())
@@ -121,14 +125,13 @@ impl Wired<'_> {
         }
     }
 
-    fn remove(&mut self, key: &str, field: &str) -> Result<(), Fault> {
+    fn remove(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
+        let there = self.holds(key, field)?;
         match self.wire {
-            Wire::Redisson => self.redis.hdel(key, field),
-            Wire::Token => {
-                self.redis.del(key);
-                Ok(())
-            }
+            Wire::Redisson => self.redis.hdel(key, field)?,
+            Wire::Token => drop(there && self.redis.del(key)),
         }
+        Ok(there)
     }
 
     fn rename(&mut self, key: &str, old: &str, new: &str, ttl: i64) -> Result<(), Fault> {
@@ -155,43 +158,40 @@ impl Wired<'_> {
 impl Wired<'_> {
     /// `lua/acquire.lua`
     fn acquire(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Acquire { lock: key, counter, field, owner, ttl, proposal, slack, counter_ttl } =
+        let Acquire { lock: key, counter, field, owner, ttl, counter_ttl, proposal } =
             Acquire::read(&mut given).ok_or_else(missing)?;
         let (mut ttl, now) = (number(ttl)?, self.redis.time());
 
         if let Some((code, left)) = self.refuses(given)? {
-            return Ok(ints([code, left, now]));
-        }
-
-        if owner != CHOSEN && self.holds(key, field)? {
-            if self.redis.pttl(key) < ttl {
-                self.redis.pexpire(key, ttl);
-            }
-            return Ok(match self.redis.get_number(counter)? {
-                Some(token) => ints([1, token as i64, now]),
-                // A Lua list ends before its first nil.
-                None => Reply::List(vec![Reply::Int(1)]),
-            });
+            return Ok(vote(code, left, now));
         }
 
         let pttl = self.redis.pttl(key);
         if pttl != -2 {
+            if owner != CHOSEN && self.holds(key, field)? {
+                if pttl < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+            }
             if pttl == -1 && !self.eternal_is_lock() {
-                return Ok(ints([2, 0, now]));
+                return Ok(vote(2, 0, now));
             }
             if owner.is_empty() || !self.joins(key, owner)? {
-                return Ok(ints([0, pttl, now]));
+                return Ok(vote(0, pttl, now));
             }
             ttl = ttl.max(pttl);
         }
 
-        let next = self.redis.get_number(counter)?.ok_or_else(|| not_a_number(counter))? as i64 + 1;
-        let (proposal, slack) = (number(proposal)?, number(slack)?);
-        let proposal = if proposal == 0 { now } else { proposal };
-        let token = next.max(proposal.min(now + slack).max(now - slack));
+        let next = self.redis.get_number(counter)?.map_or(0, |last| last as i64 + 1);
+        let proposal = match number(proposal)? {
+            0 => now,
+            proposal => proposal.min(now + PROPOSAL_SLACK).max(now - PROPOSAL_SLACK),
+        };
+        let token = next.max(proposal);
         self.set_counter(counter, token.to_string(), counter_ttl)?;
         self.put(key, field, ttl)?;
-        Ok(ints([1, token, now]))
+        Ok(vote(1, token, now))
     }
 
     /// `lua/bump.lua`
@@ -282,11 +282,13 @@ impl Wired<'_> {
     /// `lua/release.lua`
     fn release(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let Release { lock: key, field, channel } = Release::read(&mut given).ok_or_else(missing)?;
-        if !self.holds(key, field).unwrap_or(false) {
+        // A key of another type is somebody else's.
+        if !self.remove(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));
         }
-        self.remove(key, field)?;
-        self.announce_free(key, channel);
+        if !field.starts_with('=') || !self.redis.exists(key) {
+            self.redis.publish(channel);
+        }
         Ok(Reply::Int(1))
     }
 
@@ -309,7 +311,9 @@ impl Wired<'_> {
         }
         if count > 0 {
             self.redis.set_px(note, format!(" {} ", ended.join(" ")), pttl.max(1000))?;
-            self.announce_free(key, channel);
+            if !self.redis.exists(key) {
+                self.redis.publish(channel);
+            }
         }
         Ok(Reply::Int(count))
     }
@@ -363,12 +367,6 @@ impl Wired<'_> {
         let ttl = number(ttl)?;
         self.redis.set_px(counter, token, ttl)
     }
-
-    fn announce_free(&mut self, key: &str, channel: &str) {
-        if !self.redis.exists(key) {
-            self.redis.publish(channel);
-        }
-    }
 }
 
 /// `field:match('^(.*):%d+$')`: the owner in a field.
@@ -385,8 +383,9 @@ fn parse_mark(mark: &str) -> Option<(&str, &str)> {
     (whole && number).then_some((run, since))
 }
 
-fn ints<const N: usize>(numbers: [i64; N]) -> Reply {
-    Reply::List(numbers.map(Reply::Int).into())
+/// A reply of `acquire.lua`.
+fn vote(code: i64, value: impl Display, now: i64) -> Reply {
+    Reply::Text(format!("{code} {value} {now}"))
 }
 
 fn number(text: &str) -> Result<i64, Fault> {

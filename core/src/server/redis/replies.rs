@@ -8,7 +8,8 @@ use crate::{
     server::{NodeError, NodeErrorKind},
 };
 
-/// A script's reply. No script sends what RESP3 added: a boolean is no number, a set no list.
+/// A reply. Nothing that is asked sends what RESP3 added, but for a text with its format: a boolean is no number, a set
+/// no list.
 pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
     Ok(match value {
         Value::Int(number) => Reply::Int(number),
@@ -18,18 +19,30 @@ pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
         Value::Nil => Reply::List(Vec::new()),
         Value::Array(values) => Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?),
         Value::ServerError(error) => return Err(refusal(&error)),
-        _ => return Err(NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")),
+        _ => return Err(unexpected()),
     })
 }
 
-/// A call's reply. Servers of before 7.2 say of a script only that it lacks some right: the script, and the place that
+fn unexpected() -> NodeError {
+    NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")
+}
+
+/// A script's reply: never a status.
+pub(super) fn script_reply(value: Value) -> Result<Reply, NodeError> {
+    match value {
+        Value::SimpleString(_) | Value::VerbatimString { .. } | Value::Okay => Err(unexpected()),
+        value => reply(value),
+    }
+}
+
+/// The reply to a call. Servers of before 7.2 say of a script only that it lacks some right: the script, and the place that
 /// they name, tell which.
 pub(super) fn answer(value: Value, call: &Call) -> Result<Reply, NodeError> {
     let missing = match &value {
         Value::ServerError(error) => missing(error, call),
         _ => None,
     };
-    reply(value).map_err(|error| match missing {
+    script_reply(value).map_err(|error| match missing {
         Some(missing) => NodeError { detail: shortened(&error.detail, &missing), ..error },
         None => error,
     })

@@ -19,7 +19,7 @@ public enum class Wire {
 
 /** Where fencing tokens are counted. */
 public enum class TokenKey {
-    /** Apart, for 24 hours after their last use. */
+    /** Apart, for `tokenTtl` after their last use. */
     REDLOCK,
 
     /** Together with Redisson's `RFencedLock`, for ever. */
@@ -43,6 +43,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param wire how a lock is written; default: as Redisson does
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
      * @param tokenKey where fencing tokens are counted; default: apart
+     * @param tokenTtl how long a token's counter is kept after its last use, and so how far a node's clock may be set back
+     * and tokens still increase: 1 s or more, on a quorum no less than a restarted node does not vote; default: an hour
      * @param maxTtl the longest ttl on a quorum, and so how long a restarted node does not vote; default: 60 s
      * @param minReplicas how many replicas of a node must have acknowledged a lock before it counts there; default: 0
      * @param patience how long an outage may last before a waiting acquire fails with [Unavailable]; default: 5 s
@@ -64,6 +66,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
         wire: Wire? = null,
         drift: Double? = null,
         tokenKey: TokenKey? = null,
+        tokenTtl: Duration? = null,
         maxTtl: Duration? = null,
         minReplicas: Int? = null,
         patience: Duration? = null,
@@ -84,6 +87,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
             "wire" to wire,
             "drift" to drift,
             "tokenKey" to tokenKey,
+            "tokenTtl" to tokenTtl,
             "maxTtl" to maxTtl,
             "minReplicas" to minReplicas,
             "patience" to patience,
@@ -118,6 +122,9 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     /** These, and where fencing tokens are counted. */
     public fun tokenKey(tokenKey: TokenKey): RedlockOptions = with("tokenKey", tokenKey)
+
+    /** These, and how long a token's counter is kept after its last use. */
+    public fun tokenTtl(tokenTtl: JavaDuration): RedlockOptions = with("tokenTtl", tokenTtl)
 
     /** These, and the longest ttl on a quorum. */
     public fun maxTtl(maxTtl: JavaDuration): RedlockOptions = with("maxTtl", maxTtl)
