@@ -6,7 +6,7 @@
 //! a connection. Bytes that were lost therefore doom their connection, which ends once the loss is over.
 
 use std::{
-    io,
+    io::{self, ErrorKind},
     net::TcpListener,
     sync::{
         Arc, LazyLock, Mutex,
@@ -89,6 +89,17 @@ struct Shared {
     opened: AtomicU64,
 }
 
+/// A listener on a free port, none of those that the system gives to connections: many thousand of these that ended within
+/// the last minute leave none.
+fn listener() -> TcpListener {
+    loop {
+        match TcpListener::bind(("127.0.0.1", fastrand::u16(10_000..32_000))) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return bound.expect("a port for the proxy"),
+        }
+    }
+}
+
 /// A proxy in front of one server. Dropped, it ends with all its connections.
 pub struct Proxy {
     port: u16,
@@ -99,7 +110,7 @@ pub struct Proxy {
 impl Proxy {
     /// A proxy in front of the server on this port of 127.0.0.1.
     pub fn start(server: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port for the proxy");
+        let listener = listener();
         let port = listener.local_addr().expect("the proxy's address").port();
         listener.set_nonblocking(true).expect("a listener for tokio");
         let shared = Arc::new(Shared {
