@@ -28,7 +28,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::locked;
+use crate::{locked, server::free_port};
 
 /// All proxies of a process run here: they must go on while a test's own thread is busy or blocked.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -93,7 +93,7 @@ struct Shared {
 /// the last minute leave none.
 fn listener() -> TcpListener {
     loop {
-        match TcpListener::bind(("127.0.0.1", fastrand::u16(10_000..32_000))) {
+        match TcpListener::bind(("127.0.0.1", free_port())) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             bound => return bound.expect("a port for the proxy"),
         }

@@ -383,6 +383,30 @@ async fn a_restarted_node_that_writes_before_it_answers_keeps_its_locks_and_vote
 }
 
 #[tokio::test]
+async fn a_durable_node_that_was_asked_while_it_loaded_its_keys_votes_once_it_has_them() {
+    let durable = || Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
+    let mut nodes: Vec<Server> = (0..3).map(|_| durable()).collect();
+    let client = client(&nodes, |_| {});
+    let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    for node in &mut nodes[..2] {
+        // So many are loaded at once.
+        let fill = "for i = 1, 20000 do redis.call('SET', 'key' .. i, i) end";
+        let _: () = node.command(&["EVAL", fill, "0"]);
+        node.restart_loading(&["--key-load-delay", "300"]);
+    }
+    let other = self::client(&nodes, |_| {});
+    let early = other.lock("y", LockOptions::default()).unwrap().try_acquire().await;
+    assert_eq!(early.unwrap_err().code(), "unavailable");
+    for node in &nodes[..2] {
+        let _: () = node.command(&["CONFIG", "SET", "key-load-delay", "0"]);
+    }
+    let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(lease.held());
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test]
 async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever() {
     let server = servers(1);
     for (token_ttl, lives) in [(None, 3_600_000), (Some(Duration::from_secs(7)), 7_000)] {

@@ -61,6 +61,10 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
+        if field("loading") == Some("1") {
+            // It has no append-only file then, as far as it says.
+            return Err(not_run("LOADING Redis is loading the dataset in memory"));
+        }
         if field("redis_mode") == Some("sentinel") {
             return Err(permanent(
                 "is a Sentinel, which keeps no locks: use redis+sentinel://, with the master's name",
