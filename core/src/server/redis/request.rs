@@ -14,12 +14,13 @@ use super::{
     errors::{failure, misplaced, no_answer, not_run, refusal, unanswered},
     identify::Facts,
     patient,
-    replies::answer,
+    replies::{answer, script_reply},
 };
 use crate::{
     process::driver::Driver,
     protocol::{
         calls::Identity,
+        reply::{Vote, vote},
         script::{Call, Reply},
     },
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
@@ -216,7 +217,8 @@ async fn send(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> R
 
 /// Whether the reply to an acquire is a grant.
 fn granted(value: &Value) -> bool {
-    matches!(value, Value::Array(parts) if parts.first() == Some(&Value::Int(1)))
+    let vote = script_reply(value.clone()).ok().and_then(|reply| vote(&reply));
+    matches!(vote, Some((Vote::Granted { .. }, _)))
 }
 
 /// What is missing of the replicas' acknowledgement.
