@@ -87,8 +87,10 @@ def pairs(rows: list[Row]) -> str:
                 ratios.append(name + spread([a / b for a, b in zip(ours["rates"], row["rates"], strict=True)]))
         name = f"**{row['library']}**" if is_ours(row) else row["library"]
         rate = f"{statistics.median(row['rates']):,.0f}".replace(",", " ")
-        lines.append([row["language"], name, rate, µs(row["p50"]), µs(row["p99"]), "<br>".join(ratios) or "-"])
-    return table(["", "library", "pairs/s", "p50 µs", "p99 µs", "ours is so many times as fast"], lines)
+        cost = [f"{statistics.median(row[of]) * 1e6:.1f}" for of in ("client", "server")]
+        lines.append([row["language"], name, rate, *cost, µs(row["p50"]), µs(row["p99"]), "<br>".join(ratios) or "-"])
+    head = ["", "library", "pairs/s", "client CPU µs", "server CPU µs", "p50 µs", "p99 µs"]
+    return table([*head, "ours is so many times as fast"], lines)
 
 
 def handoff(rows: list[Row]) -> str:

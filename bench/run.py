@@ -42,7 +42,7 @@ def commands(root: Path) -> dict[str, list[str]]:
 
 
 @functools.cache
-def scripts(root: Path) -> str:
+def bare_scripts(root: Path) -> str:
     """Say, in JSON, what the bare clients send: the scripts of the checkout."""
     return subprocess.run([*commands(root)["Rust"], "scripts"], stdout=subprocess.PIPE, text=True, check=True).stdout
 
@@ -78,7 +78,7 @@ class Contender:
         urls = ",".join(server.url for server in servers)
         environment = {**os.environ, "REDIS_URLS": urls}
         if library.startswith("bare"):
-            environment["BENCH_SCRIPTS"] = scripts(root)
+            environment["BENCH_SCRIPTS"] = bare_scripts(root)
         self._process = subprocess.Popen(
             [*commands(root)[language], library],
             env=environment,
@@ -184,10 +184,14 @@ class Arena:
         self.servers[0].command("CONFIG", "RESETSTAT")
 
     def cpu(self) -> float:
-        """Return how much CPU the first server used, in seconds."""
-        text = self.servers[0].command("INFO", "cpu")
-        fields = dict(line.split(":") for line in text.splitlines() if ":" in line)
-        return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
+        """Return how much CPU the servers used, in seconds; a frozen one cannot say, and uses none."""
+        used = 0.0
+        for server in self.servers:
+            if server.up:
+                text = server.command("INFO", "cpu")
+                fields = dict(line.split(":") for line in text.splitlines() if ":" in line)
+                used += float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
+        return used
 
 
 class Bench:
@@ -206,7 +210,7 @@ class Bench:
         """All that can wait for a lock: the bare clients cannot."""
         return [(language, library) for language, library in self.everybody() if not is_floor(library)]
 
-    def rows(self, contenders: list[Contender], work: dict[str, Any]) -> list[dict[str, Any]]:
+    def rows(self, arena: Arena, contenders: list[Contender], work: dict[str, Any]) -> list[dict[str, Any]]:
         """Measure a work in rounds, each beginning with another contender."""
         seen: dict[Contender, list[dict[str, Any]]] = {contender: [] for contender in contenders}
         for turn in range(self.rounds + 1):
@@ -214,8 +218,11 @@ class Bench:
             for contender in contenders[first:] + contenders[:first]:
                 if turn and not seen[contender] and turn > 1:
                     continue  # not supported
+                client, server = contender.cpu(), arena.cpu()
                 answer = contender.ask(seconds=self.slice, **work)
                 if answer and turn:  # the first round warms up
+                    pairs = max(1, answer["count"])
+                    answer |= {"client": (contender.cpu() - client) / pairs, "server": (arena.cpu() - server) / pairs}
                     seen[contender].append(answer)
         rows = []
         for contender, answers in seen.items():
@@ -228,15 +235,18 @@ class Bench:
                         "rates": [answer["count"] / answer["seconds"] for answer in answers],
                         "p50": statistics.median(answer["p50"] for answer in answers),
                         "p99": statistics.median(answer["p99"] for answer in answers),
+                        "client": [answer["client"] for answer in answers],
+                        "server": [answer["server"] for answer in answers],
                     }
                 )
         return rows
 
     def pairs(self) -> Any:
-        """Uncontended acquire and release: one after the other, a hundred at once, nested."""
+        """Uncontended acquire and release: one after the other, a hundred in bursts and each by itself, nested."""
         works = {
             "sequential": {"work": "pair"},
             "100 at once": {"work": "parallel", "at_once": 100},
+            "100 independent": {"work": "independent", "at_once": 100},
             "nested": {"work": "nested"},
         }
         result: dict[str, list[Any]] = {kind: [] for kind in works}
@@ -244,7 +254,7 @@ class Bench:
             with Arena() as arena:
                 contenders = arena.enter([(language, library) for library in OURS[language] + PEERS[language]])
                 for kind, work in works.items():
-                    result[kind] += self.rows(contenders, {**work, "prefix": "uncontended"})
+                    result[kind] += self.rows(arena, contenders, {**work, "prefix": "uncontended"})
         return result
 
     def growth(self) -> Any:
@@ -257,7 +267,7 @@ class Bench:
                 for size in (1, 10, 100, 1_000):
                     work = {"work": "parallel", "at_once": size, "prefix": "growing"}
                     able = [one for one in contenders if size <= 100 or not is_floor(one.library)]
-                    result.setdefault(str(size), []).extend(self.rows(able, work))
+                    result.setdefault(str(size), []).extend(self.rows(arena, able, work))
         return result
 
     def quorum(self) -> Any:
@@ -266,11 +276,11 @@ class Bench:
         for nodes in (1, 3) if self.smoke else (1, 3, 5):
             with Arena(nodes) as arena:
                 contenders = arena.enter(self.everybody())
-                result[f"{nodes}"] = self.rows(contenders, {"work": "pair", "prefix": "uncontended"})
+                result[f"{nodes}"] = self.rows(arena, contenders, {"work": "pair", "prefix": "uncontended"})
                 if nodes > 1:
                     arena.servers[-1].freeze()
                     ours = [contender for contender in contenders if contender.library in OURS[contender.language]]
-                    result[f"{nodes}, one frozen"] = self.rows(ours, {"work": "pair", "prefix": "uncontended"})
+                    result[f"{nodes}, one frozen"] = self.rows(arena, ours, {"work": "pair", "prefix": "uncontended"})
                     arena.servers[-1].thaw()
         return result
 

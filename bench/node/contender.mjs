@@ -79,6 +79,23 @@ async function parallel(library, { at_once, seconds, prefix }) {
   return measured(latencies, now - start);
 }
 
+/** So many callers, each by itself. */
+async function independent(library, { at_once, seconds, prefix }) {
+  const latencies = [];
+  const start = performance.now();
+  const caller = async (_, index) => {
+    let now = performance.now();
+    while (now < start + seconds * 1000) {
+      await library.release(await library.acquire(`${prefix}-${index}`));
+      const then = now;
+      now = performance.now();
+      latencies.push(now - then);
+    }
+  };
+  await Promise.all(Array.from({ length: at_once }, caller));
+  return measured(latencies, performance.now() - start);
+}
+
 /** CLOCK_MONOTONIC in nanoseconds: the same in every process. */
 function nanoseconds() {
   return Number(process.hrtime.bigint());
@@ -137,6 +154,7 @@ const works = {
   noop: async () => ({ count: 0, seconds: 0 }),
   pair: (library, work) => repeat(library, work),
   parallel,
+  independent,
   nested,
   contend,
   herd,

@@ -68,6 +68,8 @@ class Threads:
     def parallel(self, **_: Any) -> dict[str, Any]:
         raise Unsupported("blocks its thread")
 
+    independent = parallel
+
     def contend(self, name: str, hold: float, rest: float, until: int) -> dict[str, Any]:
         clock, turns = time.monotonic_ns, []
         while (asked := clock()) < until:
@@ -147,6 +149,21 @@ class Loop:
         end = began + int(seconds * 1e9)
         while clock() < end:
             await asyncio.gather(*map(one, names))
+        return summary(times, (clock() - began) / 1e9)
+
+    async def _independent(self, seconds: float, prefix: str, at_once: int) -> dict[str, Any]:
+        acquire, release, clock, times = self.library.acquire, self.library.release, time.monotonic_ns, []
+        began = clock()
+        end = began + int(seconds * 1e9)
+
+        async def one(name: str) -> None:
+            now = clock()
+            while now < end:
+                await release(await acquire(name))
+                before, now = now, clock()
+                times.append(now - before)
+
+        await asyncio.gather(*(one(f"{prefix}-{number}") for number in range(at_once)))
         return summary(times, (clock() - began) / 1e9)
 
     async def _nested(self, seconds: float, prefix: str) -> dict[str, Any]:

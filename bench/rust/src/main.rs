@@ -27,6 +27,7 @@ fn answer<L: Library>(runtime: &Runtime, library: &L, request: &Value) -> Result
         "pair" => Ok(runtime.block_on(works::pair(library, request))),
         "nested" => runtime.block_on(works::nested(library, request)),
         "parallel" => runtime.block_on(works::parallel(library, request)),
+        "independent" => runtime.block_on(works::independent(library, request)),
         "contend" => Ok(runtime.block_on(works::contend(library, request))),
         "herd" => runtime.block_on(works::herd(library, request)),
         "hold" => runtime.block_on(works::hold(library, request)),

@@ -85,6 +85,28 @@ pub(crate) async fn parallel<L: Library>(library: &L, request: &Value) -> Result
     Ok(summary(times.into_inner(), monotonic() - began))
 }
 
+/// So many callers, each by itself.
+pub(crate) async fn independent<L: Library>(library: &L, request: &Value) -> Result<Value, Unsupported> {
+    if L::BLOCKING {
+        return Err(Unsupported("blocks its thread"));
+    }
+    let (prefix, at_once) = (request["prefix"].as_str().unwrap(), request["at_once"].as_u64().unwrap());
+    let (began, end, times) = (monotonic(), end_of(request), RefCell::new(Vec::new()));
+    join_all((0..at_once).map(|number| {
+        let (name, times) = (format!("{prefix}-{number}"), &times);
+        async move {
+            let mut now = monotonic();
+            while now < end {
+                library.release(library.acquire(&name).await).await;
+                let before = std::mem::replace(&mut now, monotonic());
+                times.borrow_mut().push(now - before);
+            }
+        }
+    }))
+    .await;
+    Ok(summary(times.into_inner(), monotonic() - began))
+}
+
 pub(crate) async fn contend<L: Library>(library: &L, request: &Value) -> Value {
     let name = request["name"].as_str().unwrap();
     let time = |what: &str| Duration::from_secs_f64(request[what].as_f64().unwrap());

@@ -23,6 +23,7 @@ suspend fun Library.answer(work: JsonNode): Answer = when (val name = work["work
     "pair" -> repeated(work, null)
     "nested" -> nested(work)
     "parallel" -> withContext(Dispatchers.Default) { parallel(work) }
+    "independent" -> withContext(Dispatchers.Default) { independent(work) }
     "contend" -> contend(work)
     "herd" -> withContext(Dispatchers.Default) { herd(work) }
     else -> error("unknown work $name")
@@ -75,6 +76,29 @@ private suspend fun Library.parallel(work: JsonNode): Answer {
         now = System.nanoTime()
     }
     return measured(latencies, now - start)
+}
+
+/** So many callers, each by itself. */
+private suspend fun Library.independent(work: JsonNode): Answer {
+    val locks = together ?: throw Unsupported("blocks threads")
+    val start = System.nanoTime()
+    val end = start + work.nanos("seconds")
+    val latencies = coroutineScope {
+        List(work["at_once"].asInt()) { index ->
+            async {
+                val own = ArrayList<Long>()
+                var now = System.nanoTime()
+                while (now < end) {
+                    locks.release(locks.acquire("${work["prefix"].asText()}-$index"))
+                    val then = now
+                    now = System.nanoTime()
+                    own += now - then
+                }
+                own
+            }
+        }.awaitAll()
+    }
+    return measured(latencies.flatten(), System.nanoTime() - start)
 }
 
 private suspend fun Library.contend(work: JsonNode): Answer {
