@@ -18,7 +18,6 @@ use super::hosted;
 use super::{
     CLOSED_BY_SERVER, Inner,
     connection::{Connection, Lane, MOST_UNANSWERED},
-    cork,
     errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
     health::{Health, Standing},
     identify::identify,
@@ -241,9 +240,6 @@ async fn open(
     if let Driver::Host(_) = driver {
         return hosted::open(client, config, ended).await;
     }
-    let _ = ended;
-    if driver == Driver::Background {
-        return cork::open(client, config).await;
-    }
+    let _ = (driver, ended);
     client.get_multiplexed_async_connection_with_config(&config).await
 }

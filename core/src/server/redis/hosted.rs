@@ -3,10 +3,13 @@
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, RedisResult,
+    aio::MultiplexedConnection,
+    io::tcp::socket2::{SockRef, TcpKeepalive},
 };
+use tokio::net::{TcpStream, UnixStream};
 
-use super::dial;
+use super::KEEPALIVE;
 use crate::process::{host_io, runtime};
 
 /// Connects and logs in. `ended` is called when the connection ends, with its event loop at the latest.
@@ -42,8 +45,13 @@ impl<F: FnOnce()> Drop for Ended<F> {
 
 async fn connect(address: ConnectionAddr) -> io::Result<OwnedFd> {
     match address {
-        ConnectionAddr::Tcp(host, port) => Ok(dial::tcp(&host, port).await?.into_std()?.into()),
-        ConnectionAddr::Unix(path) => Ok(dial::unix(&path).await?.into_std()?.into()),
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+            Ok(stream.into_std()?.into())
+        }
+        ConnectionAddr::Unix(path) => Ok(UnixStream::connect(path).await?.into_std()?.into()),
         other => Err(io::Error::new(io::ErrorKind::Unsupported, other.to_string())),
     }
 }

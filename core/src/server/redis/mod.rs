@@ -36,8 +36,6 @@ use crate::{
 mod cluster;
 mod connect;
 mod connection;
-mod cork;
-mod dial;
 mod errors;
 #[cfg(test)]
 #[path = "../../testing/fuzz_replies.rs"]
