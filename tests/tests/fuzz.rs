@@ -98,14 +98,18 @@ async fn serve(listener: TcpListener, part: Part, asked: Arc<AtomicUsize>) {
 
 /// The token of the grant that these bytes begin with, if they do.
 fn granted(bytes: &[u8]) -> Option<u64> {
-    let text = String::from_utf8_lossy(bytes);
-    let mut lines = text.split("\r\n");
-    let mut number = |kind: char| lines.next()?.strip_prefix(kind)?.trim().parse::<i64>().ok();
-    let numbers = [number('*')?, number(':')?, number(':')?, number(':')?];
-    let whole = lines.next().is_some();
+    let line = bytes.strip_prefix(b"$")?;
+    let end = line.windows(2).position(|two| two == b"\r\n")?;
+    let length: i64 = std::str::from_utf8(&line[..end]).ok()?.trim().parse().ok()?;
+    let rest = &line[end + 2..];
+    let (text, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    let number = |part: &str| part.parse::<i64>().ok().filter(|number| number.to_string() == part);
+    let numbers: Vec<i64> = std::str::from_utf8(text).ok()?.split(' ').map(number).collect::<Option<_>>()?;
     let limit = 1 << 53;
-    match numbers {
-        [3, 1, token, time] if whole && (1..=limit).contains(&token) && (0..=limit).contains(&time) => {
+    match numbers[..] {
+        [1, token, time]
+            if rest.starts_with(b"\r\n") && (1..=limit).contains(&token) && (0..=limit).contains(&time) =>
+        {
             Some(token as u64)
         }
         _ => None,
@@ -171,8 +175,10 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(kind, number)| format!("{kind}{number}\r\n").into_bytes());
     let list = (sample::select(vec![3, 3, 3, 1, 2, 4, -1, 1_i64 << 40]), vec(line.clone(), 0..5))
         .prop_map(|(length, lines)| [format!("*{length}\r\n").into_bytes(), lines.concat()].concat());
-    let grant =
-        (number.clone(), number).prop_map(|(token, time)| format!("*3\r\n:1\r\n:{token}\r\n:{time}\r\n").into_bytes());
+    let grant = (number.clone(), number).prop_map(|(token, time)| {
+        let text = format!("1 {token} {time}");
+        format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+    });
     let cut = (grant.clone(), any::<sample::Index>(), any::<Option<u8>>()).prop_map(|(mut bytes, at, byte)| {
         let at = at.index(bytes.len());
         match byte {
@@ -215,7 +221,7 @@ proptest! {
     fn a_server_that_answers_anything_grants_nothing_but_what_it_grants(parts in vec(part(), BATCH)) {
         let runtime = Runtime::new().unwrap();
         // What must be granted shows that the others are refused for what they are.
-        let known = Part::Acquire(b"*3\r\n:1\r\n:7\r\n:5\r\n".to_vec());
+        let known = Part::Acquire(b"$5\r\n1 7 5\r\n".to_vec());
         check(&runtime, &[vec![known], parts].concat());
     }
 }
@@ -223,7 +229,7 @@ proptest! {
 #[test]
 fn a_grant_is_a_lease_and_its_neighbours_are_none() {
     let runtime = Runtime::new().unwrap();
-    let grant = b"*3\r\n:1\r\n:7\r\n:5\r\n";
+    let grant = b"$5\r\n1 7 5\r\n";
     let mut replies = vec![grant.to_vec()];
     // Each byte of it changed to each byte that the protocol gives a meaning.
     for at in 0..grant.len() {

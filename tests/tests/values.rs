@@ -149,7 +149,7 @@ async fn a_lost_reply_leaves_nothing_of_a_value_behind() {
     let lock = client.lock("x", options("mine", TEN)).unwrap();
     assert_eq!(lock.acquire().await.unwrap().release().await.unwrap(), ReleaseOutcome::Released);
     let before = scripts_run(&server);
-    proxy.swallow(Direction::Replies, b"*3\r\n:1\r\n");
+    proxy.swallow(Direction::Replies, b"$35\r\n1 ");
     let lease = lock.acquire().await.unwrap();
     assert!(!proxy.is_hungry(Direction::Replies), "no reply was lost");
     assert!(scripts_run(&server) - before >= 3, "acquire, release, acquire");

@@ -40,9 +40,10 @@ if ARGV[5] ~= '0' then
   text = string.format('%.0f', token)
 end
 local last = write(counter, text, ARGV[4])
--- Rarely: drawn within the same microsecond, or the clock is behind. What is no number was not written by a lock.
-if last and (tonumber(last) or 0) >= token then
-  text = string.format('%.0f', last + 1)
+-- Rarely: drawn within the same microsecond, or the clock is behind. What is no token was not written by a lock.
+local known = last and tonumber(last)
+if known and known >= token and known < 9007199254740992 then
+  text = string.format('%.0f', known + 1)
   write(counter, text, ARGV[4])
 end
 put(key, field, ttl)

@@ -20,7 +20,7 @@ if holds(key, field) then
 end
 if pttl ~= -2 and (pttl == -1 or ARGV[2] == '' or not joins(key, ARGV[2])) then return { -1 } end
 -- Whoever comes next on this node draws a higher token.
-if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(ARGV[4]) then
+if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) < tonumber(ARGV[4]) then
   write(KEYS[2], ARGV[4], ARGV[5])
 end
 put(key, field, pttl > ttl and string.format('%.0f', pttl) or ARGV[3])

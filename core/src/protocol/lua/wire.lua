@@ -24,6 +24,12 @@ local function refuses(marker, now, quarantine, run, since, durable)
 end
 -- Writes a token counter, which lives for `ttl` ms, "0" for ever. Returns what was there.
 local function write(counter, text, ttl)
-  if ttl == '0' then return redis.call('SET', counter, text, 'GET') end
-  return redis.call('SET', counter, text, 'PX', ttl, 'GET')
+  -- SET knows GET since 6.2; 7.0 can be told from those before.
+  if redis.acl_check_cmd then
+    if ttl == '0' then return redis.call('SET', counter, text, 'GET') end
+    return redis.call('SET', counter, text, 'PX', ttl, 'GET')
+  end
+  local last = redis.call('GET', counter)
+  if ttl == '0' then redis.call('SET', counter, text) else redis.call('SET', counter, text, 'PX', ttl) end
+  return last
 end

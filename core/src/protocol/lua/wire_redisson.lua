@@ -15,7 +15,11 @@ local function put(key, field, ttl)
 end
 local function remove(key, field)
   local removed = redis.pcall('HDEL', key, field)
-  if refused(removed) then redis.call('HDEL', key, field) end
+  if refused(removed) then
+    -- Who may not write ends nothing that is not there, either.
+    if not is_mine(key, field) then return false end
+    redis.call('HDEL', key, field)
+  end
   return removed == 1
 end
 local function rename(key, old, new, ttl)

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock,
-    config::Wire,
+    config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
             Acquire, Arguments, Attach, Bump, CHOSEN, End, Guard, Identity, Inspect, Learn, Provision, Release, Renew,
@@ -183,7 +183,8 @@ impl Wired<'_> {
             ttl = ttl.max(pttl);
         }
 
-        let next = self.redis.get_number(counter)?.map_or(0, |last| last as i64 + 1);
+        let known = self.redis.get_number(counter)?.filter(|last| *last < LARGEST_EXACT as f64);
+        let next = known.map_or(0, |last| last as i64 + 1);
         let proposal = match number(proposal)? {
             0 => now,
             proposal => proposal.min(now + PROPOSAL_SLACK).max(now - PROPOSAL_SLACK),
@@ -246,7 +247,7 @@ impl Wired<'_> {
         if pttl != -2 && (pttl == -1 || owner.is_empty() || !self.joins(key, owner)?) {
             return code(-1);
         }
-        let known = self.redis.get_number(counter)?.ok_or_else(missing)?;
+        let known = self.redis.get_number(counter)?.unwrap_or_default();
         if known < token.parse().map_err(|_| missing())? {
             self.set_counter(counter, token.to_owned(), counter_ttl)?;
         }
@@ -322,9 +323,8 @@ impl Wired<'_> {
     fn inspect(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let Inspect { lock: key, counter } = Inspect::read(&mut given).ok_or_else(missing)?;
         let fields = self.fields(key)?;
-        let mut reply = vec![Reply::Int(self.redis.pttl(key))];
-        // A nil is left out of the Lua list as well.
-        reply.extend(self.redis.get_number(counter)?.map(|token| Reply::Int(token as i64)));
+        let token = self.redis.get_number(counter)?.unwrap_or_default();
+        let mut reply = vec![Reply::Int(self.redis.pttl(key)), Reply::Int(token as i64)];
         reply.extend(fields.into_iter().map(Reply::Text));
         Ok(Reply::List(reply))
     }
