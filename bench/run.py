@@ -75,8 +75,7 @@ class Contender:
 
     def __init__(self, language: str, library: str, servers: list[Server], root: Path = ROOT) -> None:
         self.language, self.library, self.version = language, library, ""
-        urls = ",".join(server.url for server in servers)
-        environment = {**os.environ, "REDIS_URLS": urls}
+        environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
         if library.startswith("bare"):
             environment["BENCH_SCRIPTS"] = bare_scripts(root)
         self._process = subprocess.Popen(

@@ -102,10 +102,7 @@ impl Acquisition {
     /// Takes the first look now: nesting and places in the queue are decided in the order of the calls. The lease, if it is
     /// nested and asks no server.
     pub(crate) fn look_first(&mut self) -> Option<Lease> {
-        let seen = match self.seen.take() {
-            Some(seen) => seen,
-            None => self.look(),
-        };
+        let seen = self.look();
         if let Ok(Next::Nested(Nested { lease, extend: None, .. })) = seen {
             self.settle();
             return Some(lease);

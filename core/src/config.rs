@@ -79,7 +79,8 @@ pub struct Config {
     pub token_key: TokenKey,
     /// How long a fencing token's counter is kept after its last use. A node's clock seeds the next one, so this is how
     /// far that clock may be set back, and on a quorum how far its nodes' clocks may be apart, and tokens still increase. At
-    /// least 1 s, and on a quorum as long as a restarted node does not vote. Default: an hour, or that if it is longer. Not with [`TokenKey::Redisson`].
+    /// least 1 s, and on a quorum as long as a restarted node does not vote. Default: an hour, or that if it is longer. Not
+    /// with [`TokenKey::Redisson`].
     pub token_ttl: Option<Duration>,
     /// The longest ttl used on a quorum, and so how long a restarted node does not vote. Default: 60 s.
     pub max_ttl: Duration,

@@ -159,16 +159,7 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        let first = self.claimant(self.request(owner)).map(|claimant| {
-            let mut acquisition = Acquisition::new(claimant);
-            (acquisition.look_first(), acquisition)
-        });
-        async move {
-            match first? {
-                (Some(lease), _) => Ok(lease),
-                (None, acquisition) => Offer::taken(wait(Box::new(acquisition))).await,
-            }
-        }
+        Offer::taken(self.offer(Polled::Behind, self.request(owner)))
     }
 
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, Config, Event, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
+use redlock::{Client, Config, Event, Lease, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, TokenKey, Ttl};
 use redlock_tests::server::Server;
 
 fn client(servers: &[Server], change: impl FnOnce(&mut Config)) -> Client {
@@ -364,10 +364,22 @@ async fn strict_refuses_new_nodes_until_somebody_vouches_for_them() {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// A quorum whose nodes write before they answer.
+fn durable_nodes() -> Vec<Server> {
+    (0..3).map(|_| Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])).collect()
+}
+
+/// A quorum grants a lock to `other`, and still has what it granted before.
+async fn votes_and_has_kept(other: &Client, lease: &Lease) {
+    let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(lease.held());
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
 #[tokio::test]
 async fn a_restarted_node_that_writes_before_it_answers_keeps_its_locks_and_votes_at_once() {
-    let durable = || Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
-    let mut nodes: Vec<Server> = (0..3).map(|_| durable()).collect();
+    let mut nodes = durable_nodes();
     let client = client(&nodes, |_| {});
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     for node in &mut nodes[..2] {
@@ -376,16 +388,12 @@ async fn a_restarted_node_that_writes_before_it_answers_keeps_its_locks_and_vote
     }
     let other = self::client(&nodes, |_| {});
     assert!(other.lock("x", LockOptions::default()).unwrap().try_acquire().await.unwrap().is_none(), "it is held");
-    let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
-    assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
-    assert!(lease.held());
-    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    votes_and_has_kept(&other, &lease).await;
 }
 
 #[tokio::test]
 async fn a_durable_node_that_was_asked_while_it_loaded_its_keys_votes_once_it_has_them() {
-    let durable = || Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
-    let mut nodes: Vec<Server> = (0..3).map(|_| durable()).collect();
+    let mut nodes = durable_nodes();
     let client = client(&nodes, |_| {});
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     for node in &mut nodes[..2] {
@@ -400,10 +408,7 @@ async fn a_durable_node_that_was_asked_while_it_loaded_its_keys_votes_once_it_ha
     for node in &nodes[..2] {
         let _: () = node.command(&["CONFIG", "SET", "key-load-delay", "0"]);
     }
-    let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
-    assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
-    assert!(lease.held());
-    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    votes_and_has_kept(&other, &lease).await;
 }
 
 #[tokio::test]

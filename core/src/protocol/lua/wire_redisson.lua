@@ -28,7 +28,7 @@ local function rename(key, old, new, ttl)
 end
 -- True when every tenure on the key belongs to `owner`, so that a further one may join.
 local function joins(key, owner)
-  for _, field in ipairs(redis.call('HKEYS', key)) do
+  for _, field in ipairs(fields(key)) do
     if field:match('^(.*):%d+$') ~= owner then return false end
   end
   return true
