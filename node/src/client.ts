@@ -9,7 +9,7 @@ import { sync } from "./errors";
 import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
 import { type Body, block, type Found, Lock, type Using } from "./lock";
-import { call, calls } from "./loop";
+import { call, calls, rejecting } from "./loop";
 import { type Client, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
 import { type ClientOptions, type LockOptions, nodes, setting, settings, split, type TakeOptions } from "./options";
 
@@ -83,62 +83,69 @@ export class Redlock {
   }
 
   /** Takes a lock: `lock(name, options).acquire({ signal })`. */
-  async acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
-    const [locking, acquiring] = split(options);
-    return await this.lock(name, locking).acquire(acquiring);
+  acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
+    return rejecting(() => {
+      const [locking, acquiring] = split(options);
+      return this.lock(name, locking).acquire(acquiring);
+    });
   }
 
   /** Takes a lock if it is free: `lock(name, options).tryAcquire()`. */
-  async tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
-    return await this.lock(name, options).tryAcquire();
+  tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
+    return rejecting(() => this.lock(name, options).tryAcquire());
   }
 
   /** Runs `body` with a lock held: `lock(name, options).using({ signal }, body)`. */
   using<T>(name: string, body: Body<T>): Promise<T>;
   /** The same, with the options of the lock and of the acquire. */
   using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
-  async using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
-    const [options, body] = block(given);
-    const [locking, acquiring] = split(options);
-    return await this.lock(name, locking).using(acquiring, body);
+  using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
+    return rejecting(() => {
+      const [options, body] = block(given);
+      const [locking, acquiring] = split(options);
+      return this.lock(name, locking).using(acquiring, body);
+    });
   }
 
   /**
    * Takes over a lease from the text of its `detach()`, once. Rejects with {@link LockLost} when it ended or was
    * attached before, with {@link Unavailable}, and with {@link InvalidArgument} for another text.
    */
-  async attach(text: string): Promise<Lease> {
-    const lease = await call<NativeLease>((loop) => loop.attach(this.#native, setting(text)));
-    return new Lease(lease, this.#native);
+  attach(text: string): Promise<Lease> {
+    return call(
+      (loop) => loop.attach(this.#native, setting(text)),
+      undefined,
+      (native: NativeLease) => new Lease(native, this.#native),
+    );
   }
 
   /**
    * Frees a lock whoever holds it; resolves with whether anybody did. Its holder learns of it at its next renewal: only
    * fencing tokens protect a resource until then. Rejects with {@link Unavailable} and {@link KeyConflict}.
    */
-  async forceRelease(name: string): Promise<boolean> {
-    return await call<boolean>((loop) => loop.forceRelease(this.#native, setting(name)));
+  forceRelease(name: string): Promise<boolean> {
+    return call((loop) => loop.forceRelease(this.#native, setting(name)));
   }
 
   /** Asks every node for a sign of life. Rejects only with {@link Closed}. */
-  async ping(): Promise<NodeStatus[]> {
-    return await call<NodeStatus[]>((loop) => loop.ping(this.#native));
+  ping(): Promise<NodeStatus[]> {
+    return call((loop) => loop.ping(this.#native));
   }
 
   /**
    * Lets all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held. Rejects
    * with {@link Unavailable}.
    */
-  async initNodes(): Promise<void> {
-    await call((loop) => loop.initNodes(this.#native));
+  initNodes(): Promise<void> {
+    return call((loop) => loop.initNodes(this.#native));
   }
 
   /**
    * Releases what this client holds, within a second, and disconnects. Later calls reject with {@link Closed}. Detached
    * leases, and fixed leases of explicit owners, live on.
    */
-  async close(): Promise<void> {
-    await call((loop) => loop.close(this.#native));
+  close(): Promise<void> {
+    return call((loop) => loop.close(this.#native));
   }
 
   /** Calls a listener whenever something of this kind happens in this client. Throws {@link InvalidArgument}. */

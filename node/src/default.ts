@@ -8,6 +8,7 @@ import { ENVIRONMENT, Redlock } from "./client";
 import { sync } from "./errors";
 import type { Lease } from "./lease";
 import { type Body, block, Lock, type Using } from "./lock";
+import { rejecting } from "./loop";
 import { native } from "./native";
 import { type ClientOptions, type LockOptions, setting, settings, split, type TakeOptions } from "./options";
 
@@ -36,17 +37,21 @@ export function lock(name: string, options?: LockOptions | null): Lock {
 }
 
 /** Takes a lock on the default client: `lock(name, options).acquire({ signal })`. */
-export async function acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
-  const [locking, acquiring] = split(options);
-  return await lock(name, locking).acquire(acquiring);
+export function acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
+  return rejecting(() => {
+    const [locking, acquiring] = split(options);
+    return lock(name, locking).acquire(acquiring);
+  });
 }
 
 /** Runs `body` with a lock of the default client held: `lock(name, options).using({ signal }, body)`. */
 export function using<T>(name: string, body: Body<T>): Promise<T>;
 /** The same, with the options of the lock and of the acquire. */
 export function using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
-export async function using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
-  const [options, body] = block(given);
-  const [locking, acquiring] = split(options);
-  return await lock(name, locking).using(acquiring, body);
+export function using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
+  return rejecting(() => {
+    const [options, body] = block(given);
+    const [locking, acquiring] = split(options);
+    return lock(name, locking).using(acquiring, body);
+  });
 }

@@ -66,7 +66,7 @@ export class Listeners {
   constructor(client: Client) {
     this.#events = client.events;
     // Holds neither the client nor its listeners: what nobody refers to can be collected.
-    void follow(client.events, new WeakRef(this));
+    follow(client.events, telling(new WeakRef(this)));
   }
 
   on(kind: EventKind, listener: EventListener): void {
@@ -101,13 +101,22 @@ export class Listeners {
   }
 }
 
-async function follow(events: Events, listeners: WeakRef<Listeners>): Promise<void> {
-  for (;;) {
-    const happened = await watch<RedlockEvent[]>((loop) => loop.events(events));
-    if (!happened?.length) return;
-    for (const event of happened) {
-      if (event.warning) process.emitWarning(event.message, { type: "RedlockWarning", code: event.kind });
-      listeners.deref()?.tell(event);
-    }
-  }
+/** Tells what happens, for as long as something can. */
+export function follow(events: Events, tell: (event: RedlockEvent) => void): void {
+  watch(
+    (loop) => loop.events(events),
+    (happened) => {
+      const all = happened as RedlockEvent[] | undefined;
+      if (!all?.length) return;
+      for (const event of all) tell(event);
+      follow(events, tell);
+    },
+  );
+}
+
+function telling(listeners: WeakRef<Listeners>): (event: RedlockEvent) => void {
+  return (event) => {
+    if (event.warning) process.emitWarning(event.message, { type: "RedlockWarning", code: event.kind });
+    listeners.deref()?.tell(event);
+  };
 }

@@ -86,16 +86,16 @@ export class Lease {
    * Lets the lock end `ttl` milliseconds from now, never earlier than it would have. A renewed lease is renewed on.
    * Rejects with {@link LockLost} after a loss, and with {@link Unavailable}, nothing changed, in an outage.
    */
-  async extend(ttl: number): Promise<void> {
-    await call((loop) => loop.extend(this.#native, setting(ttl)));
+  extend(ttl: number): Promise<void> {
+    return call((loop) => loop.extend(this.#native, setting(ttl)));
   }
 
   /**
    * Ends this lease; the last one of its owner frees the lock. Resolves with the same when called again. Rejects only
    * after `detach()`, with {@link NotHeld}.
    */
-  async release(): Promise<ReleaseOutcome> {
-    return await call<ReleaseOutcome>((loop) => loop.release(this.#native));
+  release(): Promise<ReleaseOutcome> {
+    return call((loop) => loop.release(this.#native));
   }
 
   /**
@@ -113,8 +113,8 @@ export class Lease {
    *
    * @internal
    */
-  async leave(): Promise<void> {
-    await call((loop) => loop.leave(this.#native));
+  leave(): Promise<void> {
+    return call((loop) => loop.leave(this.#native));
   }
 
   /** The end of an `await using` block: releases, and rejects with {@link LockLost} if the lock was lost. */
@@ -143,20 +143,17 @@ function signalOf(native: Native): AbortSignal {
   const controller = new AbortController();
   watched.set(controller.signal, { controller, native });
   if (native.lostReason !== null) controller.abort(loss(native));
-  else
-    void abortOnLoss(
-      watch((loop) => loop.lost(native)),
-      new WeakRef(controller.signal),
-    );
+  else watch((loop) => loop.lost(native), abortOnLoss(new WeakRef(controller.signal)));
   return controller.signal;
 }
 
 /** Refers to neither the lease nor the signal: once both are forgotten, the lock must not be renewed for their sake. */
-async function abortOnLoss(lost: Promise<unknown>, signal: WeakRef<AbortSignal>): Promise<void> {
-  if (!(await lost)) return;
-  const known = signal.deref();
-  const held = known && watched.get(known);
-  held?.controller.abort(loss(held.native));
+function abortOnLoss(signal: WeakRef<AbortSignal>): (lost: unknown) => void {
+  return (lost) => {
+    const known = lost ? signal.deref() : undefined;
+    const held = known && watched.get(known);
+    held?.controller.abort(loss(held.native));
+  };
 }
 
 function loss(native: Native): unknown {

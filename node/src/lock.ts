@@ -7,7 +7,7 @@
 import { inspect } from "node:util";
 import { InvalidArgument, LockTimeout } from "./errors";
 import { Lease, type ReleaseOutcome } from "./lease";
-import { call } from "./loop";
+import { call, rejecting } from "./loop";
 import type { Client, Given, Lock as Native, Lease as NativeLease } from "./native";
 import { type AcquireOptions, acquiring } from "./options";
 
@@ -67,9 +67,12 @@ export class Lock {
    * lock is not re-entrant), with {@link LockLost} (this owner held it and lost it), and with the reason of an aborted
    * `signal`. A call that was given up leaves nothing behind.
    */
-  async acquire(options?: AcquireOptions | null): Promise<Lease> {
-    const { wait, signal } = acquiring(options);
-    return await this.#take(wait, signal);
+  acquire(options?: AcquireOptions | null): Promise<Lease> {
+    if (options === undefined || options === null) return this.#take();
+    return rejecting(() => {
+      const { wait, signal } = acquiring(options);
+      return this.#take(wait, signal);
+    });
   }
 
   /** Takes the lock if it is free, in one round trip; null when somebody holds it. Rejects as `acquire()` does. */
@@ -82,9 +85,12 @@ export class Lock {
     }
   }
 
-  async #take(wait: Given | undefined, signal?: AbortSignal): Promise<Lease> {
-    const { native, client } = this.#lock;
-    return new Lease(await call<NativeLease>((loop) => loop.acquire(native, wait), signal), client);
+  #take(wait?: Given, signal?: AbortSignal): Promise<Lease> {
+    return call(
+      (loop) => loop.acquire(this.#lock.native, wait),
+      signal,
+      (native: NativeLease) => new Lease(native, this.#lock.client),
+    );
   }
 
   /**
@@ -113,9 +119,8 @@ export class Lock {
    * Releases the newest lease of this lock object. With an explicit owner and no lease in this process it ends that
    * owner's tenures wherever they were taken. Rejects with {@link NotHeld} when there is nothing to release.
    */
-  async release(): Promise<ReleaseOutcome> {
-    const { native } = this.#lock;
-    return await call<ReleaseOutcome>((loop) => loop.releaseNewest(native));
+  release(): Promise<ReleaseOutcome> {
+    return call((loop) => loop.releaseNewest(this.#lock.native));
   }
 
   /** Whether this lock object, or its explicit owner in this client, holds the lock. Asks nobody. */
@@ -124,15 +129,17 @@ export class Lock {
   }
 
   /** Whether anybody holds the lock. Rejects with {@link Unavailable} when too few nodes answer. */
-  async locked(): Promise<boolean> {
-    const { native } = this.#lock;
-    return await call<boolean>((loop) => loop.locked(native));
+  locked(): Promise<boolean> {
+    return call((loop) => loop.locked(this.#lock.native));
   }
 
   /** Who holds the lock; null when nobody does. Rejects with {@link Unavailable} when too few nodes answer. */
-  async inspect(): Promise<LockInfo | null> {
-    const { native } = this.#lock;
-    return (await call<LockInfo | null | undefined>((loop) => loop.inspect(native))) ?? null;
+  inspect(): Promise<LockInfo | null> {
+    return call(
+      (loop) => loop.inspect(this.#lock.native),
+      undefined,
+      (info: LockInfo | null | undefined) => info ?? null,
+    );
   }
 
   /** @internal */

@@ -12,14 +12,10 @@ import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
 import { type Failure, type Id, type Loop, native, type Started } from "./native";
 
-/** How a call ended. */
-interface End {
-  value: unknown;
-  failure: Failure | undefined;
-}
-
+/** A call that waits for its end. */
 interface Waiting {
-  resolve(end: End): void;
+  /** What is done at its end. */
+  end(value: unknown, failure: Failure | null | undefined): void;
   /** Whether it lets the process exit. */
   background: boolean;
   /** Stops listening to the signal that would give it up. */
@@ -43,12 +39,8 @@ if (isMainThread) native.Loop.closeAtExit();
 
 function take(all: unknown[]): void {
   for (let at = 0; at < all.length; at += 3) {
-    finish(all[at] as Id)?.resolve(ended(all[at + 1], all[at + 2] as Failure | null | undefined));
+    finish(all[at] as Id)?.end(all[at + 1], all[at + 2] as Failure | null | undefined);
   }
-}
-
-function ended(value: unknown, failure: Failure | null | undefined): End {
-  return { value, failure: failure ?? undefined };
 }
 
 function flush(): void {
@@ -58,8 +50,13 @@ function flush(): void {
 
 function begin(id: Id, call: Waiting): void {
   waiting.set(id, call);
-  if (!call.background && busy++ === 0) {
+  if (call.background) return;
+  if (busy++ === 0) {
     alive = setInterval(() => {}, LONG);
+  } else if (!unsent) {
+    // Calls that are made together are sent together. One that is alone was sent at once.
+    unsent = true;
+    queueMicrotask(flush);
   }
 }
 
@@ -75,32 +72,36 @@ function finish(id: Id): Waiting | undefined {
 }
 
 /**
- * Makes a call and waits for its value. When the signal is aborted before that came, the call is given up and rejects
- * with the signal's reason.
+ * Makes a call; resolves with its value, or with what is `made` of it. When the signal is aborted before that came, the
+ * call is given up and rejects with the signal's reason.
  */
-export async function call<T>(start: (loop: Loop) => Started, signal?: AbortSignal): Promise<T> {
-  signal?.throwIfAborted();
-  const started = sync(() => start(calls));
-  const { value, failure } = typeof started === "number" ? await end(started, signal) : ended(started[0], started[1]);
-  // Made here, in what the caller awaits, so that its stack has the caller's lines.
-  if (failure !== undefined) throw failed(failure);
-  return value as T;
-}
-
-function end(id: Id, signal?: AbortSignal): Promise<End> {
-  if (busy > 0 && !unsent) {
-    // Calls that are made together are sent together. One that is alone was sent at once.
-    unsent = true;
-    queueMicrotask(flush);
-  }
-  return new Promise<End>((resolve, reject) => {
-    const call: Waiting = { resolve, background: false };
-    begin(id, call);
+export function call<T>(start: (loop: Loop) => Started, signal?: AbortSignal): Promise<T>;
+export function call<T, Value>(
+  start: (loop: Loop) => Started,
+  signal: AbortSignal | undefined,
+  made: (value: Value) => T,
+): Promise<T>;
+export function call(
+  start: (loop: Loop) => Started,
+  signal?: AbortSignal,
+  made?: (value: unknown) => unknown,
+): Promise<unknown> {
+  // Not an async function: each would cost two more turns of the microtasks. What is thrown in here rejects.
+  return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const end = (value: unknown, failure: Failure | null | undefined) => {
+      if (failure != null) resolve(failing(failure));
+      else resolve(made === undefined ? value : made(value));
+    };
+    const started = sync(() => start(calls));
+    if (typeof started !== "number") return end(started[0], started[1]);
+    const call: Waiting = { end, background: false };
+    begin(started, call);
     if (signal !== undefined) {
       call.unlisten = onAbort(signal, () => {
         // What was drained is on its way to the caller.
-        if (!calls.abandon(id)) return;
-        finish(id);
+        if (!calls.abandon(started)) return;
+        finish(started);
         reject(signal.reason);
       });
     }
@@ -108,18 +109,30 @@ function end(id: Id, signal?: AbortSignal): Promise<End> {
 }
 
 /**
- * Makes a call that lets the process exit meanwhile; its value, or undefined if it fails. Never rejects, and keeps
- * nothing of what it was called with: that may be collected.
+ * Fails once the promise that is resolved with this waits for it, which takes two turns of the microtasks. Only then does
+ * the engine know who awaits that promise, and writes its lines into the stack of the error.
  */
-export function watch<T>(start: (loop: Loop) => Id): Promise<T | undefined> {
+async function failing(failure: Failure): Promise<never> {
+  await undefined;
+  await undefined;
+  throw failed(failure);
+}
+
+/** The promise of a function that makes one; what it throws rejects. */
+export function rejecting<T>(make: () => Promise<T>): Promise<T> {
   try {
-    return value(start(calls));
-  } catch {
-    return Promise.resolve(undefined);
+    return make();
+  } catch (error) {
+    return Promise.reject(error);
   }
 }
 
-async function value<T>(id: Id): Promise<T | undefined> {
-  const { value } = await new Promise<End>((resolve) => begin(id, { resolve, background: true }));
-  return value as T | undefined;
+/** Makes a call that lets the process exit meanwhile; tells its value, or undefined if it fails. */
+export function watch(start: (loop: Loop) => Id, tell: (value: unknown) => void): void {
+  inBackground(start).then(tell, () => tell(undefined));
+}
+
+/** A function of its own, so that nothing but the native call refers to `start`: what it was made with may be collected. */
+function inBackground(start: (loop: Loop) => Id): Promise<unknown> {
+  return new Promise((resolve) => begin(start(calls), { end: resolve, background: true }));
 }

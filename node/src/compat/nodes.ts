@@ -6,9 +6,9 @@
  */
 
 import { sync } from "../errors";
-import type { RedlockEvent } from "../events";
-import { calls, watch } from "../loop";
-import { type Client, type Events, native, type Options } from "../native";
+import { follow, type RedlockEvent } from "../events";
+import { calls } from "../loop";
+import { type Client, native, type Options } from "../native";
 import type { Target } from "./ioredis";
 
 /** Is told of what goes wrong. */
@@ -38,7 +38,7 @@ export class Nodes {
     const options: Options = [...target.options, ["wire", "token"], ["drift", DRIFT], ["maxTtl", maxTtl]];
     // How long to wait is for each acquire to say, outage or not.
     this.native = sync(() => new native.Client(calls, target.urls, [...options, ["patience", TEN_YEARS]]));
-    void follow(this.native.events, new WeakRef(this));
+    follow(this.native.events, telling(new WeakRef(this)));
   }
 
   /**
@@ -84,10 +84,6 @@ export class Nodes {
   }
 }
 
-async function follow(events: Events, nodes: WeakRef<Nodes>): Promise<void> {
-  for (;;) {
-    const happened = await watch<RedlockEvent[]>((loop) => loop.events(events));
-    if (!happened?.length) return;
-    for (const event of happened) nodes.deref()?.tell(event);
-  }
+function telling(nodes: WeakRef<Nodes>): (event: RedlockEvent) => void {
+  return (event) => nodes.deref()?.tell(event);
 }

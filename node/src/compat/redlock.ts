@@ -560,7 +560,10 @@ class Block {
     this.signal = this.#controller.signal;
     this.context = { lock: this.#lock(resources, taken.attempts), extensions: 0 };
     for (const lease of taken.leases) {
-      void watch<string | null>((loop) => loop.lost(lease)).then((reason) => reason && this.#abort(lossOf(lease)));
+      watch(
+        (loop) => loop.lost(lease),
+        (reason) => reason && this.#abort(lossOf(lease)),
+      );
     }
     this.#schedule();
   }
