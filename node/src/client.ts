@@ -10,7 +10,7 @@ import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
 import { type Body, block, type Found, Lock, type Using } from "./lock";
 import { call, calls, rejecting } from "./loop";
-import { type Client, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
+import { type Client, type LockMaker, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
 import { type ClientOptions, type LockOptions, nodes, setting, settings, split, type TakeOptions } from "./options";
 
 /** What a node says of itself. */
@@ -48,6 +48,7 @@ function ofEnvironment(options: Options): Client {
  */
 export class Redlock {
   readonly #native: Client;
+  readonly #make: LockMaker;
   readonly #listeners: Listeners;
 
   /**
@@ -60,6 +61,7 @@ export class Redlock {
     this.#native = sync(() =>
       urls === ENVIRONMENT ? ofEnvironment(given) : new native.Client(calls, nodes(urls), given),
     );
+    this.#make = this.#native.locks();
     this.#listeners = new Listeners(this.#native);
   }
 
@@ -73,7 +75,7 @@ export class Redlock {
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
-    const native = sync(() => this.#native.lock(setting(name), settings(options)));
+    const native = sync(() => this.#make(setting(name), options == null ? undefined : settings(options)));
     return new Lock(name, { native, client: this.#native });
   }
 

@@ -7,7 +7,7 @@
 import { inspect } from "node:util";
 import { type LostReason, sync } from "./errors";
 import { call, watch } from "./loop";
-import type { Client, Lease as Native } from "./native";
+import { type Client, leases, type Lease as Native } from "./native";
 import { setting } from "./options";
 
 /**
@@ -40,27 +40,27 @@ export class Lease {
 
   /** The lock's name, without the client's prefix. */
   get name(): string {
-    return this.#native.name;
+    return leases.name(this.#native);
   }
 
   /** The explicit owner, or `uuid:tenure`. */
   get owner(): string {
-    return this.#native.owner;
+    return leases.owner(this.#native);
   }
 
   /** The fencing token, in µs: larger than that of every earlier holder. Needs 64 bits. */
   get token(): bigint {
-    return this.#native.token;
+    return leases.token(this.#native);
   }
 
   /** Whether the lock is held, right now. Reads a clock and nothing else; once false it stays false. */
   get held(): boolean {
-    return this.#native.held;
+    return leases.held(this.#native);
   }
 
   /** Why the lock was lost; undefined if it was not. */
   get lostReason(): LostReason | undefined {
-    return (this.#native.lostReason as LostReason | null) ?? undefined;
+    return (leases.lostReason(this.#native) as LostReason | null) ?? undefined;
   }
 
   /**
@@ -74,12 +74,12 @@ export class Lease {
 
   /** The milliseconds for which it is held unless it is renewed; 0 once it is not. */
   remaining(): number {
-    return this.#native.remaining();
+    return leases.remaining(this.#native);
   }
 
   /** Throws {@link LockLost} after a loss, {@link NotHeld} after a release or `detach()`. */
   check(): void {
-    sync(() => this.#native.check());
+    sync(() => leases.check(this.#native));
   }
 
   /**
@@ -104,7 +104,7 @@ export class Lease {
    * {@link NotHeld}, and {@link InvalidArgument} while there are nested leases.
    */
   detach(): string {
-    return sync(() => this.#native.detach());
+    return sync(() => leases.detach(this.#native));
   }
 
   /**
@@ -142,7 +142,7 @@ export function disposable(prototype: object, dispose: () => Promise<void>): voi
 function signalOf(native: Native): AbortSignal {
   const controller = new AbortController();
   watched.set(controller.signal, { controller, native });
-  if (native.lostReason !== null) controller.abort(loss(native));
+  if (leases.lostReason(native) !== null) controller.abort(loss(native));
   else watch((loop) => loop.lost(native), abortOnLoss(new WeakRef(controller.signal)));
   return controller.signal;
 }
@@ -158,7 +158,7 @@ function abortOnLoss(signal: WeakRef<AbortSignal>): (lost: unknown) => void {
 
 function loss(native: Native): unknown {
   try {
-    sync(() => native.check());
+    sync(() => leases.check(native));
   } catch (error) {
     return error;
   }

@@ -8,7 +8,7 @@ import { inspect } from "node:util";
 import { InvalidArgument, LockTimeout } from "./errors";
 import { Lease, type ReleaseOutcome } from "./lease";
 import { call, rejecting } from "./loop";
-import type { Client, Given, Lock as Native, Lease as NativeLease } from "./native";
+import { type Client, type Given, locks, type Lock as Native, type Lease as NativeLease } from "./native";
 import { type AcquireOptions, acquiring } from "./options";
 
 /** What runs with a lock held. The signal is aborted when the lock is lost. */
@@ -125,7 +125,7 @@ export class Lock {
 
   /** Whether this lock object, or its explicit owner in this client, holds the lock. Asks nobody. */
   owned(): boolean {
-    return this.#lock.native.owned();
+    return locks.owned(this.#lock.native);
   }
 
   /** Whether anybody holds the lock. Rejects with {@link Unavailable} when too few nodes answer. */

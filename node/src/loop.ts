@@ -32,12 +32,13 @@ let unsent = false;
 
 // Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
 // The native module does not keep `take` alive, so the calls do.
+const loop = new native.Loop(take);
 /** The calls of this event loop. */
-export const calls: Loop = Object.assign(new native.Loop(take), { take });
+export const calls: Loop = Object.assign(loop, loop.starters(), { take });
 // A worker thread's clients are closed by the native module when the thread ends, in whatever way.
 if (isMainThread) native.Loop.closeAtExit();
 
-function take(all: unknown[]): void {
+function take(...all: unknown[]): void {
   for (let at = 0; at < all.length; at += 3) {
     finish(all[at] as Id)?.end(all[at + 1], all[at + 2] as Failure | null | undefined);
   }

@@ -28,20 +28,25 @@ export interface Failure {
   causes: [node: string, cause: string][];
 }
 
-/** The calls of this event loop. All but the first two start a call and return its number, or its end. */
-export interface Loop {
+/** What every use of a lock starts, as functions; each returns the call's number, or its end. */
+interface Starters {
+  acquire(lock: Lock, wait: Given | undefined): Started;
+  release(lease: Lease): Started;
+  leave(lease: Lease): Started;
+  lost(lease: Lease): Id;
+}
+
+/** The calls of an event loop. All but the first three start a call and return its number, or its end. */
+interface NativeLoop {
+  starters(): Starters;
   /** Sends what was started while other calls were under way. To be called soon after a call is pending. */
   flush(): void;
   /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
   abandon(id: Id): boolean;
-  acquire(lock: Lock, wait?: Given): Started;
   releaseNewest(lock: Lock): Started;
   locked(lock: Lock): Id;
   inspect(lock: Lock): Id;
-  release(lease: Lease): Started;
-  leave(lease: Lease): Started;
   extend(lease: Lease, ttl: Given): Started;
-  lost(lease: Lease): Id;
   ping(client: Client): Id;
   forceRelease(client: Client, name: Given): Id;
   initNodes(client: Client): Id;
@@ -54,10 +59,16 @@ export interface Loop {
   isValueThere(value: HeldValue): Id;
 }
 
+/** The calls of this event loop. */
+export interface Loop extends NativeLoop, Starters {}
+
+/** Makes a lock by name. */
+export type LockMaker = (name: Given, options: Options | undefined) => Lock;
+
 export interface Client {
   readonly nodes: string[];
   readonly events: Events;
-  lock(name: Given, options: Options): Lock;
+  locks(): LockMaker;
   bind(lock: Unbound): Lock;
   /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
@@ -78,40 +89,50 @@ export interface Events {
 // biome-ignore lint/complexity/noBannedTypes: it has no members
 export type Unbound = {};
 
+declare const kind: unique symbol;
+
+/** A lock, opaque. */
 export interface Lock {
-  owned(): boolean;
+  [kind]: "lock";
 }
 
+/** A lease, opaque. */
 export interface Lease {
-  readonly name: string;
-  readonly owner: string;
-  readonly token: bigint;
-  readonly held: boolean;
-  readonly lostReason: string | null;
-  remaining(): number;
-  check(): void;
-  detach(): string;
-  /** For drop-in shims: stops everything about it and leaves the key alone. */
-  letGo(): void;
+  [kind]: "lease";
 }
 
 interface Native {
+  locks: {
+    owned(lock: Lock): boolean;
+  };
+  leases: {
+    name(lease: Lease): string;
+    owner(lease: Lease): string;
+    token(lease: Lease): bigint;
+    held(lease: Lease): boolean;
+    lostReason(lease: Lease): string | null;
+    remaining(lease: Lease): number;
+    check(lease: Lease): void;
+    detach(lease: Lease): string;
+    /** For drop-in shims: stops everything about it and leaves the key alone. */
+    letGo(lease: Lease): void;
+  };
   Loop: {
     /**
      * Calls `take` with what ended, for as long as something refers to that function: number, value, failure; number,
      * value, failure; and so on.
      */
-    new (take: (ended: unknown[]) => void): Loop;
+    new (take: (...ended: unknown[]) => void): NativeLoop;
     /** Closes all clients of the process when it exits. */
     closeAtExit(): void;
   };
   Client: {
-    new (loop: Loop, urls: string[], options: Options): Client;
-    fromEnvironment(loop: Loop, variable: string | undefined, options: Options): Client;
+    new (loop: NativeLoop, urls: string[], options: Options): Client;
+    fromEnvironment(loop: NativeLoop, variable: string | undefined, options: Options): Client;
   };
   Unbound: {
     /** Refuses what a client with the default options would refuse. */
-    new (name: Given, options: Options): Unbound;
+    new (name: Given, options: Options | undefined): Unbound;
   };
 }
 
@@ -161,3 +182,6 @@ const [major] = process.versions.node.split(".");
 if (Number(major) < 20) throw new Error(`redlock-core needs Node 20 or newer; this is Node ${process.versions.node}`);
 
 export const native: Native = load();
+
+/** What a lease and a lock are asked. */
+export const { leases, locks } = native;

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use napi::{Env, Result};
+use napi::{Env, Result, bindgen_prelude::Function};
 use napi_derive::napi;
 use redlock::{Config, LockError, ffi};
 
 use crate::{
     event_loop::Loop,
+    handle::Handle,
     lock::{Lock, Unbound, unbound},
     value::HeldValue,
-    values::{Given, NODE, Options, OrThrow, settings},
+    values::{NODE, Options, OrThrow, settings},
 };
+
+/// A function of JavaScript, of a name and options, that makes a lock.
+type LockMaker<'env> = Function<'env, (), Handle<Lock>>;
 
 /// Nodes, and how to use them.
 #[napi]
@@ -33,8 +37,8 @@ impl Client {
         Ok(Self { core: owner.register(core), events })
     }
 
-    fn made(&self, env: &Env, lock: std::result::Result<redlock::Lock, LockError>) -> Result<Lock> {
-        Ok(Lock { core: lock.or_throw(env)?, _client: self.core.clone() })
+    fn made(&self, env: &Env, lock: std::result::Result<redlock::Lock, LockError>) -> Result<Handle<Lock>> {
+        Ok(Handle(Lock { core: lock.or_throw(env)?, _client: self.core.clone() }))
     }
 }
 
@@ -62,21 +66,26 @@ impl Client {
         self.core.nodes()
     }
 
-    /// A lock by name. Sends nothing.
+    /// What makes locks by name. Sends nothing.
     #[napi]
-    pub fn lock(&self, env: &Env, name: Given, options: Options) -> Result<Lock> {
-        self.made(env, unbound(name, options).and_then(|lock| lock.of(&self.core)))
+    pub fn locks<'e>(&self, env: &'e Env) -> Result<LockMaker<'e>> {
+        let client = self.core.clone();
+        env.create_function_from_closure("lock", move |given| {
+            let (name, options) = (given.get(0)?, given.get(1)?);
+            let lock = unbound(name, options).and_then(|lock| lock.of(&client));
+            Ok(Handle(Lock { core: lock.or_throw(given.env)?, _client: client.clone() }))
+        })
     }
 
     /// A lock that waited for its client. Sends nothing.
     #[napi]
-    pub fn bind(&self, env: &Env, lock: &Unbound) -> Result<Lock> {
+    pub fn bind(&self, env: &Env, lock: &Unbound) -> Result<Handle<Lock>> {
         self.made(env, lock.core.of(&self.core))
     }
 
     /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
     #[napi]
-    pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Lock> {
+    pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Handle<Lock>> {
         self.made(env, self.core.lock(&name, ffi::shim_options(value, ttl.map(|millis| millis as u64))))
     }
 

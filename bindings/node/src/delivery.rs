@@ -5,14 +5,13 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use napi::{
-    Env, JsError, JsValue, Result, Unknown,
-    bindgen_prelude::{Function, ToNapiValue},
-    check_status, sys,
-};
+use napi::{Env, JsError, JsValue, Result, Unknown, bindgen_prelude::Function, check_status, sys};
 use redlock::ffi::Calls;
 
 use crate::event_loop::ended;
+
+/// How many ends are handed over in one call, as its arguments: those are on the stack.
+const MOST_AT_ONCE: usize = 512;
 
 /// A function of JavaScript that takes what ended.
 pub(crate) type Taker<'env> = Function<'env, Unknown<'env>, ()>;
@@ -35,7 +34,7 @@ impl Delivery {
     ///
     /// # Safety
     /// `env` is that of the function, and this its thread, with an open scope for handles.
-    pub(crate) unsafe fn deliver(&self, env: sys::napi_env, call: impl FnOnce(sys::napi_value, sys::napi_value)) {
+    pub(crate) unsafe fn deliver(&self, env: sys::napi_env, call: impl Fn(sys::napi_value, &[sys::napi_value])) {
         let Some(calls) = self.calls.upgrade() else { return };
         let mut function = ptr::null_mut();
         // SAFETY: as above. The function is null once it was collected.
@@ -46,8 +45,13 @@ impl Delivery {
                 return;
             }
             let known = Env::from_raw(env);
-            match ended(&known, &calls).and_then(|ended| Vec::to_napi_value(env, ended)) {
-                Ok(ended) => call(function, ended),
+            match ended(&known, &calls) {
+                Ok(ended) => {
+                    for some in ended.chunks(MOST_AT_ONCE) {
+                        let flat: Vec<_> = some.iter().flatten().map(JsValue::raw).collect();
+                        call(function, &flat);
+                    }
+                }
                 Err(error) => JsError::from(error).throw_into(env),
             }
         }

@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use napi::{
     Env, Error, JsError, Result, Unknown,
     bindgen_prelude::{FnArgs, Function, JsObjectValue, Object, ToNapiValue},
+    sys,
 };
 use napi_derive::napi;
 use redlock::{
-    LockError, Owner,
+    Lease, LockError, Owner,
     ffi::{
         Call, Calls,
         Operation::{
@@ -25,7 +26,7 @@ use redlock::{
 use crate::{
     client::{Client, Events},
     delivery::{Delivery, Taker},
-    lease::Lease,
+    handle::Held,
     lock::Lock,
     value::HeldValue,
     values::{Failure, Given, OrThrow, duration, result, text},
@@ -132,6 +133,36 @@ impl Loop {
         self.calls.flush();
     }
 
+    /// What every use of a lock starts: functions that know their calls, and need not look for them as a method does.
+    #[napi]
+    pub fn starters<'e>(&self, env: &'e Env) -> Result<Object<'e>> {
+        let mut all = Object::new(env)?;
+        self.starter(env, &mut all, "acquire", |calls, lock: &Lock, wait| {
+            calls.start(Acquire(&lock.core, lock.request(wait)?))
+        })?;
+        self.starter(env, &mut all, "release", |calls, lease: &Lease, _| calls.start(Release(lease)))?;
+        self.starter(env, &mut all, "leave", |calls, lease: &Lease, _| calls.start(Leave(lease)))?;
+        self.starter(env, &mut all, "lost", |calls, lease: &Lease, _| calls.start(Lost(lease, None)))?;
+        Ok(all)
+    }
+
+    /// Adds a function that starts a call with a lock or a lease, and perhaps a setting.
+    fn starter<T: 'static>(
+        &self,
+        env: &Env,
+        all: &mut Object<'_>,
+        name: &str,
+        start: impl Fn(&Calls, &T, Option<Given>) -> std::result::Result<Call, LockError> + 'static,
+    ) -> Result<()> {
+        let calls = self.calls.clone();
+        let function: Function<'_, (), Begun> = env.create_function_from_closure(name, move |given| {
+            let held: Held<'_, T> = given.get(0)?;
+            let setting = if given.length() > 1 { given.get(1)? } else { None };
+            start(&calls, &held, setting).or_throw(given.env).map(Begun)
+        })?;
+        all.set_named_property(name, function)
+    }
+
     /// Gives up a call; says whether it was not drained, so that nothing more comes of it.
     #[napi]
     pub fn abandon(&self, id: f64) -> bool {
@@ -146,9 +177,9 @@ macro_rules! starters {
         impl Loop {
             $(
                 #[napi]
-                pub fn $name<'e>(&self, env: &'e Env, $($given)*) -> Result<Unknown<'e>> {
+                pub fn $name(&self, env: &Env, $($given)*) -> Result<Begun> {
                     let start = || self.calls.start($operation);
-                    started(env, start())
+                    start().or_throw(env).map(Begun)
                 }
             )*
         }
@@ -156,14 +187,10 @@ macro_rules! starters {
 }
 
 starters! {
-    acquire(lock: &Lock, wait: Option<Given>) => Acquire(&lock.core, lock.request(wait)?);
-    release_newest(lock: &Lock) => ReleaseNewest(&lock.core, Owner::Fresh);
-    locked(lock: &Lock) => Locked(&lock.core);
-    inspect(lock: &Lock) => Inspect(&lock.core);
-    release(lease: &Lease) => Release(&lease.core);
-    leave(lease: &Lease) => Leave(&lease.core);
-    extend(lease: &Lease, ttl: Given) => Extend(&lease.core, duration("ttl", ttl)?);
-    lost(lease: &Lease) => Lost(&lease.core, None);
+    release_newest(lock: Held<'_, Lock>) => ReleaseNewest(&lock.core, Owner::Fresh);
+    locked(lock: Held<'_, Lock>) => Locked(&lock.core);
+    inspect(lock: Held<'_, Lock>) => Inspect(&lock.core);
+    extend(lease: Held<'_, Lease>, ttl: Given) => Extend(&lease, duration("ttl", ttl)?);
     release_value(value: &HeldValue) => ReleaseValue(&value.core);
     retime_value(value: &HeldValue, how: String, millis: f64) => RetimeValue(&value.core, how.parse()?, millis as i64);
     is_value_there(value: &HeldValue) => IsValueThere(&value.core);
@@ -175,16 +202,14 @@ starters! {
     events(events: &Events) => Operation::Events(&events.core);
 }
 
-/// What ended since the last time, flat.
-pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<Unknown<'e>>> {
-    let ended = calls.drain().or_throw(env)?;
-    let mut flat = Vec::with_capacity(ended.len() * 3);
-    for (id, outcome) in ended {
+/// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
+pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<[Unknown<'e>; 3]>> {
+    let ended = calls.drain().or_throw(env)?.into_iter().map(|(id, outcome)| {
         // What cannot be made ends its own call, and no other.
         let [value, failure] = end(env, outcome).or_else(|error| refused(env, error))?;
-        flat.extend([number(id).into_unknown(env)?, value, failure]);
-    }
-    Ok(flat)
+        Ok([number(id).into_unknown(env)?, value, failure])
+    });
+    ended.collect()
 }
 
 /// The value of a call, and the failure it ended with instead.
@@ -200,11 +225,18 @@ fn refused(env: &Env, error: Error) -> Result<[Unknown<'_>; 2]> {
     Ok([().into_unknown(env)?, JsError::from(error).into_unknown(*env)])
 }
 
-/// The number of a call, or its end.
-fn started(env: &Env, call: std::result::Result<Call, LockError>) -> Result<Unknown<'_>> {
-    match call.or_throw(env)? {
-        Started::Pending(id) => number(id).into_unknown(env),
-        Started::Done(outcome) => end(env, outcome)?.to_vec().into_unknown(env),
+/// A call on its way to JavaScript, as its number or its end.
+pub struct Begun(Call);
+
+impl ToNapiValue for Begun {
+    unsafe fn to_napi_value(env: sys::napi_env, Self(call): Self) -> Result<sys::napi_value> {
+        // SAFETY: as the caller's.
+        unsafe {
+            match call {
+                Started::Pending(id) => f64::to_napi_value(env, number(id)),
+                Started::Done(outcome) => Vec::to_napi_value(env, end(&Env::from_raw(env), outcome)?.to_vec()),
+            }
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 //!
 //! The library's own threads never run JavaScript: calls end in the queue of [`event_loop::Loop`], events in a queue of
 //! their client, and the event loop is woken once for however many wait there.
-#![allow(unsafe_code, reason = "the code that #[napi] generates; by hand only in `delivery`, `poll` and `waker`")]
+#![allow(
+    unsafe_code,
+    reason = "the code that #[napi] generates; by hand only in `delivery`, `handle`, `poll` and `waker`"
+)]
 #![allow(clippy::needless_pass_by_value, reason = "#[napi] hands over owned values")]
 #![allow(clippy::trivially_copy_pass_by_ref, reason = "#[napi] hands over its `Env` by reference")]
 #![allow(unreachable_pub, reason = "#[napi] exports what is pub")]
@@ -12,6 +15,7 @@
 mod client;
 mod delivery;
 mod event_loop;
+mod handle;
 mod lease;
 mod lock;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! A lock as JavaScript holds it. Calls that take time start at the [`Loop`](crate::event_loop::Loop).
+//! A lock as JavaScript holds it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,10 @@ use napi::{Env, Result};
 use napi_derive::napi;
 use redlock::{LockError, Owner, Request, ffi};
 
-use crate::values::{Given, NODE, Options, OrThrow, duration, settings, text};
+use crate::{
+    handle::Held,
+    values::{Given, NODE, Options, OrThrow, duration, settings, text},
+};
 
 /// A lock whose client is not known yet.
 #[napi]
@@ -18,19 +21,19 @@ pub struct Unbound {
 impl Unbound {
     /// Refuses what a client with the default options would refuse.
     #[napi(constructor)]
-    pub fn new(env: &Env, name: Given, options: Options) -> Result<Self> {
+    pub fn new(env: &Env, name: Given, options: Option<Options>) -> Result<Self> {
         let core = unbound(name, options).and_then(|core| core.check().map(|()| core));
         Ok(Self { core: core.or_throw(env)? })
     }
 }
 
 /// A name and options, for whichever client.
-pub(crate) fn unbound(name: Given, options: Options) -> std::result::Result<ffi::Unbound, LockError> {
-    Ok(ffi::Unbound { name: text("name", name)?, options: NODE.lock_options(settings(options))? })
+pub(crate) fn unbound(name: Given, options: Option<Options>) -> std::result::Result<ffi::Unbound, LockError> {
+    let options = NODE.lock_options(settings(options.unwrap_or_default()))?;
+    Ok(ffi::Unbound { name: text("name", name)?, options })
 }
 
-/// A lock by name.
-#[napi]
+/// A lock by name. Calls that take time start at the [`Loop`](crate::event_loop::Loop).
 pub struct Lock {
     pub(crate) core: redlock::Lock,
     /// Its event loop closes clients that are in use.
@@ -48,11 +51,8 @@ impl Lock {
     }
 }
 
-#[napi]
-impl Lock {
-    /// Whether this lock object holds the lock. Asks nobody.
-    #[napi]
-    pub fn owned(&self) -> bool {
-        self.core.owned(&Owner::Fresh)
-    }
+/// Whether this lock object holds the lock. Asks nobody.
+#[napi(namespace = "locks")]
+pub fn owned(lock: Held<'_, Lock>) -> bool {
+    lock.core.owned(&Owner::Fresh)
 }

@@ -133,7 +133,8 @@ impl Watched {
                 // Runs microtasks afterwards, as all calls from libuv must.
                 let none = ptr::null_mut();
                 self.delivery.deliver(env, |function, ended| {
-                    sys::napi_make_callback(env, none, this, function, 1, &raw const ended, ptr::null_mut());
+                    let (count, ended) = (ended.len(), ended.as_ptr());
+                    sys::napi_make_callback(env, none, this, function, count, ended, ptr::null_mut());
                 });
             }
             if sys::napi_is_exception_pending(env, &raw mut failed) == sys::Status::napi_ok

@@ -1,10 +1,11 @@
 //! JavaScript's values as the core's, and the core's as JavaScript's.
 
-use std::time::Duration;
+use std::{ptr, time::Duration};
 
 use napi::{
-    Env, Error, Result, Status, Unknown,
-    bindgen_prelude::{Either4, ToNapiValue},
+    Env, Error, Result, Status, Unknown, ValueType,
+    bindgen_prelude::{FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue},
+    sys, type_of,
 };
 use napi_derive::napi;
 use redlock::{
@@ -12,7 +13,7 @@ use redlock::{
     ffi::{self, Idiom, Setting, Value},
 };
 
-use crate::lease::Lease;
+use crate::handle::Handle;
 
 /// How JavaScript spells: `maxTtl`, in milliseconds.
 pub(crate) const NODE: Idiom = Idiom::CamelMillis;
@@ -24,31 +25,53 @@ pub struct Shown {
 }
 
 /// The value of an option.
-pub(crate) type Given = Either4<String, f64, bool, Shown>;
-/// Options in the order in which they were given.
-pub(crate) type Options = Vec<(String, Given)>;
+pub struct Given(Setting);
 
-fn setting(given: Given) -> Setting {
-    match given {
-        Either4::A(text) => Setting::Text(text),
-        Either4::B(number) => Setting::Number(number),
-        Either4::C(flag) => Setting::Flag(flag),
-        Either4::D(Shown { shown }) => Setting::Other(shown),
+impl FromNapiValue for Given {
+    unsafe fn from_napi_value(env: sys::napi_env, value: sys::napi_value) -> Result<Self> {
+        // SAFETY: each is of the kind that it is taken for.
+        unsafe {
+            Ok(Self(match type_of!(env, value)? {
+                ValueType::String => Setting::Text(String::from_napi_value(env, value)?),
+                ValueType::Number => Setting::Number(f64::from_napi_value(env, value)?),
+                ValueType::Boolean => Setting::Flag(bool::from_napi_value(env, value)?),
+                _ => Setting::Other(Shown::from_napi_value(env, value)?.shown),
+            }))
+        }
     }
 }
 
+impl TypeName for Given {
+    fn type_name() -> &'static str {
+        "Given"
+    }
+
+    fn value_type() -> ValueType {
+        ValueType::Unknown
+    }
+}
+
+impl ValidateNapiValue for Given {
+    unsafe fn validate(_: sys::napi_env, _: sys::napi_value) -> Result<sys::napi_value> {
+        Ok(ptr::null_mut())
+    }
+}
+
+/// Options in the order in which they were given.
+pub(crate) type Options = Vec<(String, Given)>;
+
 pub(crate) fn settings(options: Options) -> impl Iterator<Item = (String, Setting)> {
-    options.into_iter().map(|(name, given)| (name, setting(given)))
+    options.into_iter().map(|(name, Given(setting))| (name, setting))
 }
 
 /// A string.
-pub(crate) fn text(argument: &'static str, given: Given) -> std::result::Result<String, LockError> {
-    ffi::text(argument, setting(given))
+pub(crate) fn text(argument: &'static str, Given(setting): Given) -> std::result::Result<String, LockError> {
+    ffi::text(argument, setting)
 }
 
 /// A time.
-pub(crate) fn duration(argument: &'static str, given: Given) -> std::result::Result<Duration, LockError> {
-    NODE.duration(argument, &setting(given))
+pub(crate) fn duration(argument: &'static str, Given(setting): Given) -> std::result::Result<Duration, LockError> {
+    NODE.duration(argument, &setting)
 }
 
 /// An error, flat: the façade makes an instance of its class of it.
@@ -142,7 +165,7 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
     match value {
         Value::Nothing => ().into_unknown(env),
         Value::Flag(flag) => flag.into_unknown(env),
-        Value::Lease(core) => Lease { core }.into_unknown(env),
+        Value::Lease(lease) => Handle(lease).into_unknown(env),
         Value::Released(how) => how.into_unknown(env),
         Value::Info(info) => info.map(LockInfo::from).into_unknown(env),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),

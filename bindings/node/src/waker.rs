@@ -75,7 +75,7 @@ unsafe extern "C" fn call(env: sys::napi_env, _: sys::napi_value, context: *mut 
     unsafe {
         if sys::napi_get_undefined(env, &raw mut this) == sys::Status::napi_ok {
             (*context.cast::<Delivery>()).deliver(env, |function, ended| {
-                sys::napi_call_function(env, this, function, 1, &raw const ended, ptr::null_mut());
+                sys::napi_call_function(env, this, function, ended.len(), ended.as_ptr(), ptr::null_mut());
             });
         }
     }

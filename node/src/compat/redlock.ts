@@ -43,7 +43,7 @@ import { EventEmitter } from "node:events";
 import { clearTimeout, setTimeout } from "node:timers";
 import { InvalidArgument, LockError, LockLost, LockTimeout, named, sync, Unavailable } from "../errors";
 import { call, watch } from "../loop";
-import type { HeldValue, Lease } from "../native";
+import { type HeldValue, type Lease, native } from "../native";
 import { type Client, type Target, target } from "./ioredis";
 import { DRIFT, Nodes } from "./nodes";
 
@@ -285,7 +285,7 @@ export class Redlock extends EventEmitter {
     const expiration = Date.now() + left(leases, duration, effective);
     try {
       // As node-redlock's, it outlives this process.
-      for (const lease of leases) sync(() => lease.letGo());
+      for (const lease of leases) sync(() => native.leases.letGo(lease));
     } catch (error) {
       // One was lost meanwhile.
       await this.#giveBack(leases, resources, value);
@@ -645,8 +645,8 @@ class Block {
 
 function lossOf(lease: Lease): Error {
   return new LockLost(
-    `lock ${JSON.stringify(lease.name)} was lost`,
-    (lease.lostReason ?? "expired") as LockLost["reason"],
+    `lock ${JSON.stringify(native.leases.name(lease))} was lost`,
+    (native.leases.lostReason(lease) ?? "expired") as LockLost["reason"],
   );
 }
 
@@ -706,7 +706,7 @@ function driftOf(duration: number, { driftFactor }: EffectiveSettings): number {
 function left(leases: Lease[], duration: number, { driftFactor }: EffectiveSettings): number {
   // The core has taken the smallest drift off.
   const drift = Math.max(0, driftFactor - DRIFT) * duration || 0;
-  return Math.floor(Math.min(duration, ...leases.map((lease) => lease.remaining())) - drift);
+  return Math.floor(Math.min(duration, ...leases.map((lease) => native.leases.remaining(lease))) - drift);
 }
 
 function locked(found: boolean[]): ResourceLockedError {

@@ -1,0 +1,82 @@
+//! What of the core JavaScript holds: opaque there, and dropped once the garbage collector finds that nobody refers to it.
+//!
+//! Made with Node-API's own calls, because napi-rs keeps tables of whatever its classes and externals wrap, and of who
+//! borrows it, behind mutexes: that cost as much as what the core does for a lock (ADR 32).
+
+use std::{any::TypeId, ffi::c_void, ops::Deref, ptr};
+
+use napi::{
+    Error, Result, Status, ValueType,
+    bindgen_prelude::{FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue},
+    check_status, sys,
+};
+
+/// A value on its way to JavaScript.
+pub struct Handle<T>(pub(crate) T);
+
+/// A value that JavaScript handed back, for as long as that call takes.
+pub struct Held<'e, T>(&'e T);
+
+/// What an external points to. Its kind comes first, whatever the value is.
+#[repr(C)]
+struct Tagged<T> {
+    kind: TypeId,
+    value: T,
+}
+
+impl<T: 'static> ToNapiValue for Handle<T> {
+    unsafe fn to_napi_value(env: sys::napi_env, Self(value): Self) -> Result<sys::napi_value> {
+        let data = Box::into_raw(Box::new(Tagged { kind: TypeId::of::<T>(), value }));
+        let mut external = ptr::null_mut();
+        // SAFETY: `finalize` takes the box back, once; or nobody but this does.
+        unsafe {
+            let (finalize, hint) = (Some(finalize::<T> as _), ptr::null_mut());
+            let status = sys::napi_create_external(env, data.cast(), finalize, hint, &raw mut external);
+            if status != sys::Status::napi_ok {
+                drop(Box::from_raw(data));
+            }
+            check_status!(status)?;
+        }
+        Ok(external)
+    }
+}
+
+unsafe extern "C" fn finalize<T>(_: sys::napi_env, data: *mut c_void, _: *mut c_void) {
+    // SAFETY: made in `to_napi_value`, of the same type.
+    drop(unsafe { Box::from_raw(data.cast::<Tagged<T>>()) });
+}
+
+impl<T: 'static> FromNapiValue for Held<'_, T> {
+    unsafe fn from_napi_value(env: sys::napi_env, external: sys::napi_value) -> Result<Self> {
+        let mut data = ptr::null_mut();
+        // SAFETY: the package hands back what it got from here, and shows it to nobody; so this points to a kind, and
+        // when that is right, to a value that lives as long as JavaScript can refer to it.
+        unsafe {
+            check_status!(sys::napi_get_value_external(env, external, &raw mut data))?;
+            if data.is_null() || *data.cast::<TypeId>() != TypeId::of::<T>() {
+                return Err(Error::from_status(Status::ObjectExpected));
+            }
+            Ok(Self(&(*data.cast::<Tagged<T>>()).value))
+        }
+    }
+}
+
+impl<T> TypeName for Held<'_, T> {
+    fn type_name() -> &'static str {
+        "External"
+    }
+
+    fn value_type() -> ValueType {
+        ValueType::External
+    }
+}
+
+impl<T> ValidateNapiValue for Held<'_, T> {}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
