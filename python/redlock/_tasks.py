@@ -1,4 +1,4 @@
-"""The tasks of event loops as owners of locks. Imported with the package, as `_process` is."""
+"""Tasks of event loops that take no attributes, as owners of locks. Imported with the package, as `_process` is."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ if TYPE_CHECKING:
     from typing import Any
     from weakref import WeakKeyDictionary
 
-# Those of tasks that take no attributes, under the only key, once there is such a task.
+# Under the only key, once there is such a task.
 _identities: dict[str, WeakKeyDictionary[asyncio.Task[Any], Identity]] = {}
 
 
 def identify(task: asyncio.Task[Any]) -> Identity:
-    """Return the identity of a task that has none in its attribute."""
+    """Return the identity of a task."""
     identity = _identities[""].get(task) if _identities else None
     if identity is None:
-        identity = Identity()
-        try:
-            task._redlock_identity = identity  # type: ignore[attr-defined]
-        except AttributeError:
-            # asyncio has imported it.
-            from weakref import WeakKeyDictionary
+        # asyncio has imported it.
+        from weakref import WeakKeyDictionary
 
-            # Of several threads, all get the first one's.
-            _identities.setdefault("", WeakKeyDictionary())[task] = identity
+        # Of several threads, all get the first one's.
+        identity = _identities.setdefault("", WeakKeyDictionary())[task] = Identity()
         # A task that ended owns nothing, even while somebody keeps it for its result.
         task.add_done_callback(_forget)
     return identity
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    if not _identities or _identities[""].pop(task, None) is None:
-        del task._redlock_identity  # type: ignore[attr-defined]
+    del _identities[""][task]

@@ -12,7 +12,7 @@ import os
 import weakref
 
 from redlock import _native
-from redlock._client import BaseClient, after_fork, configure
+from redlock._client import BaseClient, configure
 from redlock._native import LockInfo, NodeStatus
 from redlock._sync import is_any
 from redlock.errors import (
@@ -63,74 +63,6 @@ __all__ = [
 ]
 
 
-class _Bridge:
-    """The calls of one event loop that wait for the core."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.native = _native.Loop(hosted=True)
-        self.generation = _generation
-        self.futures: dict[int, asyncio.Future[Any]] = {}
-        # Whether calls wait for the end of this turn of the loop.
-        self.unsent = False
-        try:
-            loop.add_reader(self.native.fileno(), self._drain, False)
-        except NotImplementedError:
-            # Loops that cannot watch a descriptor, as on Windows, get a thread that does, for as long as they live.
-            from redlock import _process
-
-            self.native = _native.Loop(hosted=False)
-            watch = functools.partial(_watch, weakref.ref(loop), weakref.ref(self), self.native)
-            _process.run("redlock-loop", watch, self.native.stop)
-            weakref.finalize(self, self.native.stop).atexit = False
-        else:
-            os.set_blocking(self.native.fileno(), False)
-
-    def flush(self) -> None:
-        self.unsent = False
-        self.native.flush()
-
-    def _drain(self, emptied: bool) -> None:
-        for id, (value, error) in self.native.drain(emptied):
-            future = self.futures.get(id)
-            if future is None or future.done():
-                _discard(value)
-            elif error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-
-
-def _discard(value: object) -> None:
-    """Release a lease that nobody gets to see."""
-    if isinstance(value, _native.Lease):
-        value.abandon()
-
-
-def _watch(loop: weakref.ref[asyncio.AbstractEventLoop], bridge: weakref.ref[_Bridge], native: _native.Loop, /) -> None:
-    while native.wait():
-        known_loop, known_bridge = loop(), bridge()
-        if known_loop is None or known_bridge is None:
-            return
-        try:
-            known_loop.call_soon_threadsafe(known_bridge._drain, True)
-        except RuntimeError:
-            # The loop was closed.
-            return
-        del known_loop, known_bridge
-
-
-_generation = 0
-
-
-def _forked() -> None:
-    global _generation
-    _generation += 1
-
-
-# A child has other threads.
-after_fork(_forked)
-
-
 def running_loop() -> asyncio.AbstractEventLoop:
     """Return the loop that runs. Raises `NoEventLoop`."""
     try:
@@ -142,37 +74,39 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def _call(method: Callable[..., int | tuple[object, Exception | None]], *arguments: object) -> Any:
-    """Make a call of the core, and wait for its result."""
-    # Once a call: it is a system call before Python 3.12.
-    loop = running_loop()
-    # The loop owns its bridge: what that waits for must not outlive the loop.
-    bridge: _Bridge | None = getattr(loop, "_redlock_bridge", None)
-    if bridge is None or bridge.generation != _generation:
-        bridge = _Bridge(loop)
-        loop._redlock_bridge = bridge  # type: ignore[attr-defined]
-    started = method(bridge.native, *arguments)
-    if isinstance(started, tuple):
-        value, error = started
-        if error is not None:
-            raise error
-        return value
-    if bridge.futures and not bridge.unsent:
-        # Calls of one turn share a write. One that is alone was sent at once.
-        bridge.unsent = True
-        loop.call_soon(bridge.flush)
-    future = bridge.futures[started] = loop.create_future()
+def _begin(loop: asyncio.AbstractEventLoop) -> _native.Loop:
+    """Make what a loop's calls begin with. The loop owns it: what is waited for there must not outlive the loop."""
+    calls = _native.Loop(hosted=True)
     try:
-        return await future
-    except BaseException:
-        # Cancelled, perhaps after the result came and before this could run.
-        bridge.native.abandon(started)
-        if future.done() and not future.cancelled() and future.exception() is None:
-            _discard(future.result())
-        raise
-    finally:
-        bridge.futures.pop(started, None)
-        del future
+        loop.add_reader(calls.fileno(), calls.drain, False)
+    except NotImplementedError:
+        # Loops that cannot watch a descriptor, as on Windows, get a thread that does, for as long as they live.
+        from redlock import _process
+
+        calls = _native.Loop(hosted=False)
+        pipe = calls.pipe
+        assert pipe
+        _process.run("redlock-loop", functools.partial(_watch, weakref.ref(loop), weakref.ref(calls), pipe), pipe.stop)
+        weakref.finalize(calls, pipe.stop).atexit = False
+    else:
+        os.set_blocking(calls.fileno(), False)
+    loop._redlock_calls = calls  # type: ignore[attr-defined]
+    return calls
+
+
+def _watch(
+    loop: weakref.ref[asyncio.AbstractEventLoop], calls: weakref.ref[_native.Loop], pipe: _native.Pipe, /
+) -> None:
+    while pipe.wait():
+        known_loop, known_calls = loop(), calls()
+        if known_loop is None or known_calls is None:
+            return
+        try:
+            known_loop.call_soon_threadsafe(known_calls.drain, True)
+        except RuntimeError:
+            # The loop was closed.
+            return
+        del known_loop, known_calls
 
 
 class Lost:
@@ -194,7 +128,7 @@ class Lost:
 
     async def wait(self) -> bool:
         """Wait until the lease ends. Return True when it was lost, False when it was released."""
-        lost: bool = await _call(_native.Loop.lost, self._lease)
+        lost: bool = await _native.Calls.lost(self._lease)
         return lost
 
     def __bool__(self) -> bool:
@@ -258,7 +192,7 @@ class Lease:
 
         A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
         """
-        await _call(_native.Loop.extend, self._native, ttl)
+        await _native.Calls.extend(self._native, ttl)
 
     async def release(self) -> str:
         """End this lease; the last one of its owner frees the lock.
@@ -266,7 +200,7 @@ class Lease:
         Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
         again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
         """
-        outcome: str = await _call(_native.Loop.release, self._native)
+        outcome: str = await _native.Calls.release(self._native)
         return outcome
 
     async def wait_lost(self) -> bool:
@@ -314,7 +248,7 @@ class Lock:
 
     async def _acquire(self, request: _native.Request) -> Lease | None:
         try:
-            return Lease(await _call(_native.Loop.acquire, self._native, request))
+            return Lease(await _native.Calls.acquire(self._native, request))
         except LockTimeout:
             return None
 
@@ -324,7 +258,7 @@ class Lock:
         A lock with an explicit owner and no lease in this process ends that owner's tenures wherever they were taken.
         Raises `NotHeld` when there is nothing to release.
         """
-        outcome: str = await _call(_native.Loop.release_newest, self._native)
+        outcome: str = await _native.Calls.release_newest(self._native)
         return outcome
 
     def owned(self) -> bool:
@@ -333,17 +267,18 @@ class Lock:
 
     async def locked(self) -> bool:
         """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
-        locked: bool = await _call(_native.Loop.locked, self._native)
+        locked: bool = await _native.Calls.locked(self._native)
         return locked
 
     async def inspect(self) -> LockInfo | None:
         """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
-        info: LockInfo | None = await _call(_native.Loop.inspect, self._native)
+        info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
 
     async def __aenter__(self) -> Lease:
-        lease: _native.Lease = await _call(_native.Loop.acquire, self._native, self._native.request())
-        self._native.entered(lease)
+        request = self._native.request()
+        lease: _native.Lease = await _native.Calls.acquire(self._native, request)
+        self._native.entered(request, lease)
         return Lease(lease)
 
     async def __aexit__(
@@ -353,7 +288,7 @@ class Lock:
         if lease is None:
             return
         try:
-            await _call(_native.Loop.leave, lease)
+            await _native.Calls.leave(lease)
         except LockError:
             # The body's own error is what the caller has to see.
             if kind is None:
@@ -407,7 +342,7 @@ class Redlock(BaseClient):
 
         Raises `LockLost` when it ended or was attached before, `Unavailable`, and `InvalidArgument` for another text.
         """
-        return Lease(await _call(_native.Loop.attach, self._native, text))
+        return Lease(await _native.Calls.attach(self._native, text))
 
     async def force_release(self, name: str) -> bool:
         """Free a lock whoever holds it, and tell whether anybody did.
@@ -415,12 +350,12 @@ class Redlock(BaseClient):
         Its holder learns of it at its next renewal: only fencing tokens protect a resource until then.
         Raises `Unavailable` and `KeyConflict`.
         """
-        released: bool = await _call(_native.Loop.force_release, self._native, name)
+        released: bool = await _native.Calls.force_release(self._native, name)
         return released
 
     async def ping(self) -> list[NodeStatus]:
         """Ask every node for a sign of life. Raises only `Closed`."""
-        nodes: list[NodeStatus] = await _call(_native.Loop.ping, self._native)
+        nodes: list[NodeStatus] = await _native.Calls.ping(self._native)
         return nodes
 
     async def init_nodes(self) -> None:
@@ -428,14 +363,14 @@ class Redlock(BaseClient):
 
         Raises `Unavailable`.
         """
-        await _call(_native.Loop.init_nodes, self._native)
+        await _native.Calls.init_nodes(self._native)
 
     async def close(self) -> None:
         """Release what this client holds, within a second, and disconnect. Later calls raise `Closed`.
 
         Detached leases, and fixed leases of explicit owners, live on.
         """
-        await _call(_native.Loop.close, self._native)
+        await _native.Calls.close(self._native)
 
     async def __aenter__(self) -> Self:
         return self

@@ -385,13 +385,18 @@ def test_a_cancelled_acquire_leaves_nothing(server: Server) -> None:
     async def main() -> None:
         client = aredlock.Redlock(server.url)
         rng = random.Random(1)
+        # How long a round trip takes, here and now.
+        usual = 0.0002
         for number in range(200):
             lock = client.lock(f"x{number}")
             task = asyncio.create_task(lock.acquire())
             await asyncio.sleep(0)
-            pause = time.perf_counter() + rng.random() * 0.0004
-            while time.perf_counter() < pause:
+            began = time.perf_counter()
+            pause = rng.random() * usual * 2
+            while time.perf_counter() < began + pause and not task.done():
                 await asyncio.sleep(0)
+            if task.done():
+                usual = time.perf_counter() - began
             task.cancel()
             try:
                 lease = await task
@@ -420,9 +425,6 @@ def test_a_result_that_came_with_the_cancellation_is_released(server: Server) ->
             deadline = time.monotonic() + 10
             while not server.keys(f"x{number}"):
                 assert time.monotonic() < deadline
-            if number % 2:
-                # The result is drained first.
-                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 assert await task is None
@@ -431,6 +433,70 @@ def test_a_result_that_came_with_the_cancellation_is_released(server: Server) ->
         await asyncio.to_thread(gone, server)
 
     asyncio.run(main())
+
+
+def test_a_result_that_was_fetched_before_the_cancellation_is_released(server: Server) -> None:
+    """Of two that are fetched together, the first one to go on cancels the other."""
+
+    async def main() -> None:
+        client = aredlock.Redlock(server.url)
+        async with client.lock("first"):
+            pass
+        tasks: dict[str, asyncio.Task[None]] = {}
+        went_on = []
+
+        async def take(own: str, other: str) -> None:
+            lease = await client.lock(own).acquire()
+            assert lease
+            went_on.append(own)
+            tasks[other].cancel()
+            await lease.release()
+
+        for number in range(50):
+            went_on.clear()
+            names = f"x{number}", f"x{number}'"
+            tasks = {name: asyncio.create_task(take(name, other)) for name, other in (names, names[::-1])}
+            # They call; what they called for is sent.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            deadline = time.monotonic() + 10
+            while not went_on and not all(server.keys(f"redlock_token:{{{name}}}") for name in names):
+                assert time.monotonic() < deadline
+            results = await asyncio.gather(*tasks.values(), return_exceptions=True)
+            assert [type(result) for result in results].count(asyncio.CancelledError) == 1, results
+        await asyncio.to_thread(gone, server)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_left_in_the_middle_of_its_results(server: Server) -> None:
+    """Of two that come together, the first one to go on leaves the loop; the other goes on when the loop does."""
+    client = aredlock.Redlock(server.url, watchdog=0.3)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def leave(lease: aredlock.Lease) -> None:
+        assert await lease.wait_lost()
+        if not any(task.done() for task in tasks):
+            raise SystemExit
+
+    async def main() -> None:
+        leases = [await client.lock(name).acquire() for name in ("x1", "x2")]
+        tasks.extend(asyncio.create_task(leave(lease)) for lease in leases if lease)
+        await asyncio.sleep(0)
+        server.cli("DEL", "x1", "x2")
+        deadline = time.monotonic() + 10
+        while any(lease.held for lease in leases if lease):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        await asyncio.wait(tasks)
+
+    loop = asyncio.new_event_loop()
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(main())
+    _, waiting = loop.run_until_complete(asyncio.wait(tasks, timeout=10))
+    assert not waiting
+    assert [type(task.exception()) for task in tasks].count(SystemExit) == 1
+    loop.close()
 
 
 def test_cancelled_waiters_leave_the_queue(client: redlock.Redlock, server: Server) -> None:

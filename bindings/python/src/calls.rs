@@ -1,32 +1,41 @@
-//! The calls of the core that a loop may begin, one line for each, and how they end. They return their end or an id.
+//! The calls of the core that a loop of asyncio may begin, one line for each, and how they end.
 
-use std::sync::Arc;
-
-use pyo3::{IntoPyObjectExt, prelude::*};
-use redlock::ffi::{
-    self,
-    Operation::{
-        self, Acquire, Attach, Close, Extend, ForceRelease, InitNodes, Inspect, IsValueThere, Leave, Locked, Lost,
-        Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
-    Outcome, Value,
-    completions::Started,
+};
+
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, prelude::*};
+use redlock::{
+    ffi::{
+        self,
+        Operation::{
+            self, Acquire, Attach, Close, Extend, ForceRelease, InitNodes, Inspect, IsValueThere, Leave, Locked, Lost,
+            Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
+        },
+        Outcome, Value,
+        completions::Started,
+    },
+    process::fork,
 };
 
 use crate::{
     arguments,
     client::Client,
-    errors::{Fallible, instance},
+    errors::Fallible,
     events,
     info::{LockInfo, NodeStatus},
+    known::{Known, name},
     lease::Lease,
     lock::{Lock, Request},
-    owner::Caller,
+    owner::{self, Caller},
+    pending::{Pending, Waiting, discard},
     value::HeldValue,
 };
-
-/// The value of a call, and the exception it ended with instead.
-pub(crate) type End = (Option<Py<PyAny>>, Option<Py<PyAny>>);
 
 pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
@@ -40,41 +49,148 @@ pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// What cannot be made ends its own call, and no other.
-pub(crate) fn end(py: Python<'_>, outcome: Outcome) -> End {
-    let made = match outcome {
-        Ok(value) => python(py, value).map(|value| (Some(value), None)),
-        Err(error) => instance(py, &error).map(|error| (None, Some(error.unbind()))),
-    };
-    made.unwrap_or_else(|error| (None, Some(error.into_value(py).into_any())))
+/// Where calls begin, and who awaits them.
+#[pyclass(frozen, subclass, weakref, module = "redlock._native")]
+pub(crate) struct Calls {
+    core: Arc<ffi::Calls>,
+    generation: u64,
+    waiting: Mutex<HashMap<u64, Py<Pending>>>,
+    /// What ended, and is awaited by a task that has not gone on.
+    ready: Mutex<VecDeque<(Waiting, Py<Pending>)>>,
+    /// Whether calls wait for the end of this turn of the loop.
+    unsent: AtomicBool,
 }
 
-/// Where calls begin.
-#[pyclass(frozen, subclass, module = "redlock._native")]
-pub(crate) struct Calls {
-    pub(crate) core: Arc<ffi::Calls>,
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Calls {
-    fn start(&self, py: Python<'_>, operation: Operation<'_>) -> Fallible<Py<PyAny>> {
+    pub(crate) fn new(core: Arc<ffi::Calls>) -> Self {
+        Self {
+            core,
+            generation: fork::generation(),
+            waiting: Mutex::default(),
+            ready: Mutex::default(),
+            unsent: AtomicBool::new(false),
+        }
+    }
+
+    /// The loop that runs in this thread, and its calls. Raises `NoEventLoop`.
+    fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, Self>)> {
+        static RUNNING_LOOP: Known = Known::new();
+        static BEGIN: Known = Known::new();
+        let running = match owner::running_loop(py)? {
+            Some(running) => running,
+            None => RUNNING_LOOP.import(py, "redlock.asyncio", "running_loop")?.call0()?,
+        };
+        if let Some(calls) = running.getattr_opt(name!(py, "_redlock_calls")?)? {
+            let calls = calls.cast_into::<Self>()?;
+            if calls.get().generation == fork::generation() {
+                return Ok((running, calls));
+            }
+        }
+        let calls = BEGIN.import(py, "redlock.asyncio", "_begin")?.call1((&running,))?.cast_into()?;
+        Ok((running, calls))
+    }
+
+    /// Begins a call, for a coroutine to await.
+    fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, Pending>> {
         events::attend_to(py, &operation)?;
-        Ok(match self.core.start(operation)? {
-            Started::Pending(id) => id.into_py_any(py)?,
-            Started::Done(outcome) => end(py, outcome).into_py_any(py)?,
-        })
+        let (running, slf) = Self::current(py)?;
+        let calls = slf.get();
+        let id = match calls.core.start(operation)? {
+            Started::Done(outcome) => return Ok(Bound::new(py, Pending::ended(outcome))?),
+            Started::Pending(id) => id,
+        };
+        let pending = Bound::new(py, Pending::new(slf.clone().unbind(), id, running.clone().unbind()))?;
+        let alone = {
+            let mut waiting = locked(&calls.waiting);
+            waiting.insert(id, pending.clone().unbind());
+            waiting.len() == 1
+        };
+        // Calls of one turn share a write. One that is alone was sent at once.
+        if !alone && !calls.unsent.swap(true, Relaxed) {
+            call_soon(&running, slf.getattr(name!(py, "flush")?)?)?;
+        }
+        Ok(pending)
+    }
+
+    /// Takes in what ended, and has the tasks go on that await it: right here, in a callback of their loop.
+    pub(crate) fn end(slf: &Bound<'_, Self>, ended: Vec<(u64, Outcome)>) -> PyResult<()> {
+        let (py, calls) = (slf.py(), slf.get());
+        for (id, outcome) in ended {
+            let pending = locked(&calls.waiting).remove(&id);
+            match pending {
+                Some(pending) => {
+                    let waiting = pending.get().end(outcome);
+                    locked(&calls.ready).extend(waiting.map(|waiting| (waiting, pending)));
+                }
+                None => discard(&outcome),
+            }
+        }
+        // Whatever one of them does, be it to end the loop or to run it from within, the others go on.
+        let others = locked(&calls.ready).get(1).map(|(waiting, _)| waiting.event_loop.clone_ref(py));
+        if let Some(event_loop) = others {
+            call_soon(event_loop.bind(py), slf.getattr(name!(py, "go_on")?)?)?;
+        }
+        calls.go_on(py)
+    }
+
+    pub(crate) fn abandon(&self, id: u64) {
+        let pending = locked(&self.waiting).remove(&id);
+        drop(pending);
+        self.core.abandon(id);
     }
 }
 
-/// Methods that start a call: what each is given, and which operation that makes.
+fn call_soon(event_loop: &Bound<'_, PyAny>, function: Bound<'_, PyAny>) -> PyResult<()> {
+    event_loop.call_method1(name!(event_loop.py(), "call_soon")?, (function,)).map(drop)
+}
+
+/// The methods of `Calls`, most of which start a call: what each is given, and which operation that makes.
 macro_rules! starters {
     ($py:ident: $($name:ident($($given:tt)*) => $operation:expr;)*) => {
         #[pymethods]
         impl Calls {
             $(
-                fn $name(&self, $py: Python<'_>, $($given)*) -> Fallible<Py<PyAny>> {
-                    self.start($py, $operation)
+                #[staticmethod]
+                fn $name<'py>($py: Python<'py>, $($given)*) -> Fallible<Bound<'py, Pending>> {
+                    Self::start($py, $operation)
                 }
             )*
+
+            /// Sends what was started.
+            fn flush(&self) {
+                self.unsent.store(false, Relaxed);
+                #[cfg(target_os = "linux")]
+                self.core.flush();
+            }
+
+            /// Has all tasks go on whose call ended.
+            fn go_on(&self, py: Python<'_>) -> PyResult<()> {
+                loop {
+                    let next = locked(&self.ready).pop_front();
+                    let Some((waiting, pending)) = next else { return Ok(()) };
+                    waiting.wake(pending.bind(py))?;
+                }
+            }
+
+            /// What is being used is not garbage.
+            fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+                let (Ok(waiting), Ok(ready)) = (self.waiting.try_lock(), self.ready.try_lock()) else { return Ok(()) };
+                waiting.values().try_for_each(|pending| visit.call(pending))?;
+                ready.iter().try_for_each(|(waiting, pending)| {
+                    visit.call(pending)?;
+                    waiting.traverse(visit)
+                })
+            }
+
+            fn __clear__(&self) {
+                let waiting = mem::take(&mut *locked(&self.waiting));
+                let ready = mem::take(&mut *locked(&self.ready));
+                drop((waiting, ready));
+            }
         }
     };
 }

@@ -13,36 +13,42 @@ use std::{
 use pyo3::prelude::*;
 use redlock::ffi::{self, Outcome};
 
-use crate::{
-    calls::{Calls, End, end},
-    errors::Fallible,
-};
+use crate::{calls::Calls, errors::Fallible};
 
-/// The calls of one event loop. The loop calls `drain` whenever `fileno()` is readable, and `flush` at the end of each
-/// of its turns that made a call which is pending.
+/// The calls of one event loop. A loop of asyncio calls `drain` whenever `fileno()` is readable, a hub `ended`.
 #[pyclass(frozen, extends = Calls, module = "redlock._native")]
 pub(crate) struct Loop {
     calls: Arc<ffi::Calls>,
     /// For loops that do no round trips of their own.
-    pipe: Option<Pipe>,
+    pipe: Option<Py<Pipe>>,
     /// How calls of greenlets ended, until these go on.
     ended: Mutex<HashMap<u64, Outcome>>,
 }
 
-struct Pipe {
+/// Where a loop that does no round trips of its own is told that there is something to drain.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct Pipe {
     woken: PipeReader,
     wake: Arc<PipeWriter>,
     stopped: AtomicBool,
 }
 
-impl Loop {
-    /// With the calls that begin at it.
-    fn of(calls: ffi::Calls, pipe: Option<Pipe>) -> PyClassInitializer<Self> {
-        let calls = Arc::new(calls);
-        let own = Self { calls: calls.clone(), pipe, ended: Mutex::default() };
-        PyClassInitializer::from(Calls { core: calls }).add_subclass(own)
+#[pymethods]
+impl Pipe {
+    /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.
+    fn wait(&self, py: Python<'_>) -> bool {
+        let read = py.detach(|| (&self.woken).read(&mut [0; 64]));
+        read.is_ok() && !self.stopped.load(SeqCst)
     }
 
+    /// Ends `wait`.
+    fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+        let _ = (&*self.wake).write(&[1]);
+    }
+}
+
+impl Loop {
     pub(crate) fn calls(&self) -> &ffi::Calls {
         &self.calls
     }
@@ -59,7 +65,7 @@ impl Loop {
     fn empty(&self) {
         if let Some(pipe) = &self.pipe {
             // Not blocking: the event loop set it so.
-            let _ = (&pipe.woken).read(&mut [0; 64]);
+            let _ = (&pipe.get().woken).read(&mut [0; 64]);
         }
     }
 }
@@ -68,20 +74,12 @@ impl Loop {
 impl Loop {
     /// `hosted`: the loop watches `fileno()` itself, and so can do round trips of its own.
     #[new]
-    fn new(hosted: bool) -> Fallible<PyClassInitializer<Self>> {
-        #[cfg(target_os = "linux")]
-        if hosted {
-            return Ok(Self::of(ffi::Calls::hosted().map_err(PyErr::from)?, None));
-        }
-        let _ = hosted;
-        let (woken, wake) = pipe().map_err(PyErr::from)?;
-        let wake = Arc::new(wake);
-        let waker = wake.clone();
-        let calls = ffi::Calls::new(move || {
-            // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
-            let _ = (&*waker).write(&[1]);
-        });
-        Ok(Self::of(calls, Some(Pipe { woken, wake, stopped: AtomicBool::new(false) })))
+    fn new(py: Python<'_>, hosted: bool) -> Fallible<PyClassInitializer<Self>> {
+        let (calls, pipe) = begin(hosted)?;
+        let calls = Arc::new(calls);
+        let pipe = pipe.map(|pipe| Py::new(py, pipe)).transpose()?;
+        let own = Self { calls: calls.clone(), pipe, ended: Mutex::default() };
+        Ok(PyClassInitializer::from(Calls::new(calls)).add_subclass(own))
     }
 
     /// What to watch for readability.
@@ -92,7 +90,7 @@ impl Loop {
         if let Some(fd) = self.calls.fd() {
             return fd.as_raw_fd();
         }
-        self.pipe.as_ref().map_or(-1, |pipe| pipe.woken.as_raw_fd())
+        self.pipe.as_ref().map_or(-1, |pipe| pipe.get().woken.as_raw_fd())
     }
 
     /// Nothing: loops elsewhere watch sockets alone, as far as they watch anything.
@@ -102,20 +100,20 @@ impl Loop {
         Err(pyo3::exceptions::PyNotImplementedError::new_err("a pipe cannot be watched here"))
     }
 
-    /// Sends what was started.
-    fn flush(&self) {
-        #[cfg(not(target_os = "linux"))]
-        let _ = self;
-        #[cfg(target_os = "linux")]
-        self.calls.flush();
+    /// What tells that there is something to drain, for loops that cannot watch `fileno()`.
+    #[getter]
+    fn pipe(&self, py: Python<'_>) -> Option<Py<Pipe>> {
+        Some(self.pipe.as_ref()?.clone_ref(py))
     }
 
-    /// The results that came. Empties the pipe, unless `wait` does.
-    fn drain(&self, py: Python<'_>, emptied: bool) -> Fallible<Vec<(u64, End)>> {
+    /// Has the tasks go on whose calls ended. Empties the pipe, unless who waits for it did.
+    fn drain(slf: &Bound<'_, Self>, emptied: bool) -> Fallible<()> {
+        let native = slf.get();
         if !emptied {
-            self.empty();
+            native.empty();
         }
-        Ok(self.calls.drain()?.into_iter().map(|(id, outcome)| (id, end(py, outcome))).collect())
+        let ended = native.calls.drain()?;
+        Ok(Calls::end(slf.as_super(), ended)?)
     }
 
     /// For greenlets: the calls that ended. Whoever made them takes the results.
@@ -126,25 +124,21 @@ impl Loop {
         self.kept().extend(results);
         Ok(ids)
     }
+}
 
-    /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.
-    fn wait(&self, py: Python<'_>) -> bool {
-        let Some(pipe) = &self.pipe else { return false };
-        let read = py.detach(|| (&pipe.woken).read(&mut [0; 64]));
-        read.is_ok() && !pipe.stopped.load(SeqCst)
+/// Calls, and what tells of their ends where the loop does no round trips of its own.
+fn begin(hosted: bool) -> PyResult<(ffi::Calls, Option<Pipe>)> {
+    #[cfg(target_os = "linux")]
+    if hosted {
+        return Ok((ffi::Calls::hosted()?, None));
     }
-
-    /// Ends `wait`.
-    fn stop(&self) {
-        if let Some(pipe) = &self.pipe {
-            pipe.stopped.store(true, SeqCst);
-            let _ = (&*pipe.wake).write(&[1]);
-        }
-    }
-
-    /// Gives up a call whose result was not drained. An acquire leaves nothing behind; what must not be cut short, such
-    /// as a release, goes on.
-    fn abandon(&self, id: u64) {
-        self.calls.abandon(id);
-    }
+    let _ = hosted;
+    let (woken, wake) = pipe()?;
+    let wake = Arc::new(wake);
+    let waker = wake.clone();
+    let calls = ffi::Calls::new(move || {
+        // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
+        let _ = (&*waker).write(&[1]);
+    });
+    Ok((calls, Some(Pipe { woken, wake, stopped: AtomicBool::new(false) })))
 }

@@ -18,6 +18,7 @@ mod known;
 mod lease;
 mod lock;
 mod owner;
+mod pending;
 mod value;
 mod waiting;
 
@@ -30,13 +31,14 @@ mod native {
     use crate::{
         calls::Calls,
         client::{Client, close_all},
-        event_loop::Loop,
+        event_loop::{Loop, Pipe},
         events::{end_events, next_events},
         info::{LockInfo, NodeStatus},
         interpreter::is_main_interpreter,
         lease::{Lease, Lost},
         lock::{Lock, Request},
         owner::Identity,
+        pending::Pending,
         value::HeldValue,
     };
 

@@ -44,12 +44,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    fn caller(&self, py: Python<'_>) -> PyResult<Caller> {
+        self.caller.as_ref().map_or_else(|| Caller::current(py), |caller| Ok(caller.clone()))
+    }
+
     /// As the core takes it, on behalf of an event loop.
     pub(crate) fn for_loop(&self, py: Python<'_>) -> Fallible<redlock::Request> {
-        let caller = match &self.caller {
-            Some(caller) => caller.clone(),
-            None => Caller::current(py)?,
-        };
+        let caller = self.caller(py)?;
         Ok(redlock::Request { owner: caller.owner, wait: self.wait, thread: Some(caller.thread), blocking: false })
     }
 }
@@ -200,9 +201,9 @@ impl Lock {
         Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.known.options.wait)? })
     }
 
-    /// For asyncio: notes the lease of an `async with` block.
-    fn entered(&self, py: Python<'_>, lease: Py<Lease>) -> Fallible<()> {
-        self.entered.stack().push((Caller::current(py)?.number, lease));
+    /// For asyncio: notes the lease of an `async with` block, and whose it is.
+    fn entered(&self, py: Python<'_>, request: &Request, lease: Py<Lease>) -> Fallible<()> {
+        self.entered.stack().push((request.caller(py)?.number, lease));
         Ok(())
     }
 

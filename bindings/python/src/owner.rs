@@ -31,6 +31,29 @@ impl Identity {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { number: NEXT.fetch_add(1, Relaxed), identity: redlock::Identity::new() }
     }
+
+    /// Its task is done: it owns nothing, even while somebody keeps it for its result.
+    #[allow(clippy::unused_self, reason = "a method of Python's")]
+    #[pyo3(signature = (task, /))]
+    fn __call__(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        task.delattr(name!(task.py(), "_redlock_identity")?)
+    }
+}
+
+/// The identity of a task, which keeps it in an attribute until it is done.
+fn identify<'py>(task: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Identity>> {
+    static IDENTIFY: Known = Known::new();
+    let py = task.py();
+    let attribute = name!(py, "_redlock_identity")?;
+    if let Some(known) = task.getattr_opt(&attribute)? {
+        return Ok(known.cast_into()?);
+    }
+    let identity = Bound::new(py, Identity::new())?;
+    if task.setattr(&attribute, &identity).is_err() {
+        return Ok(IDENTIFY.import(py, "redlock._tasks", "identify")?.call1((task,))?.cast_into()?);
+    }
+    task.call_method1(name!(py, "add_done_callback")?, (&identity,))?;
+    Ok(identity)
 }
 
 thread_local! {
@@ -66,7 +89,6 @@ impl Caller {
     /// The current task, if there is one.
     pub(crate) fn task(py: Python<'_>) -> PyResult<Option<Self>> {
         static CURRENT_TASK: Known = Known::new();
-        static IDENTIFY: Known = Known::new();
         let Some(running) = running_loop(py)? else { return Ok(None) };
         if greenlets::is_run_by(py, &running)? {
             return Ok(None);
@@ -76,17 +98,13 @@ impl Caller {
             // In a callback of the loop.
             return Ok(None);
         }
-        let identity = match task.getattr_opt(name!(py, "_redlock_identity")?)? {
-            Some(known) => known,
-            None => IDENTIFY.import(py, "redlock._tasks", "identify")?.call1((task,))?,
-        };
-        let identity = identity.cast_into::<Identity>()?;
+        let identity = identify(&task)?;
         Ok(Some(Self::new(identity.get(), THREAD.with(|thread| thread.number))))
     }
 }
 
 /// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
-fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static RUNNING_LOOP: Known = Known::new();
     // No loop can run before asyncio was imported, and importing it takes longer than a lock.
     if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, &name!(py, "asyncio.events")?)? {

@@ -21,7 +21,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 from redlock import _native
-from redlock.asyncio import _call, running_loop
+from redlock.asyncio import running_loop
 from redlock.compat.redis_py._common import Base, reraise
 from redlock.compat.redis_py._tokens import Local, PerNobody, PerTask, current_task
 from redlock.errors import LockError as CoreError
@@ -80,7 +80,7 @@ class Lock(Base):
         value = self._new_token(token)
         try:
             lock = self._prepare(value)
-            lease: _native.Lease = await _call(_native.Loop.acquire, lock, lock.request(timeout=wait))
+            lease: _native.Lease = await _native.Calls.acquire(lock, lock.request(timeout=wait))
             lease._let_go()
         except (LockTimeout, LockLost):
             # Somebody else's; or it expired on the way here.
@@ -93,7 +93,7 @@ class Lock(Base):
     async def locked(self) -> bool:
         """Whether anybody holds the lock."""
         try:
-            locked: bool = await _call(_native.Loop.locked, self._any)
+            locked: bool = await _native.Calls.locked(self._any)
         except CoreError as error:
             reraise(error)
         return locked
@@ -106,7 +106,7 @@ class Lock(Base):
         if token is None:
             return False
         try:
-            there: bool = await _call(_native.Loop.is_value_there, self._value(token))
+            there: bool = await _native.Calls.is_value_there(self._value(token))
         except CoreError as error:
             reraise(error)
         return there
@@ -128,7 +128,7 @@ class Lock(Base):
         if known is not None and known[0] == token and known[1].get_loop() is loop:
             ending = known[1]
         else:
-            ending = loop.create_task(_call(_native.Loop.release_value, self._value(token)))
+            ending = loop.create_task(_free(self._value(token)))
             ending.add_done_callback(_retrieve)
             self._releasing = (token, ending)
         try:
@@ -160,7 +160,7 @@ class Lock(Base):
         self, token: bytes, what: str, how: Literal["add", "replace", "set"], millis: int
     ) -> Literal[True]:
         try:
-            done = await _call(_native.Loop.retime_value, self._value(token), how, millis)
+            done = await _native.Calls.retime_value(self._value(token), how, millis)
         except CoreError as error:
             reraise(error)
         if not done:
@@ -180,6 +180,11 @@ class Lock(Base):
         except Exception as failure:
             if not self._suppressed(failure, error is not None):
                 raise
+
+
+async def _free(value: _native.HeldValue) -> bool:
+    released: bool = await _native.Calls.release_value(value)
+    return released
 
 
 def _retrieve(ending: asyncio.Future[bool]) -> None:
