@@ -16,14 +16,13 @@ import { setting } from "./options";
  */
 export type ReleaseOutcome = "released" | "lost" | "unconfirmed";
 
-/** What a signal needs for as long as somebody holds it. */
-interface Watched {
-  controller: AbortController;
-  native: Native;
-}
+/** Whoever holds only a lease's signal still holds its lease: the signal refers to both. Cheaper than a WeakMap. */
+const WATCHED = Symbol("redlock.watched");
 
-/** Whoever holds only a lease's signal still holds its lease. */
-const watched = new WeakMap<AbortSignal, Watched>();
+/** A signal, and what it needs for as long as somebody holds it. */
+interface Watched extends AbortSignal {
+  [WATCHED]?: { controller: AbortController; native: Native };
+}
 
 /** A held lock. */
 export class Lease {
@@ -141,18 +140,18 @@ export function disposable(prototype: object, dispose: () => Promise<void>): voi
 
 function signalOf(native: Native): AbortSignal {
   const controller = new AbortController();
-  watched.set(controller.signal, { controller, native });
+  const signal: Watched = controller.signal;
+  signal[WATCHED] = { controller, native };
   if (leases.lostReason(native) !== null) controller.abort(loss(native));
-  else watch((loop) => loop.lost(native), abortOnLoss(new WeakRef(controller.signal)));
-  return controller.signal;
+  else watch((loop) => loop.lost(native), abortOnLoss(new WeakRef(signal)));
+  return signal;
 }
 
 /** Refers to neither the lease nor the signal: once both are forgotten, the lock must not be renewed for their sake. */
-function abortOnLoss(signal: WeakRef<AbortSignal>): (lost: unknown) => void {
+function abortOnLoss(signal: WeakRef<Watched>): (lost: unknown) => void {
   return (lost) => {
-    const known = lost ? signal.deref() : undefined;
-    const held = known && watched.get(known);
-    held?.controller.abort(loss(held.native));
+    const watched = lost ? signal.deref()?.[WATCHED] : undefined;
+    watched?.controller.abort(loss(watched.native));
   };
 }
 

@@ -99,6 +99,32 @@ test("every concurrent acquire on a shared lock object excludes the others", asy
   await client.close();
 });
 
+test("a body gets the signal and the lease, however it names them", async () => {
+  const client = new Redlock("memory://bodies");
+  const given = [
+    (signal, lease) => [signal, lease],
+    async (signal, lease) => [signal, lease],
+    (...all) => all,
+    (signal = undefined, lease = undefined) => [signal, lease],
+    function () {
+      // biome-ignore lint/complexity/noArguments: that is the point
+      return [...arguments];
+    },
+    (/* nothing */ ...all) => all,
+    Array.of.bind(Array),
+    { body: (...all) => all }.body,
+  ];
+  for (const body of given) {
+    const [signal, lease] = await client.using("x", body);
+    assert(signal instanceof AbortSignal, String(body));
+    assert.equal(lease.name, "x", String(body));
+    assert.equal(signal, lease.signal);
+  }
+  const takesNothing = () => client.lock("x").locked();
+  assert.equal(await client.using("x", takesNothing), true);
+  await client.close();
+});
+
 test("1000 using calls in parallel on one name never overlap", async (t) => {
   const server = await Server.of(t);
   const clients = [new Redlock(server.url), new Redlock(server.url)];
