@@ -260,6 +260,9 @@ impl Ballot {
     async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
         let quorum = self.asked.quorum.clone();
         if !tally.missing.is_empty() {
+            if quorum.parts_provisioned().await {
+                return Verdict::Provisioned { causes: tally.causes };
+            }
             let everywhere = tally.missing.len() == quorum.nodes.len();
             if everywhere && quorum.settings.config.strict {
                 let detail = "no node has a marker; call init_nodes() once for a new deployment";
@@ -273,7 +276,11 @@ impl Ballot {
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let failed = quorum.provision(&self.asked.names, &tally.missing, everywhere).await;
+                let (names, missing) = (&self.asked.names, &tally.missing);
+                let failed = match everywhere {
+                    true => quorum.provision_new(names, missing).await,
+                    false => quorum.provision(names, missing, false).await,
+                };
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {
                     let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
@@ -282,7 +289,7 @@ impl Ballot {
                 }
             }
             if everywhere {
-                quorum.provision_parts(&tally.missing);
+                quorum.parts_provisioned().await;
                 return Verdict::Provisioned { causes: tally.causes };
             }
             if tally.marked > 0 || waited_enough {

@@ -47,6 +47,8 @@ pub(crate) struct Quorum {
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
     unmarked: Mutex<Option<Instant>>,
+    /// Of how many nodes all parts are given the markers of a new deployment.
+    provisioning: watch::Sender<usize>,
     /// The run of each node's server, as far as known, and whether somebody finds out.
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that turned out to be one server.
@@ -74,6 +76,7 @@ impl Quorum {
             protocol: Protocol::new(Primitive::Lock(settings.config.wire), settings.clone()),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
+            provisioning: watch::Sender::new(0),
             runs: Mutex::new((vec![None; nodes.len()], false)),
             twins: OnceLock::new(),
             closed: watch::Sender::new(false),
