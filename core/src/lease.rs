@@ -212,7 +212,7 @@ impl Lease {
         let work = self.begin_extend(ttl, polled.driver());
         async move {
             match polled {
-                Polled::Here(_) => runtime::entered(work?).await,
+                Polled::Here(driver) => runtime::entered(driver, work?).await,
                 Polled::Behind => seen_through(work?).await,
             }
         }

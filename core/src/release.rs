@@ -99,7 +99,7 @@ impl Begun {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(tenure) => elsewhere(tenure).await,
             Self::Ours(decided) => match polled {
-                Polled::Here(driver) => runtime::entered(decided.send(driver)).await,
+                Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
                 Polled::Behind => {
                     let outcome = runtime::detached(decided.send(Driver::Background)).await;
                     outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
