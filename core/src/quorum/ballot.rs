@@ -59,7 +59,7 @@ pub(crate) struct Grant {
 
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Ballot {
-    asked: Arc<Asked>,
+    asked: Arc<Question>,
     /// Whether the field was chosen by the caller.
     is_value: bool,
     ttl: Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Ballot {
 }
 
 /// What was asked, and on which connections.
-struct Asked {
+struct Question {
     quorum: Arc<Quorum>,
     names: Arc<Names>,
     field: String,
@@ -113,7 +113,7 @@ impl Tally {
 
 impl Ballot {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
-        let asked = Asked {
+        let asked = Question {
             quorum: quorum.clone(),
             names: names.clone(),
             field,

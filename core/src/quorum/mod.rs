@@ -22,7 +22,7 @@ pub(crate) use self::{
     background::PendingWork,
     ballot::{Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
-    fan_out::{Answer, Count, FanOut, MINORITY_GRACE},
+    fan_out::{Answer, Asked, Count, FanOut, MINORITY_GRACE},
 };
 use crate::{
     clock::{self, Deadline},
@@ -34,7 +34,7 @@ use crate::{
         primitive::Primitive,
         script::{Call, Reply},
     },
-    server::{BoxFuture, ConnectionId, Node, NodeErrorKind, SentOn},
+    server::{ConnectionId, Node, NodeErrorKind, SentOn},
     sync::Mutex,
 };
 
@@ -111,9 +111,8 @@ impl Quorum {
         self.ask(driver, call, self.settings.config.reply_timeout, &sent)
     }
 
-    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> BoxFuture<Answer> {
-        let answer = self.nodes[node].eval(driver, call, limit, sent);
-        Box::pin(async move { (node, answer.await) })
+    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> Asked {
+        Asked::new(node, self.nodes[node].eval(driver, call, limit, sent))
     }
 
     pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {

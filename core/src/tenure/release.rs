@@ -8,8 +8,8 @@ use crate::{
     event::Event,
     process::driver::Driver,
     protocol::{reply, script::Call},
-    quorum::{Answer, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
-    server::{BoxFuture, NodeErrorKind, SentOn},
+    quorum::{Asked, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
+    server::{NodeErrorKind, SentOn},
     sync::tell,
 };
 
@@ -121,16 +121,16 @@ impl Tenure {
     }
 
     /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
-    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> BoxFuture<Answer> {
+    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> Asked {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
         if let Presence::Unknown(Some(connection)) = presence {
-            let answer = node.eval_after(connection.clone(), call, limit);
-            return Box::pin(async move { (index, answer.await) });
+            return Asked::new(index, node.eval_after(connection.clone(), call, limit));
         }
-        Box::pin(async move {
+        let asked = async move {
             let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
-            (index, retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await)
-        })
+            retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await
+        };
+        Asked::new(index, Box::pin(asked))
     }
 }
 

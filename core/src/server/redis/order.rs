@@ -33,7 +33,7 @@ enum Barrier {
     /// Nothing need: both go the same way, or the run of the server that had the request is over.
     Unneeded,
     /// The other connection, of this id and address, is closed first, and the server confirms it.
-    Kill(i64, String),
+    Kill(i64, Arc<str>),
     /// Nothing can: it is repeated until the request has run, if it ever does.
     Missing,
 }

@@ -90,7 +90,7 @@ impl Inner {
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
             // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
             Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
-            _ => Ok(NodeInfo::new(connection.facts.run.clone(), connection.facts.version.clone())),
+            _ => Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone())),
         }
     }
 
@@ -267,10 +267,10 @@ fn failed(detail: &str) -> Value {
 }
 
 pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
-    let size = name.len() + body.len() + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>() + 72;
+    let size = name.len() + body.len() + call.keys.iter().chain(call.args.iter()).map(String::len).sum::<usize>() + 72;
     let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
     command.arg(name).arg(body).arg(call.keys.len());
-    for part in call.keys.iter().chain(&call.args) {
+    for part in call.keys.iter().chain(call.args.iter()) {
         command.arg(part.as_str());
     }
     if call.identify {
