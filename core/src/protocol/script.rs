@@ -141,7 +141,8 @@ impl Call {
     }
 
     /// With further KEYS and ARGV, behind the others.
-    pub(crate) fn with(mut self, keys: Vec<String>, args: Vec<String>) -> Self {
+    #[must_use]
+    pub fn with(mut self, keys: Vec<String>, args: Vec<String>) -> Self {
         Arc::make_mut(&mut self.keys).extend(keys);
         Arc::make_mut(&mut self.args).extend(args);
         self

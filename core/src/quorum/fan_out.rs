@@ -100,6 +100,19 @@ impl FanOut {
         Self { open: Open::new(asked.into_iter()), began: Instant::now(), grace: None }
     }
 
+    /// Asks others, too.
+    pub(crate) fn extend(&mut self, asked: impl IntoIterator<Item = Asked>) {
+        let open = std::mem::replace(&mut self.open, Open::One(None));
+        self.open = match open {
+            Open::One(one) => Open::new(one.into_iter().chain(asked)),
+            Open::Many(mut many) => {
+                many.extend(asked);
+                Open::Many(many)
+            }
+        };
+        self.grace = None;
+    }
+
     /// Waits so long for the first answer, too.
     pub(crate) fn within(self, grace: Option<Duration>) -> Self {
         Self { grace, ..self }

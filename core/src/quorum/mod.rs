@@ -31,6 +31,8 @@ use crate::{
     process::driver::{self, Caller, Driver, Polled},
     protocol::{
         calls::Protocol,
+        names::Names,
+        parts::slot,
         primitive::Primitive,
         script::{Call, Reply},
     },
@@ -43,6 +45,8 @@ pub(crate) struct Quorum {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) protocol: Protocol,
+    /// The nodes in an order that is the same for all clients which know them by the same names.
+    ordered: Vec<usize>,
     /// For each node, its time minus ours in µs; `i64::MIN` until it told.
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
@@ -74,6 +78,7 @@ impl Quorum {
     pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, settings: Arc<Settings>) -> Self {
         Self {
             protocol: Protocol::new(Primitive::Lock(settings.config.wire), settings.clone()),
+            ordered: in_order(&nodes),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
             provisioning: watch::Sender::new(0),
@@ -88,6 +93,11 @@ impl Quorum {
 
     pub(crate) fn needed(&self) -> usize {
         self.settings.quorum
+    }
+
+    /// The node that those ask first who want a lock at the same time.
+    fn first_asked(&self, names: &Names) -> usize {
+        self.ordered[usize::from(slot(&names.lock)) % self.ordered.len()]
     }
 
     /// How many failures make a quorum impossible.
@@ -207,4 +217,10 @@ impl Quorum {
     fn learn_time(&self, node: usize, micros: i64) {
         self.offsets[node].store(micros - clock::now().micros(), Relaxed);
     }
+}
+
+fn in_order(nodes: &[Arc<dyn Node>]) -> Vec<usize> {
+    let mut ordered: Vec<usize> = (0..nodes.len()).collect();
+    ordered.sort_by_key(|node| nodes[*node].name());
+    ordered
 }
