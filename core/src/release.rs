@@ -128,7 +128,7 @@ impl Begun {
 
 /// The outcome of a release that another call makes.
 async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
-    let mut outcome = tenure.outcome.subscribe();
-    let known = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| *outcome);
+    let mut told = tenure.told.subscribe();
+    let known = told.wait_for(|told| told.outcome.is_some()).await.ok().and_then(|told| told.outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)
 }

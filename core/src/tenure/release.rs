@@ -75,7 +75,7 @@ impl Tenure {
 
     /// Tells what a release found.
     pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
-        tell(&self.outcome, |known| *known = Some(outcome));
+        tell(&self.told, |told| told.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token, held });
     }
@@ -162,9 +162,9 @@ impl Drop for Releasing<'_> {
             }
             tenure.release_later(unconfirmed);
             // A caller that gave up left the outcome open.
-            tenure.outcome.send_if_modified(|outcome| {
-                let open = outcome.is_none();
-                *outcome = outcome.or(Some(ReleaseOutcome::Unconfirmed));
+            tenure.told.send_if_modified(|told| {
+                let open = told.outcome.is_none();
+                told.outcome = told.outcome.or(Some(ReleaseOutcome::Unconfirmed));
                 open
             });
         });
