@@ -24,7 +24,7 @@ pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -
     let mut pause = Pause::None;
     if let Polled::Here(driver) = polled {
         // Boxed, since what comes after is small, and thousands may wait.
-        match Box::pin(runtime::entered(acquisition.try_once(driver, polled))).await? {
+        match Box::pin(runtime::entered(driver, acquisition.try_once(driver, polled))).await? {
             Tried::Lease(lease) => return Ok(Offer::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }

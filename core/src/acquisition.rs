@@ -217,7 +217,8 @@ impl Acquisition {
         let mut ballot = match &self.claimant.options.value {
             Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
             None => Ballot::new(quorum, names, self.claimant.session.fields.draw(&self.claimant.key), ttl),
-        };
+        }
+        .contended(self.waiter.is_contended());
         let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(&ballot));
         let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
         let limit = self.waiter.limit() + grace;

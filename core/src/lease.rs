@@ -189,10 +189,10 @@ impl Lease {
         let (tenure, claim) = (self.tenure.clone(), self.claim.clone());
         async move {
             let Some(tenure) = tenure.get() else { return Some(LostReason::Forked) };
-            let mut fate = tenure.fate.subscribe();
-            let ended = fate.wait_for(|fate| *fate != Fate::Held || claim.left.load(Relaxed)).await;
-            match ended.as_deref() {
-                Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(*reason),
+            let mut told = tenure.told.subscribe();
+            let ended = told.wait_for(|told| told.fate != Fate::Held || claim.left.load(Relaxed)).await;
+            match ended.map(|told| told.fate) {
+                Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(reason),
                 _ => None,
             }
         }
@@ -212,7 +212,7 @@ impl Lease {
         let work = self.begin_extend(ttl, polled.driver());
         async move {
             match polled {
-                Polled::Here(_) => runtime::entered(work?).await,
+                Polled::Here(driver) => runtime::entered(driver, work?).await,
                 Polled::Behind => seen_through(work?).await,
             }
         }

@@ -64,20 +64,21 @@ pub(crate) fn wire_owner(owner: &str) -> String {
 /// Names tenures, each once.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    client: uuid::Uuid,
+    /// The client, and what stands between it and a tenure's number.
+    prefix: String,
     next: AtomicU64,
 }
 
 impl Fields {
     pub(crate) fn new() -> Self {
-        Self { client: uuid::Uuid::new_v4(), next: AtomicU64::new(1) }
+        Self { prefix: format!("{}:", uuid::Uuid::new_v4()), next: AtomicU64::new(1) }
     }
 
     /// The field of a new tenure.
     pub(crate) fn draw(&self, owner: &OwnerKey) -> String {
         match owner {
-            OwnerKey::Ambient(owner) if mutant!(ValueReused) => format!("{}:{owner}", self.client),
-            OwnerKey::Ambient(_) => format!("{}:{}", self.client, self.next.fetch_add(1, Relaxed)),
+            OwnerKey::Ambient(owner) if mutant!(ValueReused) => format!("{}{owner}", self.prefix),
+            OwnerKey::Ambient(_) => self.prefix.clone() + &self.next.fetch_add(1, Relaxed).to_string(),
             // Random, since several processes draw for one owner; the uuid crate asks the operating system.
             OwnerKey::Explicit(name) => {
                 let random = uuid::Uuid::new_v4().as_u64_pair().1 & i64::MAX as u64;

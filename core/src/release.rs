@@ -99,7 +99,7 @@ impl Begun {
             Self::Done(outcome) => outcome,
             Self::Elsewhere(tenure) => elsewhere(tenure).await,
             Self::Ours(decided) => match polled {
-                Polled::Here(driver) => runtime::entered(decided.send(driver)).await,
+                Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
                 Polled::Behind => {
                     let outcome = runtime::detached(decided.send(Driver::Background)).await;
                     outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
@@ -128,7 +128,7 @@ impl Begun {
 
 /// The outcome of a release that another call makes.
 async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
-    let mut outcome = tenure.outcome.subscribe();
-    let known = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| *outcome);
+    let mut told = tenure.told.subscribe();
+    let known = told.wait_for(|told| told.outcome.is_some()).await.ok().and_then(|told| told.outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)
 }

@@ -287,7 +287,7 @@ impl Session {
             tenure.lose(LostReason::Closed);
         }
         self.registry.wake_all();
-        let ended = |tenure: &Tenure| *tenure.fate.borrow() == Fate::Lost(LostReason::Closed);
+        let ended = |tenure: &Tenure| tenure.told.borrow().fate == Fate::Lost(LostReason::Closed);
         let releases =
             ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});

@@ -3,6 +3,10 @@
 //! First tries and releases on a single node are polled where they are called: no other thread has to be woken for them.
 //! Everything else, and whatever has to wait, belongs to the background, which goes on whatever its caller does.
 
+use tokio::runtime::Id;
+
+use super::program;
+
 /// Who calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -23,6 +27,19 @@ pub enum Driver {
     Caller,
     /// A host's reactor, by its number: while its host runs it, and only calls that it polls.
     Host(u64),
+    /// A tokio runtime of the program's: while that runs, and only calls that its tasks poll.
+    Program(Id),
+}
+
+impl Driver {
+    /// Who drives a request that is made here and now: a future may be polled by another runtime than the one in which it
+    /// was made.
+    pub(crate) fn here(self) -> Self {
+        match self {
+            Self::Program(id) if program::current(id).is_none() => Self::Background,
+            other => other,
+        }
+    }
 }
 
 /// Where a call is polled.
@@ -52,7 +69,7 @@ pub(crate) fn polled(caller: Caller, nodes: usize, hostable: bool) -> Polled {
     }
     match caller {
         Caller::Thread => Polled::Here(Driver::Caller),
-        Caller::Task => Polled::Here(Driver::Background),
+        Caller::Task => Polled::Here(program::driver()),
         Caller::Host(host) if hostable => Polled::Here(Driver::Host(host)),
         Caller::Host(_) => Polled::Behind,
     }

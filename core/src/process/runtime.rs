@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     driver::Driver,
+    program,
     fork::{PerProcess, generation},
 };
 use crate::error::LockError;
@@ -113,7 +114,7 @@ pub fn block<T, E>(
         };
         let result = match driver {
             Driver::Caller => caller().block_on(slice),
-            Driver::Background | Driver::Host(_) => background().block_on(slice),
+            Driver::Background | Driver::Host(_) | Driver::Program(_) => background().block_on(slice),
         };
         if let Ok(value) = result {
             return Ok(value);
@@ -133,10 +134,12 @@ pub fn block<T, E>(
     }
 }
 
-/// A future that any executor may poll: its timers are those of the background runtime.
-pub(crate) async fn entered<F: Future>(future: F) -> F::Output {
+/// A future that any executor may poll: its timers are those of the background runtime. Its requests are this driver's.
+pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
+    let program = if let Driver::Program(_) = driver { Handle::try_current().ok() } else { None };
     let mut future = pin!(future);
     poll_fn(|context| {
+        let _program = program::enter(program.clone());
         let background = background();
         let _entered = background.enter();
         future.as_mut().poll(context)

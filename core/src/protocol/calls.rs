@@ -113,23 +113,19 @@ impl Protocol {
     }
 
     /// Has a script announce to the listeners of a cluster's shard, too.
-    fn sharded(&self, mut call: Call) -> Call {
-        if self.settings.on_cluster() {
-            call.args.push("1".to_owned());
-        }
-        call
+    fn sharded(&self, call: Call) -> Call {
+        if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
     }
 
     /// Has a node look at its marker first, where several vote.
     fn guarded(&self, mut call: Call) -> Call {
         call.identify = self.settings.guarded();
-        if call.identify {
-            let quarantine = self.settings.quarantine().as_micros().to_string();
-            let [keys, args] = Guard { marker: MARKER.to_owned(), quarantine }.lists();
-            call.keys.extend(keys);
-            call.args.extend(args);
+        if !call.identify {
+            return call;
         }
-        call
+        let quarantine = self.settings.quarantine().as_micros().to_string();
+        let [keys, args] = Guard { marker: MARKER.to_owned(), quarantine }.lists();
+        call.with(keys, args)
     }
 
     /// Takes it for one tenure. `proposal`: for its token, 0 for none.
@@ -165,20 +161,21 @@ impl Protocol {
 
     /// One renewal of many tenures; a ttl of zero only checks that a tenure is there.
     pub(crate) fn renew<'a>(&self, tenures: impl Iterator<Item = (&'a Names, &'a str, Duration)>) -> Call {
-        let mut call = Call::new(&self.scripts.renew, Vec::new(), Vec::new());
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (names, field, ttl) in tenures {
             // To never end is nothing that could be asked for again.
             let ttl = if ttl == NEVER { Duration::ZERO } else { ttl };
             let (lock, ended) = (names.lock.clone(), names.ended.clone());
             let one = Renew { lock, ended, field: field.to_owned(), ttl: ttl.as_millis().to_string() };
-            let [keys, args] = one.lists();
-            call.keys.extend(keys);
-            call.args.extend(args);
+            let [its_keys, its_args] = one.lists();
+            keys.extend(its_keys);
+            args.extend(its_args);
         }
+        let mut call = Call::new(&self.scripts.renew, keys, args);
         if self.settings.on_cluster() {
             call.while_moving = if call.keys.len() == 2 {
                 let lock = call.keys[0].clone();
-                WhileMoving::Instead(Box::new(Call { keys: vec![lock.clone(), lock], ..call.clone() }))
+                WhileMoving::Instead(Box::new(Call { keys: Arc::new(vec![lock.clone(), lock]), ..call.clone() }))
             } else {
                 WhileMoving::Fail
             };

@@ -1,5 +1,7 @@
 //! The server-side scripts, as data, and the calls made of them. Each script's contract is the comment at its top.
 
+use std::sync::Arc;
+
 use once_cell::race::OnceBox;
 
 use crate::config::Wire;
@@ -113,15 +115,15 @@ pub enum WhileMoving {
     Instead(Box<Call>),
 }
 
-/// One execution of a script.
+/// One execution of a script. Its copies, for several nodes, share its strings.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// What to run.
     pub script: &'static Script,
     /// Its KEYS.
-    pub keys: Vec<String>,
+    pub keys: Arc<Vec<String>>,
     /// Its ARGV.
-    pub args: Vec<String>,
+    pub args: Arc<Vec<String>>,
     /// Whether the node adds three ARGV about itself: its run id, the µs since when its keys may be incomplete
     /// (0: unknown) and "1" if every write is on disk before its reply.
     pub identify: bool,
@@ -134,7 +136,16 @@ pub struct Call {
 impl Call {
     /// A call without the node's own arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
+        let (keys, args) = (Arc::new(keys), Arc::new(args));
         Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0 }
+    }
+
+    /// With further KEYS and ARGV, behind the others.
+    #[must_use]
+    pub fn with(mut self, keys: Vec<String>, args: Vec<String>) -> Self {
+        Arc::make_mut(&mut self.keys).extend(keys);
+        Arc::make_mut(&mut self.args).extend(args);
+        self
     }
 }
 

@@ -6,6 +6,10 @@
 //! later token is the larger one. Sources: M. Kleppmann, "How to do distributed locking" (2016), for why tokens; Attiya,
 //! Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems" (1995), for why majorities keep a maximum
 //! without consensus.
+//!
+//! Several that want a lock at the same time ask the same node first, and go on to the others in the order in which it
+//! granted: resources that are taken in one order (E. W. Dijkstra, "Hierarchical ordering of sequential processes", 1971)
+//! are never split among those who take them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,11 +61,18 @@ pub(crate) struct Grant {
     pub(crate) sent: Vec<SentOn>,
 }
 
+/// How long the node that is asked first is waited for before the others are asked all the same.
+const FIRST_GRACE: Duration = Duration::from_millis(20);
+/// How long it is believed alone: it may have missed the release.
+const BELIEVED_ALONE: Duration = Duration::from_millis(150);
+
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Ballot {
-    asked: Arc<Asked>,
+    asked: Arc<Question>,
     /// Whether the field was chosen by the caller.
     is_value: bool,
+    /// Whether others want the lock at the same time.
+    contended: bool,
     ttl: Duration,
     /// What each node is known to have done: `None` while unknown.
     granted: Vec<Option<bool>>,
@@ -69,7 +80,7 @@ pub(crate) struct Ballot {
 }
 
 /// What was asked, and on which connections.
-struct Asked {
+struct Question {
     quorum: Arc<Quorum>,
     names: Arc<Names>,
     field: String,
@@ -113,13 +124,14 @@ impl Tally {
 
 impl Ballot {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
-        let asked = Asked {
+        let asked = Question {
             quorum: quorum.clone(),
             names: names.clone(),
             field,
             sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         };
-        Self { asked: Arc::new(asked), is_value: false, ttl, granted: vec![None; quorum.nodes.len()], settled: false }
+        let granted = vec![None; quorum.nodes.len()];
+        Self { asked: Arc::new(asked), is_value: false, contended: false, ttl, granted, settled: false }
     }
 
     /// A ballot that writes what the caller chose. It was never on a node before, or is not there any more.
@@ -127,6 +139,12 @@ impl Ballot {
         let mut ballot = Self::new(quorum, names, value, ttl);
         ballot.is_value = true;
         ballot
+    }
+
+    /// The same if others want the lock at the same time: one node is asked first.
+    pub(crate) fn contended(mut self, contended: bool) -> Self {
+        self.contended = contended && self.asked.quorum.nodes.len() > 1;
+        self
     }
 
     pub(crate) fn field(&self) -> &str {
@@ -154,7 +172,8 @@ impl Ballot {
         )
     }
 
-    /// Asks all nodes; returns at the q-th grant, or when there cannot be one.
+    /// Asks all nodes, unless one that was to be asked first denies it; returns at the q-th grant, or when there cannot be
+    /// one.
     pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
         let quorum = self.asked.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
@@ -167,20 +186,37 @@ impl Ballot {
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
-        let mut answers = FanOut::new((0..nodes).map(|node| {
-            let answer = quorum.ask_one(node, driver, call.clone(), limit, self.asked.sent[node].clone());
+        let asked = self.asked.clone();
+        let ask = |node: usize| {
+            let answer = quorum.ask_one(node, driver, call.clone(), limit, asked.sent[node].clone());
             #[cfg(feature = "simulation")]
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
             answer
-        }));
+        };
+        let mut first = self.contended.then(|| quorum.first_asked(&asked.names));
+        let mut answers = match first {
+            Some(first) => FanOut::new([ask(first)]).within(Some(FIRST_GRACE)),
+            None => FanOut::new((0..nodes).map(ask)),
+        };
         let (mut tally, mut open) = (Tally::default(), nodes);
-        let counted = answers.count(reply::vote, |node, vote| {
-            self.count(&mut tally, node, vote);
-            open -= 1;
-            tally.stands(needed, spare, open)
-        });
-        // Without a decision every answer was counted.
-        let _: Option<()> = counted.await;
+        loop {
+            let counted = answers.count(reply::vote, |node, vote| {
+                self.count(&mut tally, node, vote);
+                open -= 1;
+                tally.stands(needed, spare, open)
+            });
+            // Without a decision every answer was counted.
+            let _: Option<()> = counted.await;
+            match (first.take(), tally.denied.first()) {
+                (None, _) => break,
+                // Somebody else goes on to the others.
+                (Some(_), Some(left)) => {
+                    let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
+                    return Verdict::Busy { free_in: Some(free_in), split: false };
+                }
+                (Some(first), None) => answers.extend((0..nodes).filter(|node| *node != first).map(ask)),
+            }
+        }
         if tally.grants.len() < needed {
             return self.refused(tally, spare).await;
         }
@@ -260,6 +296,9 @@ impl Ballot {
     async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
         let quorum = self.asked.quorum.clone();
         if !tally.missing.is_empty() {
+            if quorum.parts_provisioned().await {
+                return Verdict::Provisioned { causes: tally.causes };
+            }
             let everywhere = tally.missing.len() == quorum.nodes.len();
             if everywhere && quorum.settings.config.strict {
                 let detail = "no node has a marker; call init_nodes() once for a new deployment";
@@ -273,7 +312,11 @@ impl Ballot {
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let failed = quorum.provision(&self.asked.names, &tally.missing, everywhere).await;
+                let (names, missing) = (&self.asked.names, &tally.missing);
+                let failed = match everywhere {
+                    true => quorum.provision_new(names, missing).await,
+                    false => quorum.provision(names, missing, false).await,
+                };
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {
                     let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
@@ -282,7 +325,7 @@ impl Ballot {
                 }
             }
             if everywhere {
-                quorum.provision_parts(&tally.missing);
+                quorum.parts_provisioned().await;
                 return Verdict::Provisioned { causes: tally.causes };
             }
             if tally.marked > 0 || waited_enough {

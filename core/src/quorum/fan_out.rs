@@ -1,6 +1,11 @@
 //! One request on several nodes: answers are counted as they come, until they decide.
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout};
@@ -27,17 +32,85 @@ pub(crate) enum Count<T> {
     Soon(Duration),
 }
 
+/// What a node, by its number, was asked and has not answered.
+pub(crate) struct Asked {
+    node: usize,
+    answer: BoxFuture<Result<Reply, NodeError>>,
+}
+
+impl Asked {
+    pub(crate) fn new(node: usize, answer: BoxFuture<Result<Reply, NodeError>>) -> Self {
+        Self { node, answer }
+    }
+}
+
+impl Future for Asked {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let node = self.node;
+        self.answer.as_mut().poll(context).map(|answer| (node, answer))
+    }
+}
+
+/// Who has not answered yet. Most quorums are of one node.
+enum Open {
+    One(Option<Asked>),
+    Many(FuturesUnordered<Asked>),
+}
+
+impl Open {
+    fn new(mut asked: impl Iterator<Item = Asked>) -> Self {
+        match (asked.next(), asked.next()) {
+            (Some(first), Some(second)) => Self::Many([first, second].into_iter().chain(asked).collect()),
+            (one, _) => Self::One(one),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::One(one) => one.is_none(),
+            Self::Many(many) => many.is_empty(),
+        }
+    }
+
+    /// The next answer, whose node it is.
+    async fn next(&mut self) -> Option<Answer> {
+        match self {
+            Self::One(one) => {
+                let answer = one.as_mut()?.await;
+                *one = None;
+                Some(answer)
+            }
+            Self::Many(many) => many.next().await,
+        }
+    }
+}
+
 /// A request under way on several nodes.
 pub(crate) struct FanOut {
-    answers: FuturesUnordered<BoxFuture<Answer>>,
+    open: Open,
     began: Instant,
     /// How long the next answer is waited for at least, if not for as long as it takes.
     grace: Option<Duration>,
 }
 
 impl FanOut {
-    pub(crate) fn new(answers: impl IntoIterator<Item = BoxFuture<Answer>>) -> Self {
-        Self { answers: answers.into_iter().collect(), began: Instant::now(), grace: None }
+    pub(crate) fn new(asked: impl IntoIterator<Item = Asked>) -> Self {
+        Self { open: Open::new(asked.into_iter()), began: Instant::now(), grace: None }
+    }
+
+    /// Asks others, too.
+    pub(crate) fn extend(&mut self, asked: impl IntoIterator<Item = Asked>) {
+        let open = std::mem::replace(&mut self.open, Open::One(None));
+        self.open = match open {
+            Open::One(one) => Open::new(one.into_iter().chain(asked)),
+            Open::Many(mut many) => {
+                many.extend(asked);
+                Open::Many(many)
+            }
+        };
+        self.grace = None;
     }
 
     /// Waits so long for the first answer, too.
@@ -47,7 +120,7 @@ impl FanOut {
 
     /// Whether every answer has been counted.
     pub(crate) fn is_over(&self) -> bool {
-        self.answers.is_empty()
+        self.open.is_empty()
     }
 
     /// Counts the answers, each as `read` understands it, until they decide; `None` if they never do. One that `read`
@@ -68,23 +141,23 @@ impl FanOut {
     }
 
     async fn next(&mut self) -> Option<Answer> {
-        let Some(grace) = self.grace else { return self.answers.next().await };
-        timeout(grace.max(self.began.elapsed() * 3), self.answers.next()).await.unwrap_or_default()
+        let Some(grace) = self.grace else { return self.open.next().await };
+        timeout(grace.max(self.began.elapsed() * 3), self.open.next()).await.unwrap_or_default()
     }
 
     /// Waits for the other answers, whatever they are: the nodes are to run it as well.
-    pub(crate) async fn see_through(self) {
-        self.answers.for_each(|_| async {}).await;
+    pub(crate) async fn see_through(mut self) {
+        while self.late().await.is_some() {}
     }
 
     /// The other answers, one after another, as they come.
     pub(crate) async fn late(&mut self) -> Option<Answer> {
-        self.answers.next().await
+        self.open.next().await
     }
 
     /// Forgets the other answers.
     pub(crate) fn clear(&mut self) {
-        self.answers.clear();
+        self.open = Open::One(None);
     }
 }
 

@@ -20,10 +20,20 @@ use crate::{
         script::Reply,
     },
     server::{NodeError, SentOn},
+    sync::tell,
 };
 
 /// Markers written at once; a cluster has thousands.
 const PROVISIONS_AT_ONCE: usize = 256;
+
+/// All parts of a node are given the markers of a new deployment. Ended by its drop.
+pub(super) struct Provisioning(Arc<Quorum>);
+
+impl Drop for Provisioning {
+    fn drop(&mut self) {
+        tell(&self.0.provisioning, |count| *count -= 1);
+    }
+}
 
 impl Quorum {
     /// Finds out, once and in the background, whether all nodes are servers of their own: two names of one server
@@ -89,28 +99,53 @@ impl Quorum {
         }
     }
 
-    /// Writes the markers of all parts, in the background, where the whole deployment is new. That is known only beside a
-    /// node of one part: it had no marker, so nobody has locked anything yet.
-    pub(super) fn provision_parts(self: &Arc<Self>, missing: &[(usize, i64)]) {
-        if self.nodes.iter().all(|node| node.traits().parts.are_several()) {
-            return;
+    /// Writes the markers of a new deployment on the nodes, which all lack theirs, and then those of all their parts, in the
+    /// background; returns what failed. That all of it is new is known only beside a node of one part: it had no marker, so
+    /// nobody has locked anything yet.
+    pub(super) async fn provision_new(
+        self: &Arc<Self>,
+        names: &Names,
+        missing: &[(usize, i64)],
+    ) -> Vec<(usize, NodeError)> {
+        let is_known = self.nodes.iter().any(|node| !node.traits().parts.are_several());
+        let parted = missing.iter().filter(|(node, _)| is_known && self.nodes[*node].traits().parts.are_several());
+        // Before the first marker is there, by which others of this client tell that the deployment is not new any more.
+        let provisioning: Vec<_> = parted.map(|(node, time)| (self.provisioning(), *node, *time)).collect();
+        let failed = self.provision(names, missing, true).await;
+        if failed.len() <= self.spare() {
+            for (provisioning, node, time) in provisioning {
+                self.spawn_pending(self.clone().provision_parts(provisioning, node, time));
+            }
         }
-        let parted = missing.iter().copied().filter(|(node, _)| self.nodes[*node].traits().parts.are_several());
-        for (node, time) in parted.collect::<Vec<_>>() {
-            let (quorum, seen) = (self.clone(), clock::now());
-            self.spawn_pending(async move {
-                let markers = stream::iter(quorum.nodes[node].traits().parts.markers());
-                let write = |marker| {
-                    // The node's time by now: each write must be a fresh one.
-                    let now = time + seen.elapsed().as_micros() as i64;
-                    let (call, limit) =
-                        (quorum.protocol.provision(marker, "new", now), quorum.settings.config.reply_timeout);
-                    quorum.ask_one(node, Driver::Background, call, limit, SentOn::default())
-                };
-                // What fails is taken for a part that lost its keys, when it is first used.
-                markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
-            });
-        }
+        failed
+    }
+
+    async fn provision_parts(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
+        let seen = clock::now();
+        let write = |marker| {
+            // The node's time by now: each write must be a fresh one.
+            let now = time + seen.elapsed().as_micros() as i64;
+            let (call, limit) = (self.protocol.provision(marker, "new", now), self.settings.config.reply_timeout);
+            self.ask_one(node, Driver::Background, call, limit, SentOn::default())
+        };
+        let markers = stream::iter(self.nodes[node].traits().parts.markers());
+        // What fails is taken for a part that lost its keys, when it is first used.
+        markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
+        drop(provisioning);
+    }
+
+    fn provisioning(self: &Arc<Self>) -> Provisioning {
+        tell(&self.provisioning, |count| *count += 1);
+        Provisioning(self.clone())
+    }
+
+    /// Resolves once all parts have their markers, if they are just given those of a new deployment; says whether they are.
+    pub(super) async fn parts_provisioned(&self) -> bool {
+        let mut provisioning = self.provisioning.subscribe();
+        let under_way = *provisioning.borrow() > 0;
+        // The sender is in `self`.
+        let _ = provisioning.wait_for(|count| *count == 0).await;
+        under_way
     }
 
     /// Writes markers on the nodes that lack one; returns what failed. `fresh`: no node has one, so this is a new
@@ -122,7 +157,10 @@ impl Quorum {
         fresh: bool,
     ) -> Vec<(usize, NodeError)> {
         let how = if fresh { "new" } else { "lost" };
-        let written = missing.iter().map(|(node, seen)| {
+        // A part that is about to get the marker of a new deployment has lost nothing.
+        let spared = !fresh && *self.provisioning.borrow() > 0;
+        let lacking = missing.iter().filter(|(node, _)| !spared || !self.nodes[*node].traits().parts.are_several());
+        let written = lacking.map(|(node, seen)| {
             let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), how, *seen);
             self.ask_one(*node, Driver::Background, call, self.settings.config.reply_timeout, SentOn::default())
         });

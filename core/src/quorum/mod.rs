@@ -22,7 +22,7 @@ pub(crate) use self::{
     background::PendingWork,
     ballot::{Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
-    fan_out::{Answer, Count, FanOut, MINORITY_GRACE},
+    fan_out::{Answer, Asked, Count, FanOut, MINORITY_GRACE},
 };
 use crate::{
     clock::{self, Deadline},
@@ -31,10 +31,12 @@ use crate::{
     process::driver::{self, Caller, Driver, Polled},
     protocol::{
         calls::Protocol,
+        names::Names,
+        parts::slot,
         primitive::Primitive,
         script::{Call, Reply},
     },
-    server::{BoxFuture, ConnectionId, Node, NodeErrorKind, SentOn},
+    server::{ConnectionId, Node, NodeErrorKind, SentOn},
     sync::Mutex,
 };
 
@@ -43,10 +45,14 @@ pub(crate) struct Quorum {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) protocol: Protocol,
+    /// The nodes in an order that is the same for all clients which know them by the same names.
+    ordered: Vec<usize>,
     /// For each node, its time minus ours in µs; `i64::MIN` until it told.
     offsets: Vec<AtomicI64>,
     /// Since when nodes without a marker are seen while others are unreachable.
     unmarked: Mutex<Option<Instant>>,
+    /// Of how many nodes all parts are given the markers of a new deployment.
+    provisioning: watch::Sender<usize>,
     /// The run of each node's server, as far as known, and whether somebody finds out.
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that turned out to be one server.
@@ -72,8 +78,10 @@ impl Quorum {
     pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, settings: Arc<Settings>) -> Self {
         Self {
             protocol: Protocol::new(Primitive::Lock(settings.config.wire), settings.clone()),
+            ordered: in_order(&nodes),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
+            provisioning: watch::Sender::new(0),
             runs: Mutex::new((vec![None; nodes.len()], false)),
             twins: OnceLock::new(),
             closed: watch::Sender::new(false),
@@ -85,6 +93,11 @@ impl Quorum {
 
     pub(crate) fn needed(&self) -> usize {
         self.settings.quorum
+    }
+
+    /// The node that those ask first who want a lock at the same time.
+    fn first_asked(&self, names: &Names) -> usize {
+        self.ordered[usize::from(slot(&names.lock)) % self.ordered.len()]
     }
 
     /// How many failures make a quorum impossible.
@@ -108,9 +121,8 @@ impl Quorum {
         self.ask(driver, call, self.settings.config.reply_timeout, &sent)
     }
 
-    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> BoxFuture<Answer> {
-        let answer = self.nodes[node].eval(driver, call, limit, sent);
-        Box::pin(async move { (node, answer.await) })
+    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> Asked {
+        Asked::new(node, self.nodes[node].eval(driver, call, limit, sent))
     }
 
     pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
@@ -205,4 +217,10 @@ impl Quorum {
     fn learn_time(&self, node: usize, micros: i64) {
         self.offsets[node].store(micros - clock::now().micros(), Relaxed);
     }
+}
+
+fn in_order(nodes: &[Arc<dyn Node>]) -> Vec<usize> {
+    let mut ordered: Vec<usize> = (0..nodes.len()).collect();
+    ordered.sort_by_key(|node| nodes[*node].name());
+    ordered
 }

@@ -29,9 +29,9 @@ pub struct ConnectionId {
     /// Unique within this process.
     pub number: u64,
     /// How the server knows it, when the server told: client id, and address as the server sees it.
-    pub peer: Option<(i64, String)>,
+    pub peer: Option<(i64, Arc<str>)>,
     /// The run of the server it leads to, when known.
-    pub run: Option<String>,
+    pub run: Option<Arc<str>>,
     /// The server's address, where a node has several servers.
     pub server: Option<Arc<str>>,
 }

@@ -58,6 +58,13 @@ impl Fate {
     }
 }
 
+/// What whoever waits for a tenure's end is told.
+pub(crate) struct Told {
+    pub(crate) fate: Fate,
+    /// What its release found, once that is over.
+    pub(crate) outcome: Option<ReleaseOutcome>,
+}
+
 /// What is done with a lease that its caller never got to see, in place of a release.
 pub(crate) type Unseen = Box<dyn FnOnce() + Send>;
 
@@ -104,8 +111,7 @@ pub(crate) struct Tenure {
     /// How many lease handles the host still refers to.
     pub(crate) handles: AtomicUsize,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) fate: watch::Sender<Fate>,
-    pub(crate) outcome: watch::Sender<Option<ReleaseOutcome>>,
+    pub(crate) told: watch::Sender<Told>,
     events: EventSink,
     state: Mutex<State>,
 }
@@ -127,8 +133,7 @@ impl Tenure {
             generation: fork::generation(),
             handles: AtomicUsize::new(0),
             quorum,
-            fate: watch::Sender::new(Fate::Held),
-            outcome: watch::Sender::new(None),
+            told: watch::Sender::new(Told { fate: Fate::Held, outcome: None }),
             events,
             state: Mutex::new(state),
         });
@@ -156,7 +161,7 @@ impl Tenure {
         }
         if let Some(fate) = fate {
             // An end is final, and told once.
-            tell(&self.fate, |known| *known = fate);
+            tell(&self.told, |told| told.fate = fate);
         }
         for instead in unseen {
             instead();
@@ -249,7 +254,7 @@ impl Tenure {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
         if matches!(end, Unclaimed::Others) {
             // Whoever waits for the end of this lease looks again.
-            tell(&self.fate, |_| {});
+            tell(&self.told, |_| {});
         }
         end
     }
@@ -286,11 +291,9 @@ impl Tenure {
 
     /// Resolves once it ended. A released tenure is free only once its release went out, which the outcome tells.
     pub(crate) async fn ended(self: Arc<Self>) {
-        let mut fate = self.fate.subscribe();
-        let ended = fate.wait_for(|fate| *fate != Fate::Held).await.map(|fate| *fate);
-        if matches!(ended, Ok(Fate::Released)) {
-            let _ = self.outcome.subscribe().wait_for(Option::is_some).await;
-        }
+        let free = |told: &Told| told.fate != Fate::Held && (told.fate != Fate::Released || told.outcome.is_some());
+        // The sender is in `self`.
+        let _ = self.told.subscribe().wait_for(free).await;
     }
 
     /// Its newest unreleased claim.

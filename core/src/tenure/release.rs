@@ -8,8 +8,8 @@ use crate::{
     event::Event,
     process::driver::Driver,
     protocol::{reply, script::Call},
-    quorum::{Answer, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
-    server::{BoxFuture, NodeErrorKind, SentOn},
+    quorum::{Asked, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
+    server::{NodeErrorKind, SentOn},
     sync::tell,
 };
 
@@ -75,7 +75,7 @@ impl Tenure {
 
     /// Tells what a release found.
     pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
-        tell(&self.outcome, |known| *known = Some(outcome));
+        tell(&self.told, |told| told.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token, held });
     }
@@ -121,16 +121,16 @@ impl Tenure {
     }
 
     /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
-    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> BoxFuture<Answer> {
+    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> Asked {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
         if let Presence::Unknown(Some(connection)) = presence {
-            let answer = node.eval_after(connection.clone(), call, limit);
-            return Box::pin(async move { (index, answer.await) });
+            return Asked::new(index, node.eval_after(connection.clone(), call, limit));
         }
-        Box::pin(async move {
+        let asked = async move {
             let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
-            (index, retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await)
-        })
+            retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await
+        };
+        Asked::new(index, Box::pin(asked))
     }
 }
 
@@ -162,9 +162,9 @@ impl Drop for Releasing<'_> {
             }
             tenure.release_later(unconfirmed);
             // A caller that gave up left the outcome open.
-            tenure.outcome.send_if_modified(|outcome| {
-                let open = outcome.is_none();
-                *outcome = outcome.or(Some(ReleaseOutcome::Unconfirmed));
+            tenure.told.send_if_modified(|told| {
+                let open = told.outcome.is_none();
+                told.outcome = told.outcome.or(Some(ReleaseOutcome::Unconfirmed));
                 open
             });
         });

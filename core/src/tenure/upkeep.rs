@@ -12,7 +12,7 @@ use crate::{
         reply::{self, Renewed, Vote},
         script::Reply,
     },
-    quorum::{Count, FanOut, Presence},
+    quorum::{Asked, Count, FanOut, Presence},
     server::{ConnectionId, NodeError, SentOn},
 };
 
@@ -120,14 +120,15 @@ impl Tenure {
         let mut answers = FanOut::new(nodes.into_iter().map(|(node, _)| {
             let (answer, tenure) =
                 (self.quorum.nodes[node].eval(driver, call.clone(), limit, SentOn::default()), self.clone());
-            Box::pin(async move {
+            let asked = async move {
                 let answer = answer.await;
                 // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.
                 if let Some(found) = answer.as_ref().ok().and_then(renewal) {
                     tenure.change(|state, effects| state.take_in(node, found, (ttl, sent), clock::now(), effects));
                 }
-                (node, answer)
-            }) as _
+                answer
+            };
+            Asked::new(node, Box::pin(asked))
         }));
         let (mut extended, mut failures) = (0, Vec::new());
         let counted = answers.count(renewal, |node, answer| {

@@ -130,7 +130,7 @@ async fn a_stopped_store_refuses_and_comes_back_empty() {
     // What is left of the old run touches nothing of the new one.
     drop(broken);
     assert_eq!(code(node.eval(Driver::Caller, acquire("a:1"), LONG, sent.clone()).await), 1);
-    assert_eq!(sent.get().and_then(|connection| connection.run.clone()), again);
+    assert_eq!(sent.get().and_then(|connection| connection.run.as_deref().map(str::to_owned)), again);
     assert_eq!(eval(&node, release("a:1"), LONG).await, Ok(Reply::Int(1)));
     assert!(fresh.messages.changed().await.is_ok());
     assert_eq!(*fresh.messages.borrow(), 1);
@@ -207,9 +207,7 @@ async fn it_identifies_itself() {
         Call { identify: true, ..Call::new(&scripts(Wire::Token).provision, keys, args) }
     };
     let vote = || {
-        let mut call = acquire("a:1");
-        call.keys.push("marker".into());
-        call.args.push("60000000".into());
+        let call = acquire("a:1").with(texts(&["marker"]), texts(&["60000000"]));
         Call { identify: true, ..call }
     };
     assert_eq!(code(eval(&node, vote(), LONG).await), 4);

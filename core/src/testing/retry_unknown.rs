@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::super::{Answer, Quorum};
+use super::super::{Asked, Quorum};
 use crate::{
     process::{driver::Driver, runtime},
     protocol::script::Call,
-    server::{BoxFuture, NodeError, NodeErrorKind, SentOn},
+    server::{NodeError, NodeErrorKind, SentOn},
 };
 
 impl Quorum {
     /// Sends a request again until it is answered.
-    pub(super) fn insist(self: &Arc<Self>, node: usize, answer: BoxFuture<Answer>, call: &Call) -> BoxFuture<Answer> {
+    pub(super) fn insist(self: &Arc<Self>, node: usize, answer: Asked, call: &Call) -> Asked {
         let (quorum, call) = (self.clone(), call.clone());
         let answer = runtime::detached(async move {
             let mut answer = answer.await;
@@ -21,7 +21,7 @@ impl Quorum {
             }
             answer
         });
-        let gone = move || (node, Err(NodeError::new(NodeErrorKind::Unknown, "gone")));
-        Box::pin(async move { answer.await.unwrap_or_else(gone) })
+        let gone = || Err(NodeError::new(NodeErrorKind::Unknown, "gone"));
+        Asked::new(node, Box::pin(async move { answer.await.map_or_else(gone, |(_, answer)| answer) }))
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         reply::{Renewed, TOKENS},
         script::Reply,
     },
-    quorum::{FanOut, Presence},
+    quorum::{Asked, FanOut, Presence},
     server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
     testing::scripted::Scripted,
     wait::registry::{Local, Registry},
@@ -110,7 +110,7 @@ async fn a_late_grant_moves_no_deadline_back() {
         }
         let renewed = tenure.remaining();
         let answer = late.clone();
-        let answers = FanOut::new([Box::pin(async move { (4_usize, answer) }) as _]);
+        let answers = FanOut::new([Asked::new(4, Box::pin(async move { answer }))]);
         tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
         assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }

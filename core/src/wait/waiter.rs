@@ -49,6 +49,8 @@ pub(crate) struct Waiter<T: Held> {
     splits: u32,
     /// How often it tried after a release.
     races: u32,
+    /// Whether others are about to try, too: it was woken by a release, or the votes were split.
+    contended: bool,
     /// How many release messages had come before the last try; `None` if some may have been missed.
     heard: Option<u64>,
 }
@@ -66,7 +68,18 @@ impl<T: Held> Waiter<T> {
         names: Arc<Names>,
         wait: Option<Duration>,
     ) -> Self {
-        Self { registry, quorum, names, wait, started: Instant::now(), ticket: None, splits: 0, races: 0, heard: None }
+        Self {
+            registry,
+            quorum,
+            names,
+            wait,
+            started: Instant::now(),
+            ticket: None,
+            splits: 0,
+            races: 0,
+            contended: false,
+            heard: None,
+        }
     }
 
     /// Since when it waits.
@@ -126,6 +139,11 @@ impl<T: Held> Waiter<T> {
         self.heard = self.registry.heard(&self.names.lock);
     }
 
+    /// Whether others are about to try, too.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.contended
+    }
+
     /// It has what it waited for.
     pub(crate) fn won(&self) {
         if self.races > 0 {
@@ -135,6 +153,7 @@ impl<T: Held> Waiter<T> {
 
     /// Waits until there is a reason to try again, or its limit is over.
     pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), Over> {
+        self.contended = matches!(pause, Pause::Split | Pause::Busy(_));
         match pause {
             Pause::None => Ok(()),
             Pause::Turn => self.until(pin!(std::future::pending())).await,
@@ -149,8 +168,10 @@ impl<T: Held> Waiter<T> {
                 let listener =
                     self.registry.listener(&self.names.lock, || Listener::start(&self.quorum, &self.names.channel));
                 let patience = backoff::before_poll(self.quorum.protocol.primitive, free_in);
-                let news = self.news(&listener);
-                self.until(pin!(async { timeout(patience, news).await.unwrap_or_default() })).await?;
+                let (news, mut polls) = (self.news(&listener), false);
+                self.until(pin!(async { polls = timeout(patience, news).await.is_err() })).await?;
+                // A node that is asked first may have missed a release: who was not woken asks all.
+                self.contended = !polls;
                 self.races += 1;
                 Ok(())
             }

@@ -283,7 +283,7 @@ impl Shared {
             return self.script(conn, call, limit).await;
         }
         let conn = self.connection(limit, true).await?;
-        let same_run = locked(&self.state).run == connection.run;
+        let same_run = locked(&self.state).run.as_deref() == connection.run.as_deref();
         if !same_run {
             return self.script(conn, call, limit).await;
         }
@@ -315,7 +315,7 @@ impl Node for SimNode {
         let shared = self.shared.clone();
         Box::pin(async move {
             let conn = shared.connection(limit, false).await?;
-            let run = locked(&shared.state).run.clone();
+            let run = locked(&shared.state).run.as_deref().map(Arc::from);
             sent.set(ConnectionId { driver, number: conn, peer: None, run, server: None });
             shared.script(conn, call, limit).await
         })

@@ -604,7 +604,8 @@ impl World {
         let machine = &mut self.servers[server];
         let mut call = call.clone();
         if call.identify {
-            call.args.extend([run, machine.lost_at.to_string(), u8::from(machine.durable).to_string()]);
+            let identity = vec![run, machine.lost_at.to_string(), u8::from(machine.durable).to_string()];
+            call = call.with(Vec::new(), identity);
         }
         machine.store.now = machine.wall(now);
         for (fault, until) in &self.recent {

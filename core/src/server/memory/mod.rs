@@ -204,7 +204,7 @@ impl Access {
             return Err(NodeError::new(NodeErrorKind::NotRun, "stopped"));
         }
         if let Some((driver, sent)) = sent {
-            let run = Some(state.run.clone());
+            let run = Some(state.run.as_str().into());
             sent.set(ConnectionId { driver, number: self.number, peer: None, run, server: None });
         }
         if let Status::Frozen(waiting) = &mut state.status {

@@ -1,7 +1,7 @@
 //! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
 //! them with the script on a real server.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use super::{
     commands::{Commands, Fault},
@@ -29,7 +29,7 @@ impl State {
         if identify {
             let [run, lost_at, durable] = [self.run.clone(), self.started.to_string(), "0".to_owned()];
             let [_, identity] = Identity { run, lost_at, durable }.lists();
-            args.extend(identity);
+            Arc::make_mut(&mut args).extend(identity);
         }
         self.commands += 1;
         let given = Arguments::new(&keys, &args);

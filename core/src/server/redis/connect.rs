@@ -9,9 +9,11 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult,
+    AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult,
     aio::{MultiplexedConnection, SendError},
 };
+
+use tokio::runtime::Id;
 
 #[cfg(target_os = "linux")]
 use super::hosted;
@@ -24,7 +26,7 @@ use super::{
     patient,
 };
 use crate::{
-    process::{driver::Driver, runtime},
+    process::{driver::Driver, program, runtime},
     server::{ConnectionId, NodeError},
 };
 
@@ -52,7 +54,9 @@ impl Inner {
             return found;
         }
         let limit = timeout.min(self.connect_timeout);
-        patient(Driver::Background, limit, self.look_again(look)).await.unwrap_or_else(|| Err(no_connection(limit)))
+        // Boxed, as is all that a request needs seldom: it is a part of each.
+        let mut waiting = Box::pin(self.look_again(look));
+        patient(Driver::Background, limit, waiting.as_mut()).await.unwrap_or_else(|| Err(no_connection(limit)))
     }
 
     /// Looks each time there is news.
@@ -76,7 +80,7 @@ impl Inner {
             Found::Connection(_) | Found::Nothing | Found::Wait => {}
         }
         let limit = timeout.min(self.connect_timeout);
-        patient(lane.driver(), limit, self.make(lane)).await.unwrap_or_else(|| {
+        patient(lane.driver(), limit, Box::pin(self.make(lane)).as_mut()).await.unwrap_or_else(|| {
             let error = no_connection(limit);
             if limit == self.connect_timeout {
                 self.own_attempt_failed(&error);
@@ -183,7 +187,19 @@ impl Inner {
             run: facts.run.clone(),
             server: self.in_cluster.then(|| Arc::clone(&self.name)),
         };
-        Ok(Arc::new(Connection::new(lane, id, facts, redis, dead)))
+        let connection = Arc::new(Connection::new(lane, id, facts, redis, Arc::clone(&dead)));
+        if let Driver::Program(id) = lane.driver()
+            && let Some(runtime) = program::current(id)
+        {
+            let inner = Arc::downgrade(self);
+            connection.ends_with(&runtime, move || {
+                dead.store(true, SeqCst);
+                if let Some(inner) = inner.upgrade() {
+                    inner.broke(number, "its runtime ended");
+                }
+            });
+        }
+        Ok(connection)
     }
 
     /// Connects, in the newest protocol that the server speaks. What ends the connection is told, and noted in `dead` if
@@ -240,6 +256,24 @@ async fn open(
     if let Driver::Host(_) = driver {
         return hosted::open(client, config, ended).await;
     }
-    let _ = (driver, ended);
+    if let Driver::Program(id) = driver {
+        return on_runtime(client, id, config).await;
+    }
+    let _ = ended;
     client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Connects on a runtime of the program's.
+async fn on_runtime(client: &Client, id: Id, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    let gone = || RedisError::from((ErrorKind::Io, "no runtime runs this"));
+    let client = client.clone();
+    let connecting = async move { client.get_multiplexed_async_connection_with_config(&config).await };
+    let connected = program::current(id).ok_or_else(gone)?.spawn(connecting).await;
+    connected.unwrap_or_else(|ended| {
+        if ended.is_panic() {
+            // It has no I/O.
+            program::is_unfit(id);
+        }
+        Err(gone())
+    })
 }

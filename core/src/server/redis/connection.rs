@@ -1,7 +1,7 @@
 //! The connections of a node: who drives which, and who has requests on it.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
-use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
 use super::{Inner, identify::Facts};
 #[cfg(target_os = "linux")]
@@ -116,6 +116,18 @@ impl Connection {
         }
     }
 
+    /// Does something when a runtime ends that drives it, unless it was retired before.
+    pub(super) fn ends_with(&self, runtime: &Handle, act: impl FnOnce() + Send + 'static) {
+        let end = Ended::new(act);
+        self.tasks.lock().spawn_on(
+            async move {
+                let _end = end;
+                pending().await
+            },
+            runtime,
+        );
+    }
+
     /// Whether it can be used again. Nobody may have driven it for a while, and read that it ended.
     pub(super) async fn outlived_its_rest(&self) -> bool {
         let rested = self.used.lock().elapsed() >= RESTED;
@@ -135,6 +147,23 @@ impl Connection {
 
     pub(super) fn number(&self) -> u64 {
         self.id.number
+    }
+}
+
+/// Tells when it is dropped.
+pub(super) struct Ended<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Ended<F> {
+    pub(super) fn new(tell: F) -> Self {
+        Self(Some(tell))
+    }
+}
+
+impl<F: FnOnce()> Drop for Ended<F> {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell();
+        }
     }
 }
 

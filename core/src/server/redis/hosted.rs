@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::net::{TcpStream, UnixStream};
 
-use super::KEEPALIVE;
+use super::{KEEPALIVE, connection::Ended};
 use crate::process::{host_io, runtime};
 
 /// Connects and logs in. `ended` is called when the connection ends, with its event loop at the latest.
@@ -25,22 +25,12 @@ pub(super) async fn open(
     let host = host_io::current().ok_or_else(gone)?;
     let stream = Arc::clone(&host).adopt(socket)?;
     let (connection, driver) = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
-    let ended = Ended(Some(ended));
+    let ended = Ended::new(ended);
     host.spawn(Box::pin(async move {
         let _ended = ended;
         driver.await;
     }));
     Ok(connection)
-}
-
-struct Ended<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Drop for Ended<F> {
-    fn drop(&mut self) {
-        if let Some(tell) = self.0.take() {
-            tell();
-        }
-    }
 }
 
 async fn connect(address: ConnectionAddr) -> io::Result<OwnedFd> {

@@ -1,5 +1,7 @@
 //! What a server says of itself, and of the connection that asks: who it is, since when its keys may be incomplete.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
 use super::{
@@ -11,8 +13,8 @@ use crate::{protocol::script::Reply, server::NodeError};
 /// What a server said of itself when the connection was made.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    pub(super) peer: Option<(i64, String)>,
-    pub(super) run: Option<String>,
+    pub(super) peer: Option<(i64, Arc<str>)>,
+    pub(super) run: Option<Arc<str>>,
     pub(super) version: Option<String>,
     /// Since when its keys may be incomplete, µs on its own clock; 0 for unknown.
     pub(super) lost_at: i64,
@@ -53,10 +55,10 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
     let mut facts = Facts::default();
     if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
         let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(str::to_owned));
+        facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(Arc::from));
     } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
         // Before 6.2.
-        facts.peer = Some((id, String::new()));
+        facts.peer = Some((id, "".into()));
     }
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -71,7 +73,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
             ));
         }
         facts.replica = field("role") == Some("slave");
-        facts.run = field("run_id").filter(|run| !run.is_empty()).map(str::to_owned);
+        facts.run = field("run_id").filter(|run| !run.is_empty()).map(Arc::from);
         facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
         facts.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))

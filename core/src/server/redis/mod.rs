@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::{Future, ready},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::Poll,
     time::Duration,
@@ -253,8 +253,7 @@ impl Inner {
 }
 
 /// Waits for `future`, but no longer than `limit`.
-async fn patient<F: Future>(driver: Driver, limit: Duration, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+async fn patient<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
     // Most futures here need no timer at all.
     if let Poll::Ready(output) = poll!(&mut future) {
         return Some(output);
@@ -282,7 +281,7 @@ async fn patient<F: Future>(driver: Driver, limit: Duration, future: F) -> Optio
 /// A timer on the runtime that drives the request: the future may be polled by another one, or by none.
 fn timer(driver: Driver, limit: Duration) -> Sleep {
     match driver {
-        Driver::Background | Driver::Host(_) => {
+        Driver::Background | Driver::Host(_) | Driver::Program(_) => {
             let background = runtime::background();
             let _inside = background.enter();
             tokio::time::sleep(limit)

@@ -33,7 +33,7 @@ enum Barrier {
     /// Nothing need: both go the same way, or the run of the server that had the request is over.
     Unneeded,
     /// The other connection, of this id and address, is closed first, and the server confirms it.
-    Kill(i64, String),
+    Kill(i64, Arc<str>),
     /// Nothing can: it is repeated until the request has run, if it ever does.
     Missing,
 }
@@ -59,7 +59,7 @@ impl Inner {
         call: Call,
         timeout: Duration,
     ) -> Result<Reply, NodeError> {
-        let host = matches!(id.driver, Driver::Host(_)).then_some(id.number);
+        let host = matches!(id.driver, Driver::Host(_) | Driver::Program(_)).then_some(id.number);
         let (connection, barrier) = self.behind(id, timeout).await?;
         self.check_identity(&connection, &call)?;
         if connection.unanswered.load(SeqCst) >= 2 * MOST_UNANSWERED {
@@ -74,17 +74,17 @@ impl Inner {
         });
         let mut result = pin!(result);
         let usual = timeout.min(self.reply_timeout);
-        let mut reply = patient(Driver::Background, usual, &mut result).await;
+        let mut reply = patient(Driver::Background, usual, result.as_mut()).await;
         if reply.is_none() {
             if let Some(number) = host {
-                // Perhaps its event loop stands still: the next try does without it.
+                // Perhaps its event loop or runtime stands still: the next try does without it.
                 self.retire(number);
             }
             if usual == self.reply_timeout {
                 self.overdue(connection.number(), since);
             }
             self.probe(&connection, since);
-            reply = patient(Driver::Background, timeout.saturating_sub(usual), &mut result).await;
+            reply = patient(Driver::Background, timeout.saturating_sub(usual), result.as_mut()).await;
         }
         match reply {
             Some(Ok(result)) => result,
@@ -133,7 +133,7 @@ impl Inner {
             }
             state.background.clone().map(Ok)
         };
-        let found = patient(Driver::Background, timeout, self.look_again(look)).await;
+        let found = patient(Driver::Background, timeout, pin!(self.look_again(look))).await;
         found.unwrap_or_else(|| match &self.state.lock().health {
             Health::Failing { error, .. } => Err(error.clone()),
             _ => Err(no_connection(timeout)),

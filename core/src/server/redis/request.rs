@@ -1,6 +1,7 @@
 //! Requests on a connection: at most so many at once, none sent twice, each with a limit.
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
@@ -45,16 +46,24 @@ impl Inner {
         sent: &SentOn,
         asking: bool,
     ) -> Result<Reply, NodeError> {
-        let mut with = With { asking, replicas: None };
+        let with = With { asking, replicas: None };
         if call.replicas == 0 {
-            let connection = match driver {
-                Driver::Background => self.background(timeout).await?,
-                Driver::Caller | Driver::Host(_) => self.own(Lane::Of(driver), timeout).await?,
-            };
+            let connection = self.connection(driver.here(), timeout).await?;
             return self.eval(&connection, call, timeout, sent, with).await;
         }
+        Box::pin(self.replicated(call, timeout, sent, with)).await
+    }
+
+    /// Runs a script that replicas must acknowledge.
+    async fn replicated(
+        self: &Arc<Self>,
+        call: &Call,
+        timeout: Duration,
+        sent: &SentOn,
+        mut with: With,
+    ) -> Result<Reply, NodeError> {
         let started = Instant::now();
-        let Some(_turn) = patient(Lane::Replicated.driver(), timeout, self.replicated.lock()).await else {
+        let Some(_turn) = patient(Lane::Replicated.driver(), timeout, pin!(self.replicated.lock())).await else {
             return Err(not_run("replicas have not acknowledged earlier locks yet"));
         };
         let left = timeout.saturating_sub(started.elapsed());
@@ -65,12 +74,23 @@ impl Inner {
         self.eval(&connection, call, left, sent, with).await
     }
 
+    async fn connection(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        if driver != Driver::Background {
+            let own = self.own(Lane::Of(driver), timeout).await;
+            // It may have turned out that the runtime cannot drive connections.
+            if own.is_ok() || driver.here() == driver {
+                return own;
+            }
+        }
+        self.background(timeout).await
+    }
+
     pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let connection = self.background(timeout).await?;
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
             // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
             Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
-            _ => Ok(NodeInfo::new(connection.facts.run.clone(), connection.facts.version.clone())),
+            _ => Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone())),
         }
     }
 
@@ -84,7 +104,7 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
-            self.room(connection, timeout).await?;
+            Box::pin(self.room(connection, timeout)).await?;
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.id.clone());
@@ -123,7 +143,7 @@ impl Inner {
             }
         };
         connection.queued.fetch_add(1, SeqCst);
-        let room = patient(connection.id.driver, timeout.min(self.reply_timeout), room).await;
+        let room = patient(connection.id.driver, timeout.min(self.reply_timeout), pin!(room)).await;
         connection.queued.fetch_sub(1, SeqCst);
         room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
     }
@@ -149,7 +169,8 @@ impl Inner {
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let reply = patient(connection.id.driver, timeout, exchange(connection, command, call, with)).await;
+        let exchange = pin!(exchange(connection, command, call, with));
+        let reply = patient(connection.id.driver, timeout, exchange).await;
         match reply {
             Some(Ok(value)) => {
                 outstanding.answered();
@@ -185,7 +206,7 @@ pub(super) async fn exchange(
     match (&value, call) {
         (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
             let request = command("EVAL", &call.script.source, call, &connection.facts);
-            send(&mut redis, &request, with).await
+            Box::pin(send(&mut redis, &request, with)).await
         }
         _ => Ok(value),
     }
@@ -195,6 +216,10 @@ async fn send(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> R
     if !with.asking && with.replicas.is_none() {
         return redis.send_packed_command(request).await;
     }
+    Box::pin(send_with(redis, request, with)).await
+}
+
+async fn send_with(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> Result<Value, RedisError> {
     let mut pipeline = Pipeline::new();
     if with.asking {
         pipeline.cmd("ASKING");
@@ -242,10 +267,10 @@ fn failed(detail: &str) -> Value {
 }
 
 pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
-    let size = name.len() + body.len() + call.keys.iter().chain(&call.args).map(String::len).sum::<usize>() + 72;
+    let size = name.len() + body.len() + call.keys.iter().chain(call.args.iter()).map(String::len).sum::<usize>() + 72;
     let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
     command.arg(name).arg(body).arg(call.keys.len());
-    for part in call.keys.iter().chain(&call.args) {
+    for part in call.keys.iter().chain(call.args.iter()) {
         command.arg(part.as_str());
     }
     if call.identify {

@@ -2,6 +2,7 @@
 //! asked anew whenever a server's answer is at odds with it.
 
 use std::{
+    pin::pin,
     collections::BTreeMap,
     sync::{Arc, Weak},
     time::Duration,
@@ -80,7 +81,7 @@ impl Inner {
         }
         learned.mark_unchanged();
         self.doubt();
-        let attempt = patient(Driver::Background, timeout, learned.changed()).await;
+        let attempt = patient(Driver::Background, timeout, pin!(learned.changed())).await;
         let map = self.map.lock();
         if map.closed {
             return Err(closed());
@@ -106,7 +107,7 @@ impl Inner {
         let mut learned = self.learned.subscribe();
         learned.mark_unchanged();
         self.doubt();
-        patient(Driver::Background, timeout, learned.changed()).await?.ok()?;
+        patient(Driver::Background, timeout, pin!(learned.changed())).await?.ok()?;
         other()
     }
 

@@ -175,10 +175,13 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         let deadline = Instant::now() + timeout;
         let slot = slot(call.keys.first().map_or("", String::as_str));
-        if let [first, .., last] = &mut call.keys[..]
+        if let [first, .., last] = &call.keys[..]
             && last == MARKER
         {
-            *last = Parts::Slots.marker(first);
+            let marker = Parts::Slots.marker(first);
+            if let Some(last) = Arc::make_mut(&mut call.keys).last_mut() {
+                *last = marker;
+            }
         }
         let member = self.owner(slot, timeout).await?;
         let mut trip = Trip { driver, call, slot, deadline, member, asking: false, hops: 0 };

@@ -1,0 +1,167 @@
+//! Tasks make first tries and releases on a connection of their own tokio runtime: whatever becomes of that runtime, and
+//! whichever executor polls a call, locks are taken, freed and kept.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, mpsc},
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use redlock::{Client, Config, LockOptions, ReleaseOutcome};
+use redlock_tests::server::Server;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long a call may take on a busy machine; far less than a lease.
+const SOON: Duration = Duration::from_secs(20);
+
+fn client(server: &Server) -> Client {
+    let mut config = Config::new([server.url()]);
+    config.reply_timeout = Duration::from_millis(500);
+    Client::new(config).unwrap()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// What another executor does.
+fn without_runtime<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+async fn pair(client: &Client, name: &str) {
+    let lease = client.lock(name, LockOptions::default()).unwrap().acquire().await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// The connections that send scripts.
+fn carriers(server: &Server) -> usize {
+    let clients: String = server.command(&["CLIENT", "LIST"]);
+    clients.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=eval ")).count()
+}
+
+#[test]
+fn a_runtime_makes_its_own_round_trips_and_takes_its_connection_along() {
+    let server = Server::start();
+    let client = client(&server);
+    let lock = client.lock("kept", LockOptions::default()).unwrap();
+    let first = runtime();
+    let lease = first.block_on(lock.acquire()).unwrap();
+    assert_eq!(carriers(&server), 1);
+    for round in 0..3 {
+        // Each on a runtime of its own, which ends.
+        runtime().block_on(pair(&client, &format!("short {round}")));
+    }
+    drop(first);
+    // What the first took is there, and is released by another.
+    assert!(lease.held());
+    assert_eq!(runtime().block_on(async { lease.release().await }).unwrap(), ReleaseOutcome::Released);
+    let deadline = Instant::now() + SOON;
+    // One of the background's, which looked whether all is well when the first was gone.
+    while carriers(&server) > 1 {
+        assert!(Instant::now() < deadline, "{} connections of runtimes that ended stay", carriers(&server) - 1);
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn several_runtimes_use_one_client_at_once() {
+    let server = Server::start();
+    let client = client(&server);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let client = &client;
+            scope.spawn(move || {
+                runtime().block_on(async {
+                    for round in 0..20 {
+                        pair(client, if round % 2 == 0 { "shared" } else { "own" }).await;
+                        pair(client, &format!("of {thread}")).await;
+                    }
+                });
+            });
+        }
+    });
+    let left: i64 = server.command(&["EXISTS", "shared", "own"]);
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_runtime_without_io_uses_the_librarys() {
+    let server = Server::start();
+    let client = client(&server);
+    let without = Builder::new_current_thread().build().unwrap();
+    for _ in 0..3 {
+        without.block_on(pair(&client, "x"));
+    }
+    // Others are not affected.
+    runtime().block_on(pair(&client, "x"));
+}
+
+#[test]
+fn any_executor_may_poll_what_a_runtime_began() {
+    let server = Server::start();
+    let client = client(&server);
+    let (one, other) = (runtime(), runtime());
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    let acquiring = {
+        let _inside = one.enter();
+        lock.acquire()
+    };
+    let lease = other.block_on(acquiring).unwrap();
+    let releasing = {
+        let _inside = one.enter();
+        lease.release()
+    };
+    // It was called on one runtime, and is polled on none.
+    assert_eq!(without_runtime(releasing).unwrap(), ReleaseOutcome::Released);
+    without_runtime(pair(&client, "x"));
+}
+
+/// What a runtime asked for right before it stood still is undone for others.
+#[test]
+fn a_runtime_that_stands_still_keeps_nobody_from_a_lock() {
+    let server = Server::start();
+    let (client, other) = (client(&server), client(&server));
+    let (stop, stopped) = mpsc::channel::<()>();
+    let (asked, asking) = mpsc::channel();
+    let standing = thread::spawn(move || {
+        runtime().block_on(async move {
+            pair(&client, "warm").await;
+            let lock = client.lock("x", LockOptions::default()).unwrap();
+            let acquiring = lock.acquire();
+            let mut acquiring = Box::pin(acquiring);
+            // It is sent, and then nobody polls anything here.
+            assert!(futures_util::poll!(&mut acquiring).is_pending());
+            tokio::task::yield_now().await;
+            asked.send(()).unwrap();
+            stopped.recv().unwrap();
+            // It goes on once the runtime does.
+            let lease = acquiring.await.unwrap();
+            assert!(lease.held());
+            assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+        });
+    });
+    asking.recv().unwrap();
+    let started = Instant::now();
+    runtime().block_on(pair(&other, "x"));
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    stop.send(()).unwrap();
+    standing.join().unwrap();
+}
