@@ -1,7 +1,9 @@
 """Measures this checkout against another one, in turns: against.py DIRECTORY [--rounds N] [--languages L,…].
 
 Both were built by `make bench-build`. Each row has the ratio of this one's figure to the other's, round by round, as
-min - **median** - max: how many pairs a second, and what a pair costs in CPU time, of the client and of the server.
+min - **median** - max: how many pairs a second, and what a pair costs in CPU time, of the client and of the servers; of
+a hand-off, how many times as fast it is and what a grant costs. In brackets: this one's own median. What the other one
+cannot do yet is skipped, with a note.
 """
 
 from __future__ import annotations
@@ -9,85 +11,119 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run import OURS, ROOT, Arena, Contender, awake
+from run import OURS, ROOT, Arena, Contender, Failed, awake, contest
 
-# What is measured, on how many nodes.
-WORKS: list[tuple[str, int, dict[str, Any]]] = [
-    ("one after the other", 1, {"work": "pair"}),
-    ("100 at once", 1, {"work": "parallel", "at_once": 100}),
-    ("nested", 1, {"work": "nested"}),
-    ("one after the other, 3 nodes", 3, {"work": "pair"}),
-    ("100 at once, 3 nodes", 3, {"work": "parallel", "at_once": 100}),
+HANDOFF = "contend"
+
+
+@dataclass
+class Row:
+    """What is measured, on how many nodes, by how many processes."""
+
+    name: str
+    work: dict[str, Any]
+    nodes: int = 1
+    processes: int = 1
+
+
+ROWS = [
+    Row("one after the other", {"work": "pair"}),
+    Row("one after the other, blocks", {"work": "block"}),
+    Row("100 independent", {"work": "independent", "at_once": 100}),
+    Row("100 independent, blocks", {"work": "blocks", "at_once": 100}),
+    Row("100 at once", {"work": "parallel", "at_once": 100}),
+    Row("nested", {"work": "nested"}),
+    Row("one after the other, 5 nodes", {"work": "pair"}, nodes=5),
+    Row("hand-off, 4 processes", {"work": HANDOFF}, processes=4),
+    Row("hand-off, 6 processes, 5 nodes", {"work": HANDOFF}, nodes=5, processes=6),
 ]
 
 
 @dataclass
 class Turn:
-    """What one contender did in one round."""
+    """What one side did in one round."""
 
     rate: float
     client: float
     server: float
 
 
+class CannotDo(Exception):
+    """The library cannot do this, in either checkout."""
+
+
 @dataclass
 class Side:
-    """One checkout's contender, and its turns."""
+    """One checkout's contenders."""
 
-    contender: Contender
-    turns: list[Turn] = field(default_factory=list)
+    name: str
+    contenders: list[Contender]
 
-    def go(self, arena: Arena, seconds: float, work: dict[str, Any]) -> bool:
-        """Take a turn; false if the library cannot do this."""
-        client, server = self.contender.cpu(), arena.cpu()
-        answer = self.contender.ask(seconds=seconds, prefix="uncontended", **work)
+    def turn(self, arena: Arena, row: Row, seconds: float) -> Turn:
+        if row.work["work"] == HANDOFF:
+            of = contest(arena, self.contenders, f"shared by {self.name}", 2 * seconds)
+            if not of["p50"]:
+                raise Failed(f"no hand-off in {2 * seconds} s")
+            return Turn(1 / of["p50"], of["client"], of["server"])
+        (contender,) = self.contenders
+        client, server = contender.cpu(), arena.cpu()
+        answer = contender.ask(seconds=seconds, prefix="uncontended", **row.work)
         if answer is None:
-            return False
+            raise CannotDo
         count = answer["count"]
-        client, server = self.contender.cpu() - client, arena.cpu() - server
-        self.turns.append(Turn(count / answer["seconds"], client / count, server / count))
-        return True
+        return Turn(count / answer["seconds"], (contender.cpu() - client) / count, (arena.cpu() - server) / count)
 
 
-def spread(values: list[float]) -> str:
-    return f"{min(values):.2f} - **{statistics.median(values):.2f}** - {max(values):.2f}"
+def measure(row: Row, who: tuple[str, str], other: Path, rounds: int, seconds: float) -> list[tuple[Turn, Turn]]:
+    """Return what this checkout and the other one did in each round, next to each other."""
+    with Arena(row.nodes) as arena:
+        sides = [
+            Side(name, arena.enter([who] * row.processes, root)) for name, root in (("this", ROOT), ("that", other))
+        ]
+        results = []
+        for number in range(rounds + 1):
+            order = sides if number % 2 else sides[::-1]
+            turns = {side.name: side.turn(arena, row, seconds) for side in order}
+            results.append((turns["this"], turns["that"]))
+    return results[1:]  # the first round warms up
 
 
-def ratios(ours: list[Turn], theirs: list[Turn], figure: str) -> str:
+def shown(turns: list[tuple[Turn, Turn]], figure: str) -> str:
     """Compare turns that lay next to each other."""
-    pairs = [(getattr(one, figure), getattr(other, figure)) for one, other in zip(ours, theirs, strict=True)]
-    able = [one / other for one, other in pairs if other]
-    return spread(able) if able else "too little to measure"
+    pairs = [(getattr(this, figure), getattr(that, figure)) for this, that in turns]
+    ratios = [this / that for this, that in pairs if that > 1e-7]  # a nested pair takes no time on a server
+    if not ratios:
+        return "too little to measure"
+    own = statistics.median(this for this, _ in pairs)
+    text = f"{own:,.0f}/s".replace(",", " ") if figure == "rate" else f"{own * 1e6:.1f} µs"
+    return f"{min(ratios):.2f} - **{statistics.median(ratios):.2f}** - {max(ratios):.2f} ({text})"
 
 
 def compare(other: Path, languages: list[str], rounds: int, seconds: float) -> None:
-    print("| language | library | work | pairs a second | CPU of the client | CPU of the server |")
+    print("| language | library | work | as fast | CPU of the client | CPU of the servers |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for language in languages:
-        for library in OURS[language]:
-            for name, nodes, work in WORKS:
-                with Arena(nodes) as arena:
-                    wanted = [(language, library)]
-                    sides = [Side(one) for root in (ROOT, other) for one in arena.enter(wanted, root)]
-                    for turn in range(rounds + 1):
-                        order = sides if turn % 2 else sides[::-1]
-                        if not all(side.go(arena, seconds, work) for side in order):
-                            break
-                ours, theirs = (side.turns[1:] for side in sides)  # the first round warms up
-                if ours:
-                    figures = [ratios(ours, theirs, figure) for figure in ("rate", "client", "server")]
-                    print("| " + " | ".join([language, library, name, *figures]) + " |", flush=True)
+    for who in [(language, library) for language in languages for library in OURS[language]]:
+        for row in ROWS:
+            try:
+                turns = measure(row, who, other, rounds, seconds)
+            except CannotDo:
+                continue
+            except Failed as error:
+                figures = [f"skipped: {error}".replace("|", "/"), "", ""]
+            else:
+                figures = [shown(turns, figure) for figure in ("rate", "client", "server")]
+            print("| " + " | ".join([*who, row.name, *figures]) + " |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.5, help="a turn's length; CPU time is counted in 10 ms")
+    parser.add_argument("--seconds", type=float, default=0.5, help="a turn's length; a hand-off's is twice that")
     parser.add_argument("--languages", default=",".join(OURS))
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")

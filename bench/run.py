@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
+import math
 import os
 import platform
 import queue
@@ -53,12 +54,25 @@ OURS: dict[str, list[str]] = {
     "Node": ["redlock-core"],
     "JVM": ["redlock", "redlock-java"],
 }
+# Ours in the format of `SET name value NX PX`, measured beside those that write the same.
+TOKEN_WIRE = {"Rust": ["redlock-token"]}
 PEERS: dict[str, list[str]] = {
     "Rust": ["bare", "bare-blocking", "rslock"],
     "Python": ["bare-sync", "bare-asyncio", "redis-py-sync", "redis-py-asyncio", "python-redis-lock", "pottery"],
     "Node": ["bare", "setnx", "redlock", "@sesamecare-oss/redlock", "redis-semaphore", "redlock-universal"],
     "JVM": ["bare", "redisson-rlock", "redisson-rfenced"],
 }
+
+
+# Whose acquire is a command of its own; with the others SET is a part of scripts.
+SENDS_SET = {
+    *("rslock", "redis-py-sync", "redis-py-asyncio", "python-redis-lock", "pottery"),
+    *("setnx", "redis-semaphore", "redlock-universal"),
+}
+
+
+def is_ours(language: str, library: str) -> bool:
+    return library in OURS[language] + TOKEN_WIRE.get(language, [])
 
 
 def is_floor(library: str) -> bool:
@@ -73,9 +87,13 @@ class Failed(Exception):
 class Contender:
     """A process that takes locks with one library."""
 
-    def __init__(self, language: str, library: str, servers: list[Server], root: Path = ROOT) -> None:
+    def __init__(
+        self, language: str, library: str, servers: list[Server], root: Path = ROOT, token_ttl: int | None = None
+    ) -> None:
         self.language, self.library, self.version = language, library, ""
         environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
+        if token_ttl:
+            environment["BENCH_TOKEN_TTL"] = str(token_ttl)
         if library.startswith("bare"):
             environment["BENCH_SCRIPTS"] = bare_scripts(root)
         self._process = subprocess.Popen(
@@ -130,14 +148,18 @@ class Contender:
 
     def cpu(self) -> float:
         """Return how much CPU it used, in seconds."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        # clock_getcpuclockid(3): a process's clock is named by its id.
+        return time.clock_gettime(~self._process.pid << 3 | 2)
 
-    def close(self) -> None:
-        """End it."""
+    def leave(self) -> None:
+        """Have it end."""
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """End it."""
+        self.leave()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -149,48 +171,56 @@ class Arena:
 
     def __init__(self, nodes: int = 1) -> None:
         self._stack = contextlib.ExitStack()
+        self._contenders: list[Contender] = []
         self.servers = [self._stack.enter_context(Server()) for _ in range(nodes)]
 
     def __enter__(self) -> Arena:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for contender in self._contenders:
+            contender.leave()  # all at once: some take seconds
         self._stack.close()
 
-    def enter(self, wanted: list[tuple[str, str]], root: Path = ROOT) -> list[Contender]:
+    def enter(self, wanted: list[tuple[str, str]], root: Path = ROOT, token_ttl: int | None = None) -> list[Contender]:
         """Start contenders, of this checkout or another; without those that cannot serve such nodes."""
-        started = [Contender(language, library, self.servers, root) for language, library in wanted]
+        started = [Contender(language, library, self.servers, root, token_ttl) for language, library in wanted]
+        self._contenders += started
         for contender in started:
             self._stack.callback(contender.close)
         return [contender for contender in started if contender.ready()]
 
-    def leave(self, contenders: list[Contender]) -> None:
-        """End some of them early."""
-        for contender in contenders:
-            contender.close()
-
-    def calls(self) -> dict[str, int]:
-        """Return how often each command ran on the first server."""
-        stats = {}
-        for line in self.servers[0].command("INFO", "commandstats").splitlines():
-            if line.startswith("cmdstat_"):
-                name, rest = line.removeprefix("cmdstat_").split(":calls=")
-                stats[name] = int(rest.split(",")[0])
-        return stats
-
-    def reset(self) -> None:
-        """Start counting commands anew."""
-        self.servers[0].command("CONFIG", "RESETSTAT")
+    def commands(self, library: str) -> tuple[int, float]:
+        """Say how many scripts and commands for locks the servers ran for a library, and for how long, in seconds."""
+        sent = {"evalsha", "eval", "evalsha_ro", "blpop", *(["set"] if library in SENDS_SET else [])}
+        calls, took = 0, 0.0
+        for server in self._well():
+            for line in server.command("INFO", "commandstats").splitlines():
+                name, _, rest = line.removeprefix("cmdstat_").partition(":")
+                if name in sent:
+                    fields = dict(field.split("=") for field in rest.split(","))
+                    calls += int(fields["calls"])
+                    took += int(fields["usec"]) / 1e6
+        return calls, took
 
     def cpu(self) -> float:
         """Return how much CPU the servers used, in seconds; a frozen one cannot say, and uses none."""
-        used = 0.0
-        for server in self.servers:
-            if server.up:
-                text = server.command("INFO", "cpu")
-                fields = dict(line.split(":") for line in text.splitlines() if ":" in line)
-                used += float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
-        return used
+        fields = [self._info(server, "cpu") for server in self._well()]
+        return sum(float(of["used_cpu_user"]) + float(of["used_cpu_sys"]) for of in fields)
+
+    def memory(self) -> int:
+        """Return how much memory the servers use, in bytes."""
+        return sum(int(self._info(server, "memory")["used_memory"]) for server in self._well())
+
+    def keys(self) -> int:
+        return sum(server.command("DBSIZE") for server in self._well())
+
+    def _well(self) -> list[Server]:
+        return [server for server in self.servers if server.up]
+
+    @staticmethod
+    def _info(server: Server, section: str) -> dict[str, str]:
+        return dict(line.split(":", 1) for line in server.command("INFO", section).splitlines() if ":" in line)
 
 
 class Bench:
@@ -198,9 +228,13 @@ class Bench:
 
     def __init__(self, smoke: bool, rounds: int, languages: list[str]) -> None:
         self.smoke, self.languages = smoke, languages
-        self.rounds = 2 if smoke else rounds
+        self.rounds = 1 if smoke else rounds
         self.slice = 0.05 if smoke else 0.4
         self.failures: list[str] = []
+
+    def warm(self, contender: Contender) -> float:
+        """Say how long it works before it is measured, in seconds: a JVM compiles meanwhile."""
+        return self.slice * (8 if contender.language == "JVM" else 2)
 
     def everybody(self) -> list[tuple[str, str]]:
         return [(language, library) for language in self.languages for library in OURS[language] + PEERS[language]]
@@ -217,11 +251,13 @@ class Bench:
             for contender in contenders[first:] + contenders[:first]:
                 if turn and not seen[contender] and turn > 1:
                     continue  # not supported
-                client, server = contender.cpu(), arena.cpu()
-                answer = contender.ask(seconds=self.slice, **work)
+                before = contender.cpu(), arena.cpu(), arena.commands(contender.library)[1]
+                answer = contender.ask(seconds=self.slice if turn else self.warm(contender), **work)
                 if answer and turn:  # the first round warms up
+                    after = contender.cpu(), arena.cpu(), arena.commands(contender.library)[1]
                     pairs = max(1, answer["count"])
-                    answer |= {"client": (contender.cpu() - client) / pairs, "server": (arena.cpu() - server) / pairs}
+                    for of, late, early in zip(("client", "server", "script"), after, before, strict=True):
+                        answer[of] = (late - early) / pairs
                     seen[contender].append(answer)
         rows = []
         for contender, answers in seen.items():
@@ -232,28 +268,33 @@ class Bench:
                         "library": contender.library,
                         "version": contender.version,
                         "rates": [answer["count"] / answer["seconds"] for answer in answers],
-                        "p50": statistics.median(answer["p50"] for answer in answers),
-                        "p99": statistics.median(answer["p99"] for answer in answers),
-                        "client": [answer["client"] for answer in answers],
-                        "server": [answer["server"] for answer in answers],
+                        **{of: [answer[of] for answer in answers] for of in ("client", "server", "script")},
+                        **{of: statistics.median(x[of] for x in answers) for of in ("p50", "p99") if of in answers[0]},
                     }
                 )
         return rows
 
     def pairs(self) -> Any:
-        """Uncontended acquire and release: one after the other, a hundred in bursts and each by itself, nested."""
+        """Uncontended acquire and release, with what is kept of a lock and in blocks; nested; lock objects alone."""
         works = {
-            "sequential": {"work": "pair"},
-            "100 at once": {"work": "parallel", "at_once": 100},
             "100 independent": {"work": "independent", "at_once": 100},
+            "100 independent, blocks": {"work": "blocks", "at_once": 100},
+            "sequential": {"work": "pair"},
+            "sequential, blocks": {"work": "block"},
+            "100 at once": {"work": "parallel", "at_once": 100},
             "nested": {"work": "nested"},
         }
         result: dict[str, list[Any]] = {kind: [] for kind in works}
         for language in self.languages:
             with Arena() as arena:
-                contenders = arena.enter([(language, library) for library in OURS[language] + PEERS[language]])
+                libraries = OURS[language] + TOKEN_WIRE.get(language, []) + PEERS[language]
+                contenders = arena.enter([(language, library) for library in libraries])
                 for kind, work in works.items():
                     result[kind] += self.rows(arena, contenders, {**work, "prefix": "uncontended"})
+        if "Node" in self.languages:
+            with Arena() as arena:
+                contenders = arena.enter([("Node", "redlock-core")])
+                result["lock objects"] = self.rows(arena, contenders, {"work": "objects", "prefix": "unused"})
         return result
 
     def growth(self) -> Any:
@@ -278,7 +319,7 @@ class Bench:
                 result[f"{nodes}"] = self.rows(arena, contenders, {"work": "pair", "prefix": "uncontended"})
                 if nodes > 1:
                     arena.servers[-1].freeze()
-                    ours = [contender for contender in contenders if contender.library in OURS[contender.language]]
+                    ours = [one for one in contenders if is_ours(one.language, one.library)]
                     result[f"{nodes}, one frozen"] = self.rows(arena, ours, {"work": "pair", "prefix": "uncontended"})
                     arena.servers[-1].thaw()
         return result
@@ -286,27 +327,22 @@ class Bench:
     def handoff(self) -> Any:
         """Processes on one lock, 2 ms each: how soon the next has it, who waits longest, what it costs."""
         result = []
-        seconds = 0.5 if self.smoke else 3.0
-        for processes in (2,) if self.smoke else (2, 4, 8):
-            with Arena() as arena:
-                for turn, (language, library) in itertools.product(range(1 if self.smoke else 3), self.who_waits()):
-                    contenders = arena.enter([(language, library)] * processes)
-                    if not contenders:
-                        continue
-                    for contender in contenders:
-                        contender.ask(work="pair", seconds=0.1, prefix="warm")
-                    arena.reset()
-                    until = time.monotonic_ns() + int(seconds * 1e9)
-                    name = f"shared-{turn}-{language}-{library}"
-                    for contender in contenders:
-                        contender.tell(work="contend", name=name, hold=0.002, rest=0.002, until=until)
-                    answers = [contender.answer(60) for contender in contenders]
-                    calls = arena.calls()
-                    version = contenders[0].version
-                    arena.leave(contenders)
-                    turns = [answer["turns"] for answer in answers if answer]
-                    row = {"processes": processes, "language": language, "library": library, "version": version}
-                    result.append({**row, **handed_over(turns, calls)})
+        seconds = 0.2 if self.smoke else 1.0
+        sizes = [(1, 2), (3, 2)] if self.smoke else [(1, 2), (1, 4), (1, 8), (5, 2), (5, 6)]
+        for (nodes, processes), language in itertools.product(sizes, self.languages):
+            with Arena(nodes) as arena:
+                libraries = [library for of, library in self.who_waits() if of == language]
+                groups = {library: arena.enter([(language, library)] * processes) for library in libraries}
+                able = {library: contenders for library, contenders in groups.items() if warmed_up(contenders)}
+                for turn, (library, contenders) in itertools.product(range(self.rounds + 1), able.items()):
+                    row = {"nodes": nodes, "processes": processes, "language": language, "library": library}
+                    try:
+                        contested = contest(arena, contenders, f"{library}-{turn}", seconds)
+                    except Failed as error:
+                        self.failures.append(f"{row}: {error}")
+                    else:
+                        if turn:  # the first round warms up
+                            result.append({**row, **contested})
         return result
 
     def herd(self) -> Any:
@@ -318,14 +354,14 @@ class Bench:
                 with Arena() as arena:
                     for contender in arena.enter([(language, library)]):
                         contender.ask(work="pair", seconds=0.1, prefix="warm")
-                        arena.reset()
+                        before = arena.commands(library)[0]
                         try:
-                            answer = contender.ask(work="herd", name="herd", waiters=size, within=90)
+                            answer = contender.ask(work="herd", name="herd", waiters=size, within=45)
                         except Failed as error:
                             self.failures.append(str(error))
                             continue
                         if answer:
-                            calls = scripts(arena.calls())
+                            calls = arena.commands(library)[0] - before
                             row = {"language": language, "library": library, "version": contender.version}
                             result.append({"waiters": size, **row, **answer, "calls": calls / size})
         return result
@@ -333,7 +369,7 @@ class Bench:
     def watchdog(self) -> Any:
         """Locks that are held for minutes: what keeping them costs."""
         result = []
-        for count in (100,) if self.smoke else (1_000, 10_000, 100_000):
+        for count in (0, 100) if self.smoke else (0, 1, 1_000, 10_000, 100_000):
             seconds = 1 if self.smoke else 300 if count == 100_000 else 60
             with Arena() as arena:
                 (contender,) = arena.enter([("Rust", "redlock")])
@@ -353,28 +389,71 @@ class Bench:
                 result.append({**row, "slowest": slowest / 1e6, **answer})
         return result
 
+    def names(self) -> Any:
+        """Very many names, each used once: what stays behind on the server, and in the client."""
+        result = []
+        count, at_once = (1_000, 100) if self.smoke else (1_000_000, 100)
+        # Long enough for the first counter to be there still when the last is drawn.
+        token_ttl = 5 if self.smoke else 240
+        with contextlib.ExitStack() as stack:
+            left = []
+            for language in self.languages:
+                library = {"Python": "redlock-asyncio", "Node": "redlock-core"}.get(language, "redlock")
+                arena = stack.enter_context(Arena())
+                (contender,) = arena.enter([(language, library)], token_ttl=token_ttl)
+                empty = arena.memory()
+                warm = contender.ask(work="names", prefix="warm", count=count // 100, at_once=at_once)
+                answer = contender.ask(within=1_000, work="names", prefix="once", count=count, at_once=at_once)
+                assert warm
+                assert answer
+                used, keys = arena.memory() - empty, arena.keys()
+                row = {"language": language, "library": library, "version": contender.version}
+                row |= {"names": count, "rss_before": warm["rss"], "rss_after": answer["rss"]}
+                result.append({**row, "keys": keys, "server": used / max(1, keys)})
+                left.append((result[-1], arena, empty))
+                contender.close()
+            for row, arena, empty in left:
+                until = time.monotonic() + token_ttl + 60
+                while arena.keys() and time.monotonic() < until:
+                    time.sleep(0.5)
+                row |= {"keys_left": arena.keys(), "server_left": (arena.memory() - empty) / count}
+        return result
 
-def scripts(calls: dict[str, int]) -> int:
-    """Count what clients sent to take and release locks: scripts, or single commands of libraries without."""
-    inner = ("evalsha", "eval", "evalsha_ro", "set", "blpop")
-    sent = sum(calls.get(name, 0) for name in inner[:3])
-    # `set` counts those inside scripts too: only libraries whose scripts do not use it send it themselves.
-    return (
-        sent
-        + (calls.get("blpop", 0))
-        + (calls.get("set", 0) if not calls.get("hset") and not calls.get("hincrby") else 0)
-    )
+
+def warmed_up(contenders: list[Contender]) -> bool:
+    """Have them work a moment; false when their library cannot do it, or not on such nodes."""
+    return bool(contenders) and all(one.ask(work="pair", seconds=0.1, prefix="warm") for one in contenders)
 
 
-def handed_over(turns: list[list[list[int]]], calls: dict[str, int]) -> dict[str, Any]:
-    """Say how soon the next process had the lock, of those that were waiting for it when it was released."""
-    grants = sorted(
-        (granted, asked, releasing, number) for number, of in enumerate(turns) for asked, granted, releasing, _ in of
-    )
-    gaps, overlaps = [], 0
-    for (_, _, releasing, holder), (granted, asked, _, number) in itertools.pairwise(grants):
+def contest(arena: Arena, contenders: list[Contender], name: str, seconds: float) -> dict[str, Any]:
+    """Have processes of one library take a lock from each other for a while."""
+
+    def used() -> tuple[float, float, int]:
+        client = sum(contender.cpu() for contender in contenders)
+        return client, arena.cpu(), arena.commands(contenders[0].library)[0]
+
+    before, until = used(), time.monotonic_ns() + int(seconds * 1e9)
+    for contender in contenders:
+        contender.tell(work="contend", name=name, hold=0.002, rest=0.002, until=until)
+    answers = [contender.answer(60) for contender in contenders]
+    after = used()
+    row = handed_over([answer["turns"] for answer in answers if answer])
+    failures = sum(len(answer.get("failures", [])) for answer in answers if answer)
+    costs = {
+        of: (late - early) / max(1, row["grants"])
+        for of, late, early in zip(("client", "server", "calls"), after, before, strict=True)
+    }
+    return {"version": contenders[0].version, **row, **costs, "failures": failures}
+
+
+def handed_over(turns: list[list[list[int]]]) -> dict[str, Any]:
+    """Say how long the lock was free when it was released while others waited for it, whoever got it then."""
+    grants = sorted((granted, asked, releasing) for of in turns for asked, granted, releasing, _ in of)
+    gaps, overlaps, first_asked = [], 0, math.inf
+    for (_, _, releasing), (granted, asked, _) in reversed(list(itertools.pairwise(grants))):
         overlaps += granted < releasing
-        if number != holder and asked < releasing:
+        first_asked = min(first_asked, asked)  # of all that came later
+        if first_asked < releasing:
             gaps.append((granted - releasing) / 1e9)
     waits = [(granted - asked) / 1e9 for of in turns for asked, granted, _, _ in of]
     counts = [len(of) for of in turns]
@@ -388,7 +467,6 @@ def handed_over(turns: list[list[list[int]]], calls: dict[str, int]) -> dict[str
         "p99": at(0.99),
         "worst_wait": max(waits, default=None),
         "fairness": min(counts) / max(counts) if counts and max(counts) else None,
-        "calls": scripts(calls) / max(1, len(grants)),
     }
 
 
@@ -406,7 +484,7 @@ def awake() -> Iterator[None]:
 
 
 def main() -> int:
-    suites = ["pairs", "growth", "quorum", "handoff", "herd", "watchdog"]
+    suites = ["pairs", "growth", "quorum", "handoff", "herd", "watchdog", "names"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="only whether everything runs")
     parser.add_argument("--rounds", type=int, default=7)
@@ -424,11 +502,14 @@ def main() -> int:
         "cpus": os.cpu_count(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "redis": redis.removeprefix("v="),
+        "rounds": bench.rounds,
+        "load": os.getloadavg()[0],
     }
     with contextlib.nullcontext() if arguments.sleepy else awake():
         for suite in arguments.only.split(","):
-            print(f"== {suite}", flush=True)
+            began = time.monotonic()
             results[suite] = getattr(bench, suite)()
+            print(f"{suite}: {time.monotonic() - began:.0f} s", flush=True)
             # After each, so that what was measured is kept.
             target.write_text(json.dumps(results, indent=1) + "\n")
     for failure in bench.failures:

@@ -6,8 +6,11 @@
 //
 //   from                           the npm package whose version counts
 //   connect(urls)                  resolves with an object of
-//     acquire(name, owner)           waits 30 s at most, as the library waits by default; resolves with a lease
+//     acquire(name, owner)           waits as the library does by default, 30 s at least; resolves with a lease
 //     release(lease)
+//     block(name)                    takes and releases a lock the way people write it, with all made for this use; not
+//                                    needed where that is acquire and release
+//     newLock(name)                  makes a lock object, for the price of one (ours)
 //     close()
 //     reentrant                      whether `acquire` heeds `owner`, who may take the lock again
 //     waits                          false if an acquire of a lock that is held fails at once
@@ -38,7 +41,7 @@ function measured(latencies, milliseconds) {
 }
 
 /** One acquire and release after the other. */
-async function repeat(library, { seconds, prefix }, owner) {
+async function pair(library, { seconds, prefix }, owner) {
   const latencies = [];
   const start = performance.now();
   let now = start;
@@ -51,12 +54,25 @@ async function repeat(library, { seconds, prefix }, owner) {
   return measured(latencies, now - start);
 }
 
+/** Makes lock objects and uses none. */
+function objects(library, { seconds, prefix }) {
+  if (library.newLock === undefined) throw new Unsupported("only ours");
+  const start = performance.now();
+  const end = start + seconds * 1000;
+  let count = 0;
+  while (performance.now() < end) {
+    for (let number = 0; number < 100; number += 1) library.newLock(prefix);
+    count += 100;
+  }
+  return { count, seconds: (performance.now() - start) / 1000 };
+}
+
 async function nested(library, work) {
   if (!library.reentrant) throw new Unsupported("not re-entrant");
   const owner = "nested";
   const outer = await library.acquire(work.prefix, owner);
   try {
-    return await repeat(library, work, owner);
+    return await pair(library, work, owner);
   } finally {
     await library.release(outer);
   }
@@ -80,13 +96,13 @@ async function parallel(library, { at_once, seconds, prefix }) {
 }
 
 /** So many callers, each by itself. */
-async function independent(library, { at_once, seconds, prefix }) {
+async function callers({ at_once, seconds, prefix }, once) {
   const latencies = [];
   const start = performance.now();
   const caller = async (_, index) => {
     let now = performance.now();
     while (now < start + seconds * 1000) {
-      await library.release(await library.acquire(`${prefix}-${index}`));
+      await once(`${prefix}-${index}`);
       const then = now;
       now = performance.now();
       latencies.push(now - then);
@@ -94,6 +110,29 @@ async function independent(library, { at_once, seconds, prefix }) {
   };
   await Promise.all(Array.from({ length: at_once }, caller));
   return measured(latencies, performance.now() - start);
+}
+
+function independent(library, work) {
+  return callers(work, async (name) => library.release(await library.acquire(name)));
+}
+
+function block(library, work) {
+  return callers({ ...work, at_once: 1 }, library.block);
+}
+
+function blocks(library, work) {
+  return callers(work, library.block);
+}
+
+/** Takes and releases many locks once each. */
+async function names(library, { count, prefix, at_once }) {
+  const start = performance.now();
+  let next = 0;
+  const caller = async () => {
+    while (next < count) await library.block(`${prefix}-${next++}`);
+  };
+  await Promise.all(Array.from({ length: at_once }, caller));
+  return { seconds: (performance.now() - start) / 1000, rss: residentSet() };
 }
 
 /** CLOCK_MONOTONIC in nanoseconds: the same in every process. */
@@ -151,11 +190,14 @@ async function herd(library, { waiters, name }) {
 }
 
 const works = {
-  noop: async () => ({ count: 0, seconds: 0 }),
-  pair: (library, work) => repeat(library, work),
+  pair,
+  block,
   parallel,
   independent,
+  blocks,
   nested,
+  objects,
+  names,
   contend,
   herd,
 };
@@ -176,7 +218,10 @@ function say(object) {
   process.stdout.write(`${JSON.stringify(object)}\n`);
 }
 
-const library = connect(urls);
+const library = connect(urls).then((adapter) => ({
+  block: async (name) => adapter.release(await adapter.acquire(name)),
+  ...adapter,
+}));
 await library.catch(() => {}); // Each work says so.
 const runtime = `node ${process.versions.node}`;
 say({ ready: true, library: name, version: version.replace(/^v/, ""), runtime });

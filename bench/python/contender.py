@@ -12,6 +12,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -43,15 +44,22 @@ class Threads:
     def close(self) -> None:
         self.library.close()
 
-    def noop(self) -> dict[str, Any]:
-        return {}
-
     def pair(self, seconds: float, prefix: str) -> dict[str, Any]:
         acquire, release, clock, times = self.library.acquire, self.library.release, time.monotonic_ns, []
         began = now = clock()
         end = began + int(seconds * 1e9)
         while now < end:
             release(acquire(prefix))
+            before, now = now, clock()
+            times.append(now - before)
+        return summary(times, (now - began) / 1e9)
+
+    def block(self, seconds: float, prefix: str) -> dict[str, Any]:
+        block, clock, times = self.library.block, time.monotonic_ns, []
+        began = now = clock()
+        end = began + int(seconds * 1e9)
+        while now < end:
+            block(prefix)
             before, now = now, clock()
             times.append(now - before)
         return summary(times, (now - began) / 1e9)
@@ -68,7 +76,13 @@ class Threads:
     def parallel(self, **_: Any) -> dict[str, Any]:
         raise Unsupported("blocks its thread")
 
-    independent = parallel
+    independent = blocks = parallel
+
+    def names(self, count: int, prefix: str, at_once: int) -> dict[str, Any]:
+        began = time.monotonic()
+        for number in range(count):
+            self.library.block(f"{prefix}-{number}")
+        return {"seconds": time.monotonic() - began, "rss": resident()}
 
     def contend(self, name: str, hold: float, rest: float, until: int) -> dict[str, Any]:
         clock, turns = time.monotonic_ns, []
@@ -123,9 +137,6 @@ class Loop:
     def close(self) -> None:
         self.loop.run_until_complete(self.library.close())
 
-    async def _noop(self) -> dict[str, Any]:
-        return {}
-
     async def _pair(self, seconds: float, prefix: str) -> dict[str, Any]:
         acquire, release, clock, times = self.library.acquire, self.library.release, time.monotonic_ns, []
         began = now = clock()
@@ -135,6 +146,9 @@ class Loop:
             before, now = now, clock()
             times.append(now - before)
         return summary(times, (now - began) / 1e9)
+
+    async def _block(self, seconds: float, prefix: str) -> dict[str, Any]:
+        return await self._blocks(seconds, prefix, 1)
 
     async def _parallel(self, seconds: float, prefix: str, at_once: int) -> dict[str, Any]:
         acquire, release, clock, times = self.library.acquire, self.library.release, time.monotonic_ns, []
@@ -152,19 +166,43 @@ class Loop:
         return summary(times, (clock() - began) / 1e9)
 
     async def _independent(self, seconds: float, prefix: str, at_once: int) -> dict[str, Any]:
-        acquire, release, clock, times = self.library.acquire, self.library.release, time.monotonic_ns, []
+        acquire, release = self.library.acquire, self.library.release
+
+        async def once(name: str) -> None:
+            await release(await acquire(name))
+
+        return await self._callers(seconds, prefix, at_once, once)
+
+    async def _blocks(self, seconds: float, prefix: str, at_once: int) -> dict[str, Any]:
+        return await self._callers(seconds, prefix, at_once, self.library.block)
+
+    async def _callers(
+        self, seconds: float, prefix: str, at_once: int, once: Callable[[str], Awaitable[None]]
+    ) -> dict[str, Any]:
+        clock, times = time.monotonic_ns, []
         began = clock()
         end = began + int(seconds * 1e9)
 
         async def one(name: str) -> None:
             now = clock()
             while now < end:
-                await release(await acquire(name))
+                await once(name)
                 before, now = now, clock()
                 times.append(now - before)
 
         await asyncio.gather(*(one(f"{prefix}-{number}") for number in range(at_once)))
         return summary(times, (clock() - began) / 1e9)
+
+    async def _names(self, count: int, prefix: str, at_once: int) -> dict[str, Any]:
+        numbers = iter(range(count))
+
+        async def one() -> None:
+            for number in numbers:
+                await self.library.block(f"{prefix}-{number}")
+
+        began = time.monotonic()
+        await asyncio.gather(*(one() for _ in range(at_once)))
+        return {"seconds": time.monotonic() - began, "rss": resident()}
 
     async def _nested(self, seconds: float, prefix: str) -> dict[str, Any]:
         if not self.library.reentrant:

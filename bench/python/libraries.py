@@ -1,7 +1,8 @@
 """One adapter for each Python library: how its documentation says to take and release a lock.
 
-Each has `connect`, `acquire`, `release` and `close`, coroutines in those of `ASYNC`, and says by `reentrant` whether an
-owner can take a lock again. Lock objects are kept for each name where the library allows it.
+Each has `connect`, `acquire`, `release`, `block` and `close`, coroutines in those of `ASYNC`, and says by `reentrant`
+whether an owner can take a lock again. `acquire` and `release` keep lock objects for the next use of a name; `block`
+makes one anew.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import itertools
 import json
 import os
 import uuid
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import pottery
 import redis
 import redis.asyncio
+import redis_lock
 import redlock
 import redlock.asyncio
 
@@ -33,14 +38,69 @@ def only(urls: list[str]) -> str:
     return urls[0]
 
 
-class Redlock:
+class Library:
+    """How a library for threads takes and releases a lock."""
+
+    package: ClassVar[str]
+    reentrant = False
+
+    def block(self, name: str) -> None:
+        """Take and release a lock the way people write it, with a lock object made for this use."""
+        self.release(self.acquire(name))
+
+    def acquire(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def release(self, lease: Any) -> None:
+        raise NotImplementedError
+
+
+class AsyncLibrary:
+    """The same for asyncio."""
+
+    package: ClassVar[str]
+    reentrant = False
+
+    async def block(self, name: str) -> None:
+        await self.release(await self.acquire(name))
+
+    async def acquire(self, name: str) -> Any:
+        raise NotImplementedError
+
+    async def release(self, lease: Any) -> None:
+        raise NotImplementedError
+
+
+class Kept:
+    """Lock objects by name, kept from one use to the next. Who uses one has it alone: most remember their holder."""
+
+    def __init__(self) -> None:
+        self.free: defaultdict[str, list[Any]] = defaultdict(list)
+
+    def take(self, name: str, make: Callable[[str], Any]) -> Any:
+        try:
+            return self.free[name].pop()
+        except IndexError:
+            return make(name)
+
+    def give(self, name: str, lock: Any) -> None:
+        self.free[name].append(lock)
+
+
+def options() -> dict[str, Any]:
+    """What the harness asks of our client beside its defaults."""
+    token_ttl = os.environ.get("BENCH_TOKEN_TTL")
+    return {"token_ttl": int(token_ttl)} if token_ttl else {}
+
+
+class Redlock(Library):
     """Ours, for threads."""
 
-    package: ClassVar[str] = "redlock-core"
+    package = "redlock-core"
     reentrant = True
 
     def connect(self, urls: list[str]) -> None:
-        self.client = redlock.Redlock(urls)
+        self.client = redlock.Redlock(urls, **options())
         self.locks: dict[str, redlock.Lock] = {}
 
     def acquire(self, name: str) -> Any:
@@ -50,18 +110,22 @@ class Redlock:
     def release(self, lease: Any) -> None:
         lease.release()
 
+    def block(self, name: str) -> None:
+        with self.client.lock(name):
+            pass
+
     def close(self) -> None:
         self.client.close()
 
 
-class RedlockAsync:
+class RedlockAsync(AsyncLibrary):
     """Ours, for asyncio."""
 
-    package: ClassVar[str] = "redlock-core"
+    package = "redlock-core"
     reentrant = True
 
     async def connect(self, urls: list[str]) -> None:
-        self.client = redlock.asyncio.Redlock(urls)
+        self.client = redlock.asyncio.Redlock(urls, **options())
         self.locks: dict[str, redlock.asyncio.Lock] = {}
 
     async def acquire(self, name: str) -> Any:
@@ -71,140 +135,154 @@ class RedlockAsync:
     async def release(self, lease: Any) -> None:
         await lease.release()
 
+    async def block(self, name: str) -> None:
+        async with self.client.lock(name):
+            pass
+
     async def close(self) -> None:
         await self.client.close()
 
 
-class Bare:
-    """No library: redis-py that sends the two scripts that ours sends. The floor of this language."""
+class Words:
+    """The two scripts that ours sends, with their arguments, over redis-py."""
 
-    package: ClassVar[str] = "redis"
-    reentrant = False
-    client_class: ClassVar[Any] = redis.Redis
-
-    def prepare(self, urls: list[str]) -> tuple[Any, Any]:
-        self.client = self.client_class.from_url(only(urls))
+    def __init__(self, client: Any) -> None:
         self.id, self.numbers = str(uuid.uuid4()), itertools.count()
         scripts = json.loads(os.environ["BENCH_SCRIPTS"])
-        return self.client.script_load(scripts["acquire"]), self.client.script_load(scripts["release"])
+        self.loading = [client.script_load(scripts[name]) for name in ("acquire", "release")]
 
-    def acquire_words(self, name: str) -> tuple[Any, ...]:
+    def acquire(self, sha: str, name: str) -> tuple[str, tuple[Any, ...]]:
         field = f"{self.id}:{next(self.numbers)}"
-        return field, (self.take, 2, name, f"redlock_token:{{{name}}}", field, *ARGUMENTS)
+        return field, (sha, 2, name, f"redlock_token:{{{name}}}", field, *ARGUMENTS)
 
-    def release_words(self, lease: tuple[str, str]) -> tuple[Any, ...]:
-        name, field = lease
-        return (self.free, 1, name, field, f"redisson_lock__channel:{{{name}}}")
+    def release(self, sha: str, name: str, field: str) -> tuple[Any, ...]:
+        return (sha, 1, name, field, f"redisson_lock__channel:{{{name}}}")
+
+
+class Bare(Library):
+    """No library: redis-py that sends the two scripts that ours sends. The floor of this language."""
+
+    package = "redis"
 
     def connect(self, urls: list[str]) -> None:
-        self.take, self.free = self.prepare(urls)
+        self.client = redis.Redis.from_url(only(urls))
+        self.words = Words(self.client)
+        self.take, self.free = self.words.loading
 
     def acquire(self, name: str) -> Any:
-        field, words = self.acquire_words(name)
+        field, words = self.words.acquire(self.take, name)
         assert self.client.evalsha(*words).startswith(b"1 ")
         return name, field
 
     def release(self, lease: Any) -> None:
-        assert self.client.evalsha(*self.release_words(lease)) == 1
+        assert self.client.evalsha(*self.words.release(self.free, *lease)) == 1
 
     def close(self) -> None:
         self.client.close()
 
 
-class BareAsync(Bare):
+class BareAsync(AsyncLibrary):
     """The same over redis-py's asyncio client."""
 
-    client_class = redis.asyncio.Redis
+    package = "redis"
 
-    async def connect(self, urls: list[str]) -> None:  # type: ignore[override]
-        take, free = self.prepare(urls)
-        self.take, self.free = await take, await free
+    async def connect(self, urls: list[str]) -> None:
+        self.client = redis.asyncio.Redis.from_url(only(urls))
+        self.words = Words(self.client)
+        self.take, self.free = [await loading for loading in self.words.loading]
 
     async def acquire(self, name: str) -> Any:
-        field, words = self.acquire_words(name)
+        field, words = self.words.acquire(self.take, name)
         assert (await self.client.evalsha(*words)).startswith(b"1 ")
         return name, field
 
     async def release(self, lease: Any) -> None:
-        assert await self.client.evalsha(*self.release_words(lease)) == 1
+        assert await self.client.evalsha(*self.words.release(self.free, *lease)) == 1
 
     async def close(self) -> None:
         await self.client.aclose()
 
 
-class RedisPy:
-    """redis-py's own Lock. Waiters poll every 0.1 s, its default."""
+class RedisPy(Library):
+    """redis-py's own Lock. Waiters poll every 0.1 s, its default; without a timeout a lock would never expire."""
 
-    package: ClassVar[str] = "redis"
-    reentrant = False
+    package = "redis"
 
     def connect(self, urls: list[str]) -> None:
         self.client = redis.Redis.from_url(only(urls))
+        self.kept = Kept()
+
+    def make(self, name: str) -> Any:
+        return self.client.lock(name, timeout=TTL)
 
     def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, timeout=TTL)
+        lock = self.kept.take(name, self.make)
         assert lock.acquire()
-        return lock
+        return name, lock
 
     def release(self, lease: Any) -> None:
-        lease.release()
+        name, lock = lease
+        lock.release()
+        self.kept.give(name, lock)
+
+    def block(self, name: str) -> None:
+        with self.make(name):
+            pass
 
     def close(self) -> None:
         self.client.close()
 
 
-class RedisPyAsync:
+class RedisPyAsync(AsyncLibrary):
     """redis-py's asyncio Lock."""
 
-    package: ClassVar[str] = "redis"
-    reentrant = False
+    package = "redis"
 
     async def connect(self, urls: list[str]) -> None:
         self.client = redis.asyncio.Redis.from_url(only(urls))
+        self.kept = Kept()
+
+    def make(self, name: str) -> Any:
+        return self.client.lock(name, timeout=TTL)
 
     async def acquire(self, name: str) -> Any:
-        lock = self.client.lock(name, timeout=TTL)
+        lock = self.kept.take(name, self.make)
         assert await lock.acquire()
-        return lock
+        return name, lock
 
     async def release(self, lease: Any) -> None:
-        await lease.release()
+        name, lock = lease
+        await lock.release()
+        self.kept.give(name, lock)
+
+    async def block(self, name: str) -> None:
+        async with self.make(name):
+            pass
 
     async def close(self) -> None:
         await self.client.aclose()
 
 
 class PythonRedisLock(RedisPy):
-    """python-redis-lock, which waits with BLPOP."""
+    """python-redis-lock, which waits with BLPOP; without `expire` a lock would never expire."""
 
     package = "python-redis-lock"
 
-    def acquire(self, name: str) -> Any:
-        import redis_lock
-
-        lock = redis_lock.Lock(self.client, name, expire=TTL)
-        assert lock.acquire()
-        return lock
+    def make(self, name: str) -> Any:
+        return redis_lock.Lock(self.client, name, expire=TTL)
 
 
-class Pottery:
+class Pottery(RedisPy):
     """pottery's Redlock."""
 
-    package: ClassVar[str] = "pottery"
-    reentrant = False
+    package = "pottery"
 
     def connect(self, urls: list[str]) -> None:
         self.clients = [redis.Redis.from_url(url) for url in urls]
+        self.kept = Kept()
 
-    def acquire(self, name: str) -> Any:
-        from pottery import Redlock as PotteryLock
-
-        lock = PotteryLock(key=name, masters=set(self.clients), auto_release_time=TTL)
-        assert lock.acquire()
-        return lock
-
-    def release(self, lease: Any) -> None:
-        lease.release()
+    def make(self, name: str) -> Any:
+        return pottery.Redlock(key=name, masters=set(self.clients))
 
     def close(self) -> None:
         for client in self.clients:

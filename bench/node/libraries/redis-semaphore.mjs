@@ -1,4 +1,5 @@
-// redis-semaphore: a mutex is made for each use. It retries every 10 ms, and refreshes its lease of 10 s.
+// redis-semaphore. It retries every 10 ms, for 10 s by default, here for 30; and refreshes its lease of 10 s. A mutex that
+// is kept is used by one holder at a time.
 
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { close, connections } from "./ioredis.mjs";
@@ -12,13 +13,31 @@ export async function connect(urls) {
     servers.length > 1
       ? (name) => new RedlockMutex(servers, name, options)
       : (name) => new Mutex(servers[0], name, options);
+  const kept = new Map();
   return {
     async acquire(name) {
+      let free = kept.get(name);
+      if (free === undefined) {
+        free = [];
+        kept.set(name, free);
+      }
+      const mutex = free.pop() ?? create(name);
+      await mutex.acquire();
+      return { mutex, free };
+    },
+    async release({ mutex, free }) {
+      await mutex.release();
+      free.push(mutex);
+    },
+    async block(name) {
       const mutex = create(name);
       await mutex.acquire();
-      return mutex;
+      try {
+        // what the lock is for
+      } finally {
+        await mutex.release();
+      }
     },
-    release: (mutex) => mutex.release(),
     close: () => close(servers),
     reentrant: false,
     waits: true,

@@ -5,14 +5,15 @@ import { Redlock } from "redlock-core";
 export const from = "redlock-core";
 
 export async function connect(urls) {
-  const client = new Redlock(urls);
+  const tokenTtl = process.env.BENCH_TOKEN_TTL && Number(process.env.BENCH_TOKEN_TTL) * 1000;
+  const client = new Redlock(urls, { tokenTtl });
   await client.ping();
   const locks = new Map();
   const lock = (name, owner) => {
     const key = owner === undefined ? name : `${owner} ${name}`;
     let found = locks.get(key);
     if (found === undefined) {
-      found = client.lock(name, { owner, wait: 30_000 });
+      found = client.lock(name, { owner });
       locks.set(key, found);
     }
     return found;
@@ -20,6 +21,8 @@ export async function connect(urls) {
   return {
     acquire: (name, owner) => lock(name, owner).acquire(),
     release: (lease) => lease.release(),
+    block: (name) => client.lock(name).using(async () => {}),
+    newLock: (name) => client.lock(name),
     close: () => client.close(),
     reentrant: true,
     waits: true,

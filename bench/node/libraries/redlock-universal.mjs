@@ -23,6 +23,7 @@ export async function connect(urls) {
       return { lock, handle: await lock.acquire() };
     },
     release: ({ lock, handle }) => lock.release(handle),
+    block: (name) => create(name).using(async () => {}),
     close: () => close(servers),
     reentrant: false,
     waits: true,

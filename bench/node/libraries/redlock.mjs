@@ -1,4 +1,4 @@
-// node-redlock 5, which would try 10 times by default.
+// node-redlock 5.
 
 import Redlock from "redlock";
 import { connectWith } from "./redlock-like.mjs";

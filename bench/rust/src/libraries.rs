@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    process,
+    env, process,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -31,6 +31,11 @@ pub(crate) trait Library: Sized + 'static {
     async fn release(&self, lease: Self::Lease);
     async fn close(self) {}
 
+    /// Takes and releases a lock the way people write it, with a lock object made for this use.
+    async fn block(&self, name: &str) {
+        self.release(self.acquire(name).await).await;
+    }
+
     /// A lease that an owner may take again while it has it.
     async fn acquire_again(&self, _name: &str) -> Result<Self::Lease, Unsupported> {
         Err(Unsupported("not re-entrant"))
@@ -46,19 +51,32 @@ fn only(urls: &[String]) -> Result<&str, Unsupported> {
     if urls.len() > 1 { Err(Unsupported("one server only")) } else { Ok(&urls[0]) }
 }
 
-/// Ours.
-pub(crate) struct Redlock {
+/// Ours, for futures; with `TOKEN_WIRE` in the format of `SET name value NX PX`, as rslock writes.
+pub(crate) struct Redlock<const TOKEN_WIRE: bool> {
     client: Client,
     locks: RefCell<HashMap<String, Lock>>,
 }
 
-impl Redlock {
+impl<const TOKEN_WIRE: bool> Redlock<TOKEN_WIRE> {
+    fn connected(urls: &[String]) -> Self {
+        let mut config = Config::new(urls);
+        if TOKEN_WIRE {
+            config.wire = Wire::Token;
+        }
+        config.token_ttl = env::var("BENCH_TOKEN_TTL").ok().map(|ttl| Duration::from_secs(ttl.parse().unwrap()));
+        Self { client: Client::new(config).unwrap(), locks: RefCell::default() }
+    }
+
+    fn new_lock(&self, name: &str) -> Lock {
+        self.client.lock(name, LockOptions::default()).unwrap()
+    }
+
     fn lock(&self, name: &str) -> Lock {
         let mut locks = self.locks.borrow_mut();
         if let Some(lock) = locks.get(name) {
             return lock.clone();
         }
-        let lock = self.client.lock(name, LockOptions::default()).unwrap();
+        let lock = self.new_lock(name);
         locks.insert(name.to_owned(), lock.clone());
         lock
     }
@@ -70,12 +88,11 @@ impl Redlock {
     }
 }
 
-impl Library for Redlock {
+impl<const TOKEN_WIRE: bool> Library for Redlock<TOKEN_WIRE> {
     type Lease = Lease;
 
     async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
-        let client = Client::new(Config::new(urls)).unwrap();
-        Ok(Self { client, locks: RefCell::default() })
+        Ok(Self::connected(urls))
     }
 
     async fn acquire(&self, name: &str) -> Self::Lease {
@@ -84,6 +101,10 @@ impl Library for Redlock {
 
     async fn release(&self, lease: Self::Lease) {
         lease.release().await.unwrap();
+    }
+
+    async fn block(&self, name: &str) {
+        self.release(self.new_lock(name).acquire().await.unwrap()).await;
     }
 
     async fn close(self) {
@@ -101,7 +122,7 @@ impl Library for Redlock {
 }
 
 /// Ours, for threads that may block.
-pub(crate) struct RedlockBlocking(Redlock);
+pub(crate) struct RedlockBlocking(Redlock<false>);
 
 impl RedlockBlocking {
     fn acquire(lock: &Lock, request: Request) -> Lease {
@@ -114,12 +135,17 @@ impl Library for RedlockBlocking {
     const BLOCKING: bool = true;
 
     async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
-        Ok(Self(Redlock::connect(urls).await?))
+        Ok(Self(Redlock::connected(urls)))
     }
 
     async fn acquire(&self, name: &str) -> Self::Lease {
         let lock = self.0.lock(name);
         Self::acquire(&lock, lock.request(Owner::Fresh))
+    }
+
+    async fn block(&self, name: &str) {
+        let lock = self.0.new_lock(name);
+        self.release(Self::acquire(&lock, lock.request(Owner::Fresh))).await;
     }
 
     async fn release(&self, lease: Self::Lease) {
@@ -265,5 +291,9 @@ impl Library for Rslock {
 
     async fn release(&self, lease: Self::Lease) {
         self.0.unlock(&lease).await;
+    }
+
+    async fn block(&self, name: &str) {
+        self.0.acquire(name.as_bytes(), TTL).await.unwrap().release().await;
     }
 }

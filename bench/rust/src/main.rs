@@ -13,7 +13,10 @@ use std::{
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::libraries::{Bare, BareBlocking, Library, Redlock, RedlockBlocking, Rslock, Unsupported, sources};
+use crate::{
+    libraries::{Bare, BareBlocking, Library, Redlock, RedlockBlocking, Rslock, Unsupported, sources},
+    works::Form,
+};
 
 fn say(answer: &Value) {
     let mut out = stdout().lock();
@@ -23,11 +26,13 @@ fn say(answer: &Value) {
 
 fn answer<L: Library>(runtime: &Runtime, library: &L, request: &Value) -> Result<Value, Unsupported> {
     match request["work"].as_str().unwrap() {
-        "noop" => Ok(json!({})),
-        "pair" => Ok(runtime.block_on(works::pair(library, request))),
+        "pair" => Ok(runtime.block_on(works::pair(library, request, Form::Kept))),
+        "block" => Ok(runtime.block_on(works::pair(library, request, Form::Block))),
         "nested" => runtime.block_on(works::nested(library, request)),
         "parallel" => runtime.block_on(works::parallel(library, request)),
-        "independent" => runtime.block_on(works::independent(library, request)),
+        "independent" => runtime.block_on(works::independent(library, request, Form::Kept)),
+        "blocks" => runtime.block_on(works::independent(library, request, Form::Block)),
+        "names" => Ok(runtime.block_on(works::names(library, request))),
         "contend" => Ok(runtime.block_on(works::contend(library, request))),
         "herd" => runtime.block_on(works::herd(library, request)),
         "hold" => runtime.block_on(works::hold(library, request)),
@@ -63,7 +68,8 @@ fn main() {
     let urls: Vec<String> = env::var("REDIS_URLS").unwrap().split(',').map(str::to_owned).collect();
     let ours = env!("CARGO_PKG_VERSION");
     match name.as_str() {
-        "redlock" => serve::<Redlock>(&name, ours, &urls),
+        "redlock" => serve::<Redlock<false>>(&name, ours, &urls),
+        "redlock-token" => serve::<Redlock<true>>(&name, ours, &urls),
         "redlock-blocking" => serve::<RedlockBlocking>(&name, ours, &urls),
         "rslock" => serve::<Rslock>(&name, "0.10.0", &urls),
         "bare" => serve::<Bare>(&name, "redis 1", &urls),

@@ -1,6 +1,10 @@
 //! What a contender is asked to do, for any library.
 
-use std::{cell::RefCell, fs, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    fs,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -41,12 +45,28 @@ fn end_of(request: &Value) -> u64 {
     monotonic() + (request["seconds"].as_f64().unwrap() * 1e9) as u64
 }
 
-pub(crate) async fn pair<L: Library>(library: &L, request: &Value) -> Value {
+/// How a lock is taken and released once.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    /// With what is kept of the lock from one use to the next.
+    Kept,
+    /// The way people write it, with a lock object made for this use.
+    Block,
+}
+
+async fn once<L: Library>(library: &L, name: &str, form: Form) {
+    match form {
+        Form::Kept => library.release(library.acquire(name).await).await,
+        Form::Block => library.block(name).await,
+    }
+}
+
+pub(crate) async fn pair<L: Library>(library: &L, request: &Value, form: Form) -> Value {
     let name = request["prefix"].as_str().unwrap();
     let (began, end, mut times) = (monotonic(), end_of(request), Vec::new());
     let mut now = began;
     while now < end {
-        library.release(library.acquire(name).await).await;
+        once(library, name, form).await;
         let before = std::mem::replace(&mut now, monotonic());
         times.push(now - before);
     }
@@ -86,7 +106,7 @@ pub(crate) async fn parallel<L: Library>(library: &L, request: &Value) -> Result
 }
 
 /// So many callers, each by itself.
-pub(crate) async fn independent<L: Library>(library: &L, request: &Value) -> Result<Value, Unsupported> {
+pub(crate) async fn independent<L: Library>(library: &L, request: &Value, form: Form) -> Result<Value, Unsupported> {
     if L::BLOCKING {
         return Err(Unsupported("blocks its thread"));
     }
@@ -97,7 +117,7 @@ pub(crate) async fn independent<L: Library>(library: &L, request: &Value) -> Res
         async move {
             let mut now = monotonic();
             while now < end {
-                library.release(library.acquire(&name).await).await;
+                once(library, &name, form).await;
                 let before = std::mem::replace(&mut now, monotonic());
                 times.borrow_mut().push(now - before);
             }
@@ -105,6 +125,20 @@ pub(crate) async fn independent<L: Library>(library: &L, request: &Value) -> Res
     }))
     .await;
     Ok(summary(times.into_inner(), monotonic() - began))
+}
+
+/// Takes and releases many locks once each.
+pub(crate) async fn names<L: Library>(library: &L, request: &Value) -> Value {
+    let (prefix, count) = (request["prefix"].as_str().unwrap(), request["count"].as_u64().unwrap());
+    let (began, next) = (monotonic(), Cell::new(0));
+    join_all((0..request["at_once"].as_u64().unwrap()).map(|_| async {
+        while next.get() < count {
+            let number = next.replace(next.get() + 1);
+            once(library, &format!("{prefix}-{number}"), Form::Block).await;
+        }
+    }))
+    .await;
+    json!({ "seconds": (monotonic() - began) as f64 / 1e9, "rss": resident() })
 }
 
 pub(crate) async fn contend<L: Library>(library: &L, request: &Value) -> Value {

@@ -64,5 +64,4 @@ class Bare(urls: List<String>) : Library {
 }
 
 /** A script that our client sends, as the harness was told. */
-private fun script(name: String): String =
-    ObjectMapper().readTree(System.getenv("BENCH_SCRIPTS")).path(name).asText()
+private fun script(name: String): String = ObjectMapper().readTree(System.getenv("BENCH_SCRIPTS")).path(name).asText()

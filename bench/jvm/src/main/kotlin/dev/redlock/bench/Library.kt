@@ -3,11 +3,6 @@
 package dev.redlock.bench
 
 import java.util.Properties
-import kotlin.time.Duration
-import kotlin.time.Duration.Companion.seconds
-
-/** How long an acquire waits at most, as its library waits by default. */
-val LONGEST_WAIT: Duration = 30.seconds
 
 /** Takes and releases locks by name. */
 interface Locks {
@@ -15,6 +10,11 @@ interface Locks {
     suspend fun acquire(name: String, owner: String? = null): Any
 
     suspend fun release(lease: Any)
+
+    /** Takes and releases a lock the way people write it, with a lock object made for this use. */
+    suspend fun block(name: String) {
+        release(acquire(name))
+    }
 }
 
 /** A library, connected. */

@@ -6,7 +6,10 @@ import dev.redlock.JavaLock
 import dev.redlock.Lease
 import dev.redlock.Lock
 import dev.redlock.Redlock
+import dev.redlock.RedlockOptions
 import java.util.concurrent.ConcurrentHashMap
+import kotlin.concurrent.withLock
+import kotlin.time.Duration.Companion.seconds
 
 /** Suspending, each acquire an owner of its own unless it names one. */
 class OursForCoroutines(urls: List<String>) :
@@ -19,11 +22,13 @@ class OursForCoroutines(urls: List<String>) :
     override val together: Locks get() = this
 
     override suspend fun acquire(name: String, owner: String?): Lease =
-        locks.getOrPut("$owner $name") { client.lock(name, wait = LONGEST_WAIT, owner = owner) }.acquire()
+        locks.getOrPut("$owner $name") { client.lock(name, owner = owner) }.acquire()
 
     override suspend fun release(lease: Any) {
         (lease as Lease).release()
     }
+
+    override suspend fun block(name: String): Unit = client.lock(name).withLock {}
 
     override fun close(): Unit = client.close()
 }
@@ -39,14 +44,19 @@ class OursForThreads(urls: List<String>) :
     override val together: Locks? get() = null
 
     override suspend fun acquire(name: String, owner: String?): JavaLock {
-        val lock = locks.getOrPut(name) { client.lock(name, wait = LONGEST_WAIT).asJavaLock() }
+        val lock = locks.getOrPut(name) { client.lock(name).asJavaLock() }
         lock.lock()
         return lock
     }
 
     override suspend fun release(lease: Any): Unit = (lease as JavaLock).unlock()
 
+    override suspend fun block(name: String): Unit = client.lock(name).asJavaLock().withLock {}
+
     override fun close(): Unit = client.close()
 }
 
-private fun connected(urls: List<String>) = Redlock(urls).also { it.pingBlocking() }
+private fun connected(urls: List<String>): Redlock {
+    val options = RedlockOptions(tokenTtl = System.getenv("BENCH_TOKEN_TTL")?.toInt()?.seconds)
+    return Redlock(urls, options).also { it.pingBlocking() }
+}

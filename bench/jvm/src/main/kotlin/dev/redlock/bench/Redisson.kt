@@ -10,47 +10,45 @@ import org.redisson.api.RLock
 import org.redisson.api.RedissonClient
 import org.redisson.config.Config
 import java.util.concurrent.ConcurrentHashMap
-import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicLong
-
-private val WAIT_SECONDS = LONGEST_WAIT.inWholeSeconds
-
-/** Asks for a lease that the watchdog renews. */
-private const val WATCHDOG = -1L
+import kotlin.concurrent.withLock
 
 /** `RLock`; over several servers `RedissonRedLock`. */
 class RedissonRLock(urls: List<String>) : Library {
     private val clients = urls.map(::client)
     private val locks = ConcurrentHashMap<String, RLock>()
 
-    private fun lock(name: String): RLock = locks.getOrPut(name) {
+    private fun newLock(name: String): RLock {
         val each = clients.map { it.getLock(name) }
         @Suppress("DEPRECATION") // there is no other for several servers
-        each.singleOrNull() ?: RedissonRedLock(*each.toTypedArray())
+        return each.singleOrNull() ?: RedissonRedLock(*each.toTypedArray())
     }
 
+    private fun lock(name: String): RLock = locks.getOrPut(name) { newLock(name) }
+
     override val alone: Locks = object : Locks {
-        override suspend fun acquire(name: String, owner: String?): RLock {
-            val lock = lock(name)
-            check(lock.tryLock(WAIT_SECONDS, TimeUnit.SECONDS)) { "not granted in time" }
-            return lock
-        }
+        override suspend fun acquire(name: String, owner: String?): RLock = lock(name).apply { lock() }
 
         override suspend fun release(lease: Any): Unit = (lease as RLock).unlock()
+
+        override suspend fun block(name: String): Unit = newLock(name).withLock {}
     }
 
     override val together: Locks = object : Locks {
         /** Numbers that no thread has. */
         private val owners = AtomicLong(Int.MAX_VALUE.toLong())
 
-        override suspend fun acquire(name: String, owner: String?): Held {
-            val held = Held(lock(name), owners.incrementAndGet())
-            val granted = held.lock.tryLockAsync(WAIT_SECONDS, WATCHDOG, TimeUnit.SECONDS, held.owner).await()
-            check(granted) { "not granted in time" }
-            return held
-        }
+        override suspend fun acquire(name: String, owner: String?): Held = take(lock(name))
 
         override suspend fun release(lease: Any): Unit = unlock(lease as Held)
+
+        override suspend fun block(name: String): Unit = unlock(take(newLock(name)))
+
+        private suspend fun take(lock: RLock): Held {
+            val held = Held(lock, owners.incrementAndGet())
+            lock.lockAsync(held.owner).await()
+            return held
+        }
     }
 
     override fun close(): Unit = clients.forEach(RedissonClient::shutdown)
@@ -61,27 +59,34 @@ class RedissonRFenced(urls: List<String>) : Library {
     private val client = client(urls.singleOrNull() ?: throw Unsupported("one server only"))
     private val locks = ConcurrentHashMap<String, RFencedLock>()
 
-    private fun lock(name: String) = locks.getOrPut(name) { client.getFencedLock(name) }
+    private fun newLock(name: String): RFencedLock = client.getFencedLock(name)
+
+    private fun lock(name: String) = locks.getOrPut(name) { newLock(name) }
 
     override val alone: Locks = object : Locks {
-        override suspend fun acquire(name: String, owner: String?): RFencedLock {
-            val lock = lock(name)
-            checkNotNull(lock.tryLockAndGetToken(WAIT_SECONDS, TimeUnit.SECONDS)) { "not granted in time" }
-            return lock
-        }
+        override suspend fun acquire(name: String, owner: String?): RFencedLock = lock(name).apply { lockAndGetToken() }
 
         override suspend fun release(lease: Any): Unit = (lease as RLock).unlock()
+
+        override suspend fun block(name: String) {
+            val lock = newLock(name)
+            lock.lockAndGetToken()
+            lock.unlock()
+        }
     }
 
     override val together: Locks = object : Locks {
-        override suspend fun acquire(name: String, owner: String?): Held {
-            val held = Held(lock(name), Thread.currentThread().id)
-            val token = (held.lock as RFencedLock).tryLockAndGetTokenAsync(WAIT_SECONDS, TimeUnit.SECONDS).await()
-            checkNotNull(token) { "not granted in time" }
-            return held
-        }
+        override suspend fun acquire(name: String, owner: String?): Held = take(lock(name))
 
         override suspend fun release(lease: Any): Unit = unlock(lease as Held)
+
+        override suspend fun block(name: String): Unit = unlock(take(newLock(name)))
+
+        private suspend fun take(lock: RFencedLock): Held {
+            val held = Held(lock, Thread.currentThread().id)
+            lock.lockAndGetTokenAsync().await()
+            return held
+        }
     }
 
     override val noHerd: String get() = "its owners are threads, if they want a token"

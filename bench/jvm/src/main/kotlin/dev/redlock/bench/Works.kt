@@ -9,8 +9,10 @@ import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.delay
+import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import java.io.File
+import java.util.concurrent.atomic.AtomicInteger
 import kotlin.math.ceil
 import kotlin.time.Duration.Companion.seconds
 
@@ -19,25 +21,36 @@ typealias Answer = Map<String, Any>
 
 /** Does a work. */
 suspend fun Library.answer(work: JsonNode): Answer = when (val name = work["work"].asText()) {
-    "noop" -> mapOf("count" to 0, "seconds" to 0)
-    "pair" -> repeated(work, null)
+    "pair" -> pair(work, null)
+    "block" -> block(work)
     "nested" -> nested(work)
     "parallel" -> withContext(Dispatchers.Default) { parallel(work) }
-    "independent" -> withContext(Dispatchers.Default) { independent(work) }
+    "independent" -> withContext(Dispatchers.Default) { callers(work) { release(acquire(it)) } }
+    "blocks" -> withContext(Dispatchers.Default) { callers(work) { block(it) } }
+    "names" -> withContext(Dispatchers.Default) { names(work) }
     "contend" -> contend(work)
     "herd" -> withContext(Dispatchers.Default) { herd(work) }
     else -> error("unknown work $name")
 }
 
 /** One acquire and release after the other. */
-private suspend fun Library.repeated(work: JsonNode, owner: String?): Answer {
+private suspend fun Library.pair(work: JsonNode, owner: String?): Answer {
     val name = work["prefix"].asText()
+    return repeated(work) { alone.release(alone.acquire(name, owner)) }
+}
+
+private suspend fun Library.block(work: JsonNode): Answer {
+    val name = work["prefix"].asText()
+    return repeated(work) { alone.block(name) }
+}
+
+private inline fun repeated(work: JsonNode, once: () -> Unit): Answer {
     val latencies = ArrayList<Long>()
     val start = System.nanoTime()
     val end = start + work.nanos("seconds")
     var now = start
     while (now < end) {
-        alone.release(alone.acquire(name, owner))
+        once()
         val then = now
         now = System.nanoTime()
         latencies += now - then
@@ -50,7 +63,7 @@ private suspend fun Library.nested(work: JsonNode): Answer {
     val owner = "nested"
     val outer = alone.acquire(work["prefix"].asText(), owner)
     try {
-        return repeated(work, owner)
+        return pair(work, owner)
     } finally {
         alone.release(outer)
     }
@@ -79,7 +92,7 @@ private suspend fun Library.parallel(work: JsonNode): Answer {
 }
 
 /** So many callers, each by itself. */
-private suspend fun Library.independent(work: JsonNode): Answer {
+private suspend fun Library.callers(work: JsonNode, once: suspend Locks.(String) -> Unit): Answer {
     val locks = together ?: throw Unsupported("blocks threads")
     val start = System.nanoTime()
     val end = start + work.nanos("seconds")
@@ -89,7 +102,7 @@ private suspend fun Library.independent(work: JsonNode): Answer {
                 val own = ArrayList<Long>()
                 var now = System.nanoTime()
                 while (now < end) {
-                    locks.release(locks.acquire("${work["prefix"].asText()}-$index"))
+                    locks.once("${work["prefix"].asText()}-$index")
                     val then = now
                     now = System.nanoTime()
                     own += now - then
@@ -99,6 +112,24 @@ private suspend fun Library.independent(work: JsonNode): Answer {
         }.awaitAll()
     }
     return measured(latencies.flatten(), System.nanoTime() - start)
+}
+
+/** Takes and releases many locks once each. */
+private suspend fun Library.names(work: JsonNode): Answer {
+    val locks = together ?: throw Unsupported("blocks threads")
+    val (prefix, count) = work["prefix"].asText() to work["count"].asInt()
+    val next = AtomicInteger()
+    val start = System.nanoTime()
+    coroutineScope {
+        repeat(work["at_once"].asInt()) {
+            launch {
+                for (number in generateSequence(next::getAndIncrement).takeWhile { it < count }) {
+                    locks.block("$prefix-$number")
+                }
+            }
+        }
+    }
+    return mapOf("seconds" to (System.nanoTime() - start) / NANOS, "rss" to residentSet())
 }
 
 private suspend fun Library.contend(work: JsonNode): Answer {
