@@ -2,7 +2,19 @@
 
 package dev.redlock.internal
 
-private val statuses = ThreadLocal.withInitial(::UniffiRustCallStatus)
+private val statuses = ThreadLocal.withInitial(::SparseStatus)
+
+/** Has nothing to tell the call, and is read only if that failed: JNA copies field by field, in several microseconds. */
+private class SparseStatus : UniffiRustCallStatus() {
+    init {
+        autoWrite = false
+    }
+
+    override fun read() {
+        // The code comes first.
+        if (pointer.getByte(0) != UNIFFI_CALL_SUCCESS) super.read()
+    }
+}
 
 /**
  * The status of this thread's last call, unless that failed. The generated code makes one for each call, each with
@@ -13,5 +25,5 @@ private val statuses = ThreadLocal.withInitial(::UniffiRustCallStatus)
  */
 internal fun reusableStatus(): UniffiRustCallStatus {
     val last = statuses.get()
-    return if (last.isSuccess()) last else UniffiRustCallStatus().also(statuses::set)
+    return if (last.isSuccess()) last else SparseStatus().also(statuses::set)
 }
