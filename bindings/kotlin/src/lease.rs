@@ -1,6 +1,6 @@
 //! A lease.
 
-use redlock::ffi::Operation::{Extend, Leave, Release};
+use redlock::ffi::Operation::{Extend, Leave, Lost, Release};
 
 use crate::{
     calls::start,
@@ -44,6 +44,11 @@ impl Lease {
     /// Starts to let it end so many milliseconds from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
         start(Extend(&self.core, duration("ttl", ttl_ms)?))
+    }
+
+    /// Starts to wait for its end: `Lost`.
+    pub(crate) fn lost(&self) -> Fallible<i64> {
+        start(Lost(&self.core, None))
     }
 
     /// Starts a release: `Released`.

@@ -7,7 +7,7 @@ use redlock::{
     ffi::{self, Idiom, NodeStatus, Value},
 };
 
-use crate::{calls::calls, lease::Lease};
+use crate::lease::Lease;
 
 /// How Kotlin spells.
 pub(crate) const IDIOM: Idiom = Idiom::CamelMillis;
@@ -181,8 +181,6 @@ pub(crate) enum Outcome {
         owner: String,
         /// The fencing token.
         token: i64,
-        /// The call that ends with the lease, in `Lost`.
-        lost: i64,
     },
     /// How a release ended.
     Released {
@@ -217,7 +215,12 @@ impl From<ffi::Outcome> for Outcome {
             Err(error) => Self::Failed { failure: error.into() },
             Ok(Value::Nothing) => Self::Nothing,
             Ok(Value::Flag(value)) => Self::Flag { value },
-            Ok(Value::Lease(lease)) => Self::leased(lease),
+            Ok(Value::Lease(lease)) => Self::Leased {
+                name: lease.name().to_owned(),
+                owner: lease.owner().to_owned(),
+                token: lease.token().cast_signed(),
+                lease: Arc::new(Lease::from(lease)),
+            },
             Ok(Value::Released(how)) => Self::Released { outcome: how.to_owned() },
             Ok(Value::Info(info)) => Self::Info { holder: info.map(Holder::from) },
             Ok(Value::Nodes(nodes)) => Self::Nodes { nodes: nodes.into_iter().map(Node::from).collect() },
@@ -236,21 +239,5 @@ impl From<redlock::LockInfo> for Holder {
     fn from(info: redlock::LockInfo) -> Self {
         let ttl = info.ttl.map(|ttl| IDIOM.number(ttl));
         Self { owner: info.owner, ttl, token: info.token.cast_signed() }
-    }
-}
-
-impl Outcome {
-    /// A lease, watched from now on: a call of its own to start that would cost the JVM as much as the whole acquire.
-    fn leased(lease: redlock::Lease) -> Self {
-        match calls().start_numbered(ffi::Operation::Lost(&lease, None)) {
-            Ok(lost) => Self::Leased {
-                name: lease.name().to_owned(),
-                owner: lease.owner().to_owned(),
-                token: lease.token().cast_signed(),
-                lost,
-                lease: Arc::new(Lease::from(lease)),
-            },
-            Err(error) => Self::Failed { failure: error.into() },
-        }
     }
 }

@@ -91,21 +91,12 @@ internal object Calls {
         if (abandon(call)) waiting.remove(call)
     }
 
-    /** Nobody wants what was offered. */
-    private fun forget(outcome: Outcome) {
-        // Its end is still told.
-        if (outcome is Outcome.Leased) await(outcome.lost) {}
-    }
-
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
     suspend fun call(start: () -> Long): Outcome = end(native(start)) { call ->
         suspendCancellableCoroutine { continuation ->
             // It may be cancelled while it waits, and when it was resumed and does not run yet.
             await(call) { outcome ->
-                continuation.resume(outcome) { _, unwanted, _ ->
-                    giveUp(call)
-                    forget(unwanted)
-                }
+                continuation.resume(outcome) { _, _, _ -> giveUp(call) }
             }
             continuation.invokeOnCancellation { giveUp(call) }
         }
@@ -128,7 +119,6 @@ internal object Calls {
                     } catch (interrupt: InterruptedException) {
                         if (interruptible) {
                             giveUp(call)
-                            end.thenAccept(::forget)
                             throw interrupt
                         }
                         interrupted = true
@@ -149,7 +139,6 @@ internal object Calls {
         while (true) {
             val outcome = await(call)
             if (outcome !is Outcome.Leased || take(call)) return outcome
-            forget(outcome)
         }
     }
 }

@@ -3,7 +3,6 @@
 package dev.redlock
 
 import dev.redlock.internal.Identity
-import dev.redlock.internal.Outcome
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.Condition
 import java.util.concurrent.locks.Lock as ConcurrentLock
@@ -43,7 +42,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
         val (thread, owner) = Thread.currentThread() to identity.get()
         // Blocked in native code a virtual thread would keep its carrier from others, such as the one that is to unlock.
         if (isVirtual(thread)) {
-            Lease(Calls.block(interruptible) { lock.native.acquireAs(owner, millis, thread.id) } as Outcome.Leased)
+            Calls.block(interruptible) { lock.native.acquireAs(owner, millis, thread.id) }
         } else {
             native { lock.native.lock(owner, millis, thread.id, interruptible) }
         }

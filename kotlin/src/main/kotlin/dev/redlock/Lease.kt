@@ -14,6 +14,7 @@ import kotlinx.coroutines.withContext
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.toKotlinDuration
+import dev.redlock.internal.Lease as NativeLease
 import java.time.Duration as JavaDuration
 
 /**
@@ -35,21 +36,11 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      */
     public val token: Long = outcome.token
 
-    private val loss = CompletableDeferred<LostReason>()
+    /** Made when it is asked for: most never are. */
+    private val loss by lazy { CompletableDeferred<LostReason>().endsWith(native) }
 
     /** Completes with the reason when the lock is lost; is cancelled when the lease is released or detached instead. */
     public val lost: Deferred<LostReason> get() = loss
-
-    init {
-        // Refers to no lease: one that is forgotten can be collected.
-        val loss = loss
-        Calls.await(outcome.lost) { end ->
-            when (val reason = (end as? Outcome.Lost)?.reason) {
-                null -> loss.cancel()
-                else -> loss.complete(LostReason.of(reason))
-            }
-        }
-    }
 
     /** Whether the lock is held, right now; reads a clock and asks nobody. Once false it stays false. */
     public val held: Boolean get() = native.held()
@@ -158,6 +149,16 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
 
     private suspend fun leave() {
         Calls.call { native.leave() }
+    }
+}
+
+/** Refers to the native lease no longer than it takes to begin: a lease that is forgotten can be collected. */
+private fun CompletableDeferred<LostReason>.endsWith(lease: NativeLease) = also { loss ->
+    Calls.await(native { lease.lost() }) { end ->
+        when (val reason = (end as? Outcome.Lost)?.reason) {
+            null -> loss.cancel()
+            else -> loss.complete(LostReason.of(reason))
+        }
     }
 }
 
