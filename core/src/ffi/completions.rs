@@ -193,7 +193,7 @@ impl<T: Entry> CompletionQueue<T> {
         Started::Pending(id)
     }
 
-    /// Goes on with what the host's reactor runs. Results still come out of `drain`.
+    /// Sends what the host's reactor has to send. Results still come out of `drain`.
     #[cfg(target_os = "linux")]
     pub fn run_once(&self) {
         let Some(reactor) = &self.reactor else { return };
@@ -201,8 +201,8 @@ impl<T: Entry> CompletionQueue<T> {
             reactor.try_run_once();
             return;
         }
-        reactor.run_once();
-        // That took the signal of results that came meanwhile.
+        reactor.send();
+        // Calls may have ended without anything that came in.
         if !self.state.lock().done.is_empty() {
             (self.wake)();
         }

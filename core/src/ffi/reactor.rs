@@ -193,7 +193,7 @@ impl Reactor {
     /// A short run by a thread that has other things to do; false if another thread is at it.
     pub(crate) fn try_run_once(self: &Arc<Self>) -> bool {
         let Some(mut tasks) = self.tasks.try_lock() else { return false };
-        if self.run(&mut tasks, FEW_ROUNDS) {
+        if self.run(&mut tasks, FEW_ROUNDS, Self::note_readiness) {
             // It was for the reactor's thread, for which there may be results.
             self.signal.raise();
         }
@@ -219,14 +219,25 @@ impl Reactor {
 
     /// Goes on with everything that can go on.
     pub fn run_once(self: &Arc<Self>) {
-        self.run(&mut self.tasks.lock(), MOST_ROUNDS);
+        self.run(&mut self.tasks.lock(), MOST_ROUNDS, Self::note_readiness);
     }
 
-    /// Says whether it took a signal.
-    fn run(self: &Arc<Self>, tasks: &mut FuturesUnordered<BoxFuture<()>>, most_rounds: usize) -> bool {
+    /// Goes on with what was added and woken. What came in stays for the next run: the descriptor tells of it, and the
+    /// results of all that came until then are handed over together.
+    pub(crate) fn send(self: &Arc<Self>) {
+        self.run(&mut self.tasks.lock(), MOST_ROUNDS, |_| ());
+    }
+
+    /// Looks first, and says what was seen.
+    fn run<Seen>(
+        self: &Arc<Self>,
+        tasks: &mut FuturesUnordered<BoxFuture<()>>,
+        most_rounds: usize,
+        look: impl FnOnce(&Self) -> Seen,
+    ) -> Seen {
         let _here = Here::enter(self);
         self.signal.running.store(true, SeqCst);
-        let signalled = self.note_readiness();
+        let seen = look(self);
         let mut context = Context::from_waker(&self.waker);
         for round in 1.. {
             self.signal.woken.store(false, SeqCst);
@@ -246,7 +257,7 @@ impl Reactor {
             }
             self.signal.running.store(true, SeqCst);
         }
-        signalled
+        seen
     }
 
     /// Notes which sockets are ready; says whether there was a signal, which is taken.

@@ -81,6 +81,31 @@ fn an_end_behind_an_answer_is_seen() {
     assert_eq!(ended, [(id, [b"+OK\r\n".to_vec(), Vec::new()])]);
 }
 
+/// An event loop that sends reads nothing meanwhile: what came is handed over in its next turn, all of it at once, and the
+/// descriptor tells of it.
+#[test]
+fn what_came_in_waits_for_the_turn() {
+    let reactor = Reactor::of_event_loop().unwrap();
+    let queue = CompletionQueue::with_reactor(reactor.clone());
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut socket = reactor.clone().adopt(ours.into()).unwrap();
+    let (read, seen) = mpsc::channel();
+    let Started::Pending(id) = queue.run_in(&reactor, async move {
+        let mut byte = [0];
+        poll_fn(|context| Pin::new(&mut socket).poll_read(context, &mut ReadBuf::new(&mut byte))).await.unwrap();
+        read.send(()).unwrap();
+        Plain(())
+    }) else {
+        panic!("nothing is there to be read yet")
+    };
+    assert_eq!(queue.drain(), []);
+    (&theirs).write_all(b"+").unwrap();
+    queue.run_once();
+    assert!(seen.try_recv().is_err(), "it was read where it was sent");
+    assert!(is_readable(&reactor, Duration::from_secs(30)), "nobody tells of it");
+    assert_eq!(queue.drain(), [(id, ())]);
+}
+
 /// Threads start calls that another thread ends, early or late. A wake-up that nobody acts on shows as a call that
 /// does not end: that thread looks only when it is told to.
 #[test]
