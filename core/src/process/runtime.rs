@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{
     driver::Driver,
-    program,
     fork::{PerProcess, generation},
+    program,
 };
 use crate::error::LockError;
 

@@ -313,9 +313,10 @@ impl Ballot {
             };
             if everywhere || tally.marked > 0 || waited_enough {
                 let (names, missing) = (&self.asked.names, &tally.missing);
-                let failed = match everywhere {
-                    true => quorum.provision_new(names, missing).await,
-                    false => quorum.provision(names, missing, false).await,
+                let failed = if everywhere {
+                    quorum.provision_new(names, missing).await
+                } else {
+                    quorum.provision(names, missing, false).await
                 };
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {

@@ -83,8 +83,8 @@ impl Tenure {
     /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
     pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
         let (presences, left) = {
-            let state = self.state.lock();
-            (state.leftovers(), state.left_at(clock::now()))
+            let mut state = self.state.lock();
+            (state.begin_release(), state.left_at(clock::now()))
         };
         let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
@@ -97,6 +97,7 @@ impl Tenure {
         let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
         let counted = answers.count(reply::done, |node, answer| {
+            self.release_answered(node, answer.as_ref().ok().copied());
             if let Ok(done) = answer {
                 unconfirmed.retain(|(other, _)| *other != node);
                 released += usize::from(done);
@@ -118,6 +119,10 @@ impl Tenure {
         };
         drop(releasing);
         outcome
+    }
+
+    fn release_answered(&self, node: usize, was_there: Option<bool>) {
+        self.change(|state, effects| state.release_answered(node, was_there, effects));
     }
 
     /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
@@ -156,10 +161,12 @@ impl Drop for Releasing<'_> {
         let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));
         self.tenure.quorum.spawn_pending(async move {
             while let Some((node, answer)) = answers.late().await {
+                tenure.release_answered(node, answer.as_ref().ok().and_then(reply::done));
                 if answer.is_ok() {
                     unconfirmed.retain(|(other, _)| *other != node);
                 }
             }
+            let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);
             // A caller that gave up left the outcome open.
             tenure.told.send_if_modified(|told| {

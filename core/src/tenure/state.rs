@@ -28,6 +28,11 @@ pub(super) struct State {
     pub(super) fate: Fate,
     /// For each node, what is known of the tenure there.
     pub(super) presences: Vec<Presence>,
+    /// Whether it was released, and its nodes are still to be told.
+    release_due: bool,
+    /// Nodes on which a release is to follow an acquire that was unanswered: as long as it is under way, and if it ended
+    /// what that had begun.
+    followed: Vec<usize>,
     /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
     pub(super) lives: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
@@ -110,6 +115,8 @@ impl State {
         let lives = known.fold(asked, |lives, deadline| lives.later_at(deadline, since));
         let mut state = Self {
             fate: Fate::Held,
+            release_due: false,
+            followed: Vec::new(),
             lives,
             claims: vec![claim],
             offers: Vec::new(),
@@ -216,13 +223,46 @@ impl State {
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
+    /// What was asked of these nodes came to nothing, and will be asked again: what is known of the tenure there by now.
+    pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
+        self.followed.retain(|followed| unconfirmed.iter().all(|(node, _)| node != followed));
+        let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
+            known @ Presence::Held(_) => (node, known.clone()),
+            Presence::Absent | Presence::Unknown(_) => (node, asked),
+        };
+        unconfirmed.into_iter().map(by_now).collect()
+    }
+
     /// Takes in what a node answered to the acquire after a quorum had.
     pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
         // A renewal or a repair may know better by now.
         if matches!(self.presences[node], Presence::Unknown(_)) {
             self.presences[node] = presence.clone();
         }
-        self.came_too_late(node, presence, effects);
+        if !self.release_due && !self.followed.contains(&node) {
+            self.came_too_late(node, presence, effects);
+        }
+    }
+
+    /// Its release begins: where it may be.
+    pub(super) fn begin_release(&mut self) -> Vec<(usize, Presence)> {
+        self.release_due = false;
+        let leftovers = self.leftovers();
+        let ordered = leftovers.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
+        self.followed = ordered.map(|(node, _)| *node).collect();
+        leftovers
+    }
+
+    /// A node answered the release, whether it was there; `None`: it failed.
+    pub(super) fn release_answered(&mut self, node: usize, was_there: Option<bool>, effects: &mut Effects) {
+        if was_there == Some(true) || !self.followed.contains(&node) {
+            return;
+        }
+        self.followed.retain(|followed| *followed != node);
+        // Where nothing keeps the release behind the acquire, that came after it.
+        if was_there == Some(false) && matches!(self.presences[node], Presence::Held(_)) {
+            self.came_too_late(node, self.presences[node].clone(), effects);
+        }
     }
 
     /// What comes to a node after the end must not stay there.
@@ -284,6 +324,7 @@ impl State {
         }
         if self.fate == Fate::Held && !self.check(now, effects).is_zero() {
             self.end(Fate::Released, effects);
+            self.release_due = true;
         }
         Unclaimed::Ended(self.fate)
     }

@@ -122,7 +122,7 @@ impl Connection {
         self.tasks.lock().spawn_on(
             async move {
                 let _end = end;
-                pending().await
+                pending::<()>().await;
             },
             runtime,
         );

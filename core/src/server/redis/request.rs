@@ -90,7 +90,9 @@ impl Inner {
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
             // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
             Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
-            _ => Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone())),
+            _ => {
+                Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone()))
+            }
         }
     }
 

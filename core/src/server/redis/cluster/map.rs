@@ -2,8 +2,8 @@
 //! asked anew whenever a server's answer is at odds with it.
 
 use std::{
-    pin::pin,
     collections::BTreeMap,
+    pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
