@@ -306,7 +306,7 @@ packages-all: packages-tools
 # ---- benchmarks: peers are installed beside, never into what is built and tested ------------------------------------
 
 BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,growth,quorum,handoff,herd,watchdog
+SUITES ?= pairs,growth,quorum,handoff,herd,watchdog,names
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call say,Python environment of the benchmarks)
