@@ -12,6 +12,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Any executor may poll the futures. In a tokio runtime first tries and releases on one node make their round trips there;
+//! it should have I/O, which `#[tokio::main]` and `enable_io` give it. Everything else is done by a thread of the library's.
+//!
 //! While [`Lease::held`] is true no other owner holds the lock, under the conditions in `docs/guarantees.md`.
 
 #[macro_use]
