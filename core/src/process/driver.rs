@@ -69,7 +69,7 @@ pub(crate) fn polled(caller: Caller, nodes: usize, hostable: bool) -> Polled {
     }
     match caller {
         Caller::Thread => Polled::Here(Driver::Caller),
-        Caller::Task => Polled::Here(program::driver()),
+        Caller::Task => Polled::Here(program::here().map_or(Driver::Background, Driver::Program)),
         Caller::Host(host) if hostable => Polled::Here(Driver::Host(host)),
         Caller::Host(_) => Polled::Behind,
     }

@@ -5,30 +5,27 @@ use std::{cell::RefCell, collections::HashSet};
 
 use tokio::runtime::{Handle, Id};
 
-use super::{driver::Driver, fork::PerProcess, runtime};
+use super::fork::PerProcess;
 use crate::sync::Mutex;
 
-/// Runtimes that cannot drive connections: they have no I/O.
-static UNFIT: PerProcess<Mutex<HashSet<Id>>> = PerProcess::new();
+/// Runtimes that drive no connections for their tasks: they have no I/O, or are the library's own.
+static EXCLUDED: PerProcess<Mutex<HashSet<Id>>> = PerProcess::new();
 
 thread_local! { static CURRENT: RefCell<Option<Handle>> = const { RefCell::new(None) }; }
 
-/// Who drives the requests of a call that is made here.
-pub(crate) fn driver() -> Driver {
-    match Handle::try_current().map(|handle| handle.id()) {
-        Ok(id) if id != runtime::background().id() => Driver::Program(id),
-        _ => Driver::Background,
-    }
+/// The runtime in which a call is made here.
+pub(crate) fn here() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
 }
 
-/// The runtime whose task polls a call on this thread, if it is this one, and can drive connections.
+/// The runtime whose task polls a call on this thread, if it is this one, and drives connections.
 pub(crate) fn current(id: Id) -> Option<Handle> {
-    CURRENT.with_borrow(Clone::clone).filter(|handle| handle.id() == id && !UNFIT.get().lock().contains(&id))
+    CURRENT.with_borrow(Clone::clone).filter(|handle| handle.id() == id && !EXCLUDED.get().lock().contains(&id))
 }
 
-/// Has it drive no connections any more.
-pub(crate) fn is_unfit(id: Id) {
-    UNFIT.get().lock().insert(id);
+/// Has it drive no connections from now on.
+pub(crate) fn exclude(id: Id) {
+    EXCLUDED.get().lock().insert(id);
 }
 
 /// Says that a task of this runtime polls a call on this thread, until what this returns is dropped.

@@ -52,7 +52,9 @@ fn always_driven() -> &'static Runtime {
     RUNTIMES.get().background.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
-        build(builder, "redlock")
+        let runtime = build(builder, "redlock");
+        program::exclude(runtime.handle().id());
+        runtime
     })
 }
 

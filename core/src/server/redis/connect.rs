@@ -272,7 +272,7 @@ async fn on_runtime(client: &Client, id: Id, config: AsyncConnectionConfig) -> R
     connected.unwrap_or_else(|ended| {
         if ended.is_panic() {
             // It has no I/O.
-            program::is_unfit(id);
+            program::exclude(id);
         }
         Err(gone())
     })
