@@ -253,11 +253,20 @@ impl Inner {
 
     /// Breaks all connections.
     fn abandon(self: &Arc<Self>, cause: &str) {
-        let connections: Vec<_> = {
-            let state = self.state.lock();
+        let (connections, report): (Vec<_>, _) = {
+            let mut state = self.state.lock();
             let own = state.own.values().filter_map(|own| own.connection.as_ref());
-            state.background.iter().chain(own).map(|connection| connection.number()).collect()
+            let connections = state.background.iter().chain(own).map(|connection| connection.number()).collect();
+            let mut report = false;
+            if !state.closed && matches!(state.health, Health::Idle) {
+                // There are those of other lanes alone, which wait for the background's from now on.
+                state.health = Health::Connecting;
+                report = !std::mem::replace(&mut state.reported, true);
+                self.revive(&mut state, Duration::ZERO);
+            }
+            (connections, report)
         };
+        self.report_down(report.then(|| cause.to_owned()));
         // Its channel ends, and waiters subscribe anew.
         let subscriber = self.state.lock().subscriber.take();
         drop(subscriber);
