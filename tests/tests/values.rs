@@ -91,7 +91,8 @@ async fn without_a_ttl_a_lock_stays_until_it_is_released() {
     // A connection that breaks has every lease looked at, which must not touch this one.
     let before = scripts_run(&server);
     let _: i64 = server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    until("the lease was looked at", || scripts_run(&server) > before);
+    // Its runtime must go on meanwhile: it reads that connection.
+    redlock_tests::until(LONG, "the lease was looked at", || scripts_run(&server) > before).await;
     assert_eq!((get(&server).as_deref(), pttl(&server), lease.held()), (Some("mine"), -1, true));
     assert!(lease.remaining() > Duration::from_secs(86_400));
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
