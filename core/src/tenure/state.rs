@@ -223,27 +223,6 @@ impl State {
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
-    /// What was asked of these nodes came to nothing, and will be asked again: what is known of the tenure there by now.
-    pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
-        self.followed.retain(|followed| unconfirmed.iter().all(|(node, _)| node != followed));
-        let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
-            known @ Presence::Held(_) => (node, known.clone()),
-            Presence::Absent | Presence::Unknown(_) => (node, asked),
-        };
-        unconfirmed.into_iter().map(by_now).collect()
-    }
-
-    /// Takes in what a node answered to the acquire after a quorum had.
-    pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
-        // A renewal or a repair may know better by now.
-        if matches!(self.presences[node], Presence::Unknown(_)) {
-            self.presences[node] = presence.clone();
-        }
-        if !self.release_due && !self.followed.contains(&node) {
-            self.came_too_late(node, presence, effects);
-        }
-    }
-
     /// Its release begins: where it may be.
     pub(super) fn begin_release(&mut self) -> Vec<(usize, Presence)> {
         self.release_due = false;
@@ -262,6 +241,27 @@ impl State {
         // Where nothing keeps the release behind the acquire, that came after it.
         if was_there == Some(false) && matches!(self.presences[node], Presence::Held(_)) {
             self.came_too_late(node, self.presences[node].clone(), effects);
+        }
+    }
+
+    /// What was asked of these nodes came to nothing, and will be asked again: what is known of the tenure there by now.
+    pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
+        self.followed.retain(|followed| unconfirmed.iter().all(|(node, _)| node != followed));
+        let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
+            known @ Presence::Held(_) => (node, known.clone()),
+            Presence::Absent | Presence::Unknown(_) => (node, asked),
+        };
+        unconfirmed.into_iter().map(by_now).collect()
+    }
+
+    /// Takes in what a node answered to the acquire after a quorum had.
+    pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
+        // A renewal or a repair may know better by now.
+        if matches!(self.presences[node], Presence::Unknown(_)) {
+            self.presences[node] = presence.clone();
+        }
+        if !self.release_due && !self.followed.contains(&node) {
+            self.came_too_late(node, presence, effects);
         }
     }
 

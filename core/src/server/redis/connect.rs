@@ -12,7 +12,6 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult,
     aio::{MultiplexedConnection, SendError},
 };
-
 use tokio::runtime::Id;
 
 #[cfg(target_os = "linux")]
