@@ -118,15 +118,9 @@ impl Acquisition {
         }
         let local = self.claimant.session.registry.look(&self.claimant.names.lock, &self.claimant.key);
         let next = match local {
-            Local::Own(tenure) => match tenure.current_fate() {
-                Fate::Held if !self.claimant.options.reentrant => {
-                    let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
-                    return Err(LockError::Deadlock { name: self.claimant.name(), detail });
-                }
-                Fate::Held => return Ok(Next::Nested(self.claimant.nest(&tenure))),
-                Fate::Lost(_) if mutant!(NestAfterLoss) => return Ok(Next::Nested(self.claimant.nest(&tenure))),
-                Fate::Lost(reason) => return Err(LockError::Lost { name: self.claimant.name(), reason }),
-                Fate::Released | Fate::Detached => Next::Try,
+            Local::Own(tenure) => match self.own(&tenure)? {
+                Some(nested) => return Ok(Next::Nested(nested)),
+                None => Next::Try,
             },
             Local::Other(_) if self.claimant.session.quorum.protocol.primitive.is_shared() => Next::Try,
             Local::Other(tenure) => self.behind(&tenure)?,
@@ -139,6 +133,26 @@ impl Acquisition {
         }
         self.waiter.enqueue(&self.claimant.key, self.claimant.request.thread, self.claimant.request.blocking);
         Ok(if self.waiter.is_first() { next } else { Next::Wait(Pause::Turn) })
+    }
+
+    /// Nests in a tenure of its owner; `None` if that was released or detached.
+    fn own(&self, tenure: &Arc<Tenure>) -> Result<Option<Nested>, LockError> {
+        let fate = if self.claimant.options.reentrant {
+            match self.claimant.nest(tenure) {
+                Ok(nested) => return Ok(Some(nested)),
+                Err(fate) => fate,
+            }
+        } else {
+            tenure.current_fate()
+        };
+        match fate {
+            Fate::Held => {
+                let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
+                Err(LockError::Deadlock { name: self.claimant.name(), detail })
+            }
+            Fate::Lost(reason) => Err(LockError::Lost { name: self.claimant.name(), reason }),
+            Fate::Released | Fate::Detached => Ok(None),
+        }
     }
 
     /// Another owner of this client holds it.
@@ -286,6 +300,8 @@ impl Acquisition {
                 }
                 Ok(Tried::Wait(Pause::Busy(free_in)))
             }
+            // One node's word: it ends no outage.
+            Verdict::Behind { free_in } => Ok(Tried::Wait(Pause::Busy(Some(free_in)))),
             Verdict::Unavailable { causes, permanent } => self.outage(causes, permanent),
         }
     }

@@ -53,14 +53,13 @@ impl Claimant {
     /// Nests, if the lock can be.
     pub(crate) fn nested(&self) -> Option<Nested> {
         match self.session.registry.look(&self.names.lock, &self.key) {
-            Local::Own(tenure) if self.options.reentrant && tenure.current_fate() == Fate::Held => {
-                Some(self.nest(&tenure))
-            }
+            Local::Own(tenure) if self.options.reentrant => self.nest(&tenure).ok(),
             _ => None,
         }
     }
 
-    pub(crate) fn nest(&self, tenure: &Arc<Tenure>) -> Nested {
+    /// Nests in a tenure of its owner. Fails with the tenure's fate if it has ended, perhaps just now in another thread.
+    pub(crate) fn nest(&self, tenure: &Arc<Tenure>) -> Result<Nested, Fate> {
         let ttl = match self.options.ttl {
             Ttl::Fixed(ttl) => ttl,
             Ttl::Never => NEVER,
@@ -68,11 +67,11 @@ impl Claimant {
             Ttl::Watchdog | Ttl::Adaptive => self.session.settings.config.watchdog,
         };
         let claim = self.claim_for(ttl);
-        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl);
+        let extend = tenure.claim(&claim, Arc::downgrade(&self.handle), ttl)?;
         if claim.renews.is_some() {
             self.session.watchdog.reconsider(tenure);
         }
-        Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend }
+        Ok(Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend })
     }
 
     /// A claim to a lease of `ttl`.

@@ -251,23 +251,20 @@ impl Taking {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
+        // A request that was not sent yet must not go out behind the one that ends the old name, or undoes the rest.
+        let presence = |sent: &SentOn| sent.close().map_or(Presence::Absent, |sent| Presence::Unknown(Some(sent)));
+        let missed: Vec<bool> = known.iter().map(Option::is_none).collect();
+        let presences: Vec<Presence> =
+            known.into_iter().zip(&self.sent).map(|(known, sent)| known.unwrap_or_else(|| presence(sent))).collect();
         if there >= quorum.needed() {
             quorum.spawn(answers.see_through());
         } else {
-            // What has not been sent must not go out behind what undoes the rest.
             drop(answers);
         }
-        let presences: Vec<Presence> = known
-            .into_iter()
-            .zip(&self.sent)
-            .map(|(known, sent)| known.unwrap_or_else(|| Presence::Unknown(sent.get())))
-            .collect();
         if there >= quorum.needed() {
             // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
             let call = quorum.protocol.release(&self.names, &self.old, false);
-            for (node, _) in
-                presences.iter().enumerate().filter(|(_, presence)| matches!(presence, Presence::Unknown(_)))
-            {
+            for node in (0..missed.len()).filter(|node| missed[*node]) {
                 let target = quorum.nodes[node].clone();
                 match self.sent[node].get() {
                     Some(connection) => quorum.spawn_pending(clean_up(target, connection, call.clone(), true)),

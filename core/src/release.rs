@@ -44,9 +44,11 @@ impl Decided {
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
     pub(crate) async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
-        let outcome = self.tenure.clone().free(driver).await;
+        let (outcome, proved) = self.tenure.clone().free(driver).await;
         if self.is_overdue() {
-            return elsewhere(self.tenure.clone()).await;
+            // The background has released it, too. Whichever release ran second found nothing, and proves nothing.
+            let other = elsewhere(self.tenure.clone()).await;
+            return if proved { outcome } else { other };
         }
         self.tenure.freed(outcome);
         outcome

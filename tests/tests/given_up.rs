@@ -7,11 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{StreamExt, future::join_all, stream};
 use redlock::{
-    Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome,
+    Client, Config, Lock, LockError, LockOptions, LostReason, Owner, ReleaseOutcome, Ttl,
     ffi::{Operation, completions::Started},
 };
 use redlock_tests::{
+    campaign::number,
     event_loop::Loop,
     nodes::{Backend, Node},
     server::Server,
@@ -167,4 +169,60 @@ async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool
     assert_eq!(again.token(), lease.token());
     again.release().await.unwrap();
     assert!(fields(server).is_empty());
+}
+
+/// How many rounds the tests of new clients make.
+fn rounds(usual: u64) -> u64 {
+    number("REDLOCK_ROUNDS").unwrap_or(usual)
+}
+
+/// New clients of three servers, many at once, so that some servers are still being connected to when others have granted.
+/// Each closes right behind its release, as a short program does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_closes_right_behind_a_release_leaves_no_key() {
+    const AT_ONCE: usize = 8;
+    let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+    let client = || Client::new(Config::new(servers.iter().map(Server::url))).unwrap();
+    client().init_nodes().await.unwrap();
+    let once = |round: u64| {
+        let client = client();
+        async move {
+            let mut options = LockOptions::default();
+            options.ttl = Ttl::Fixed(Duration::from_secs(60));
+            let lease = client.lock(&format!("lock-{round}"), options).unwrap().acquire().await.unwrap();
+            assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+            client.close().await;
+        }
+    };
+    stream::iter((0..rounds(200)).map(once)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    for server in &servers {
+        // What was sent before a connection was closed has run once the server closed it, too.
+        until(SOON, "all connections are closed", || {
+            server.command::<String>(&["CLIENT", "LIST"]).lines().count() == 1
+        })
+        .await;
+        let left: Vec<String> = server.command(&["KEYS", "lock-*"]);
+        assert!(left.is_empty(), "{}: {left:?}", server.url());
+    }
+}
+
+/// The first acquires of a new deployment of five servers are given up at any moment, as those of web handlers are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_deployment_votes_whoever_gives_up_its_first_acquires() {
+    let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
+    for _ in 0..rounds(30) {
+        for server in &servers {
+            server.command::<()>(&["FLUSHALL"]);
+        }
+        let client = Client::new(Config::new(servers.iter().map(Server::url))).unwrap();
+        let given_up = (0..60).map(|number| {
+            let lock = client.lock(&format!("lock-{number}"), LockOptions::default()).unwrap();
+            async move { drop(timeout(Duration::from_micros(fastrand::u64(500..8_000)), lock.acquire()).await) }
+        });
+        join_all(given_up).await;
+        // In a quarantine nobody would vote for more than a minute.
+        let lease = timeout(SOON, lock(&client, None).acquire()).await.expect("a quarantine").unwrap();
+        lease.release().await.unwrap();
+        client.close().await;
+    }
 }

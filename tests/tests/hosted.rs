@@ -3,10 +3,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
 
 use redlock::{
-    Client, Config, LockError, LockOptions, Owner, ReleaseOutcome,
+    Client, Config, Event, LockError, LockOptions, Owner, ReleaseOutcome,
     ffi::{
         Call,
         Operation::{Acquire, Close, Extend, Leave, Ping, Release},
@@ -231,4 +234,26 @@ fn a_closed_client_ends_its_calls() {
     assert!(matches!(host.end(waiting), Err(LockError::Closed)));
     assert!(matches!(host.end(closed), Ok(Value::Nothing)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
+/// A release is given up while its loop connects: the background sends it on a connection of its own.
+#[test]
+fn a_release_that_is_given_up_while_the_loop_connects_takes_no_node_down() {
+    let server = Server::start();
+    let (sender, events) = mpsc::channel();
+    let sink = Arc::new(move |event: &Event| {
+        if event.kind() == "node_down" {
+            // Nobody listens any more when the test is over.
+            let _ = sender.send(format!("{event:?}"));
+        }
+    });
+    let client = Client::with_events(Config::new([server.url()]), sink).unwrap();
+    let lock = client.lock("x", LockOptions::default()).unwrap();
+    // By a thread, on the connection of blocking callers: nobody else has one.
+    let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut || Ok::<(), LockError>(())).unwrap();
+    let host = Loop::new();
+    let id = pending(host.calls.start(Release(&lease)));
+    assert!(host.calls.abandon(id));
+    until("it is released", || keys(&server).is_empty());
+    assert_eq!(events.try_recv().ok(), None);
 }

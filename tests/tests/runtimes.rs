@@ -134,6 +134,25 @@ fn any_executor_may_poll_what_a_runtime_began() {
     without_runtime(pair(&client, "x"));
 }
 
+/// A call that was polled once, and is kept, was the first to connect.
+#[test]
+fn a_call_that_is_polled_once_keeps_no_other_from_connecting() {
+    let server = Server::start();
+    let client = client(&server);
+    runtime().block_on(async {
+        let (first, second) = (client.lock("x", LockOptions::default()), client.lock("y", LockOptions::default()));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let mut kept = Box::pin(first.try_acquire());
+        assert!(futures_util::poll!(&mut kept).is_pending());
+        let lease = second.try_acquire().await.unwrap().unwrap();
+        assert!(lease.held());
+        lease.release().await.unwrap();
+        let lease = kept.await.unwrap().unwrap();
+        assert!(lease.held());
+        lease.release().await.unwrap();
+    });
+}
+
 /// What a runtime asked for right before it stood still is undone for others.
 #[test]
 fn a_runtime_that_stands_still_keeps_nobody_from_a_lock() {

@@ -291,6 +291,58 @@ fn a_release_that_nobody_polls_goes_out_all_the_same() {
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
 
+/// How many scripts the server has run.
+fn scripts(server: &Server) -> u64 {
+    let stats: String = server.command(&["INFO", "commandstats"]);
+    let calls = |line: &str| {
+        let line = line.strip_prefix("cmdstat_evalsha:calls=").or_else(|| line.strip_prefix("cmdstat_eval:calls="))?;
+        line.split(',').next()?.parse::<u64>().ok()
+    };
+    stats.lines().filter_map(calls).sum()
+}
+
+/// A release that the server ran while the loop stood still. The background sends another one, which finds nothing.
+#[test]
+fn a_release_whose_reply_is_read_late_has_released() {
+    let server = Server::start();
+    let ours = client(&[&server]);
+    let mut host = Loop::new();
+    let one = lock(&ours);
+    // The server knows the scripts from now on: one request is enough.
+    let first = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
+    assert_eq!(host.release(&first), ReleaseOutcome::Released);
+    let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
+    let id = pending(host.calls.start(Release(&lease)));
+    until("the server released it", || server.command::<i64>(&["EXISTS", "x"]) == 0);
+    let before = scripts(&server);
+    until("the background releases it, too", || scripts(&server) > before);
+    let outcome = host.end(Ok(Started::Pending(id)));
+    assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
+}
+
+/// A loop stands still while the server waits for replicas on its behalf: others get their turn.
+#[test]
+fn a_loop_that_waits_for_replicas_holds_up_nobody() {
+    let server = Server::start();
+    let replica = Server::start();
+    replica.command::<String>(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
+    until("the replica is in step", || server.command::<String>(&["INFO", "replication"]).contains("state=online"));
+    let mut config = Config::new([server.url()]);
+    config.min_replicas = 1;
+    let ours = Client::new(config).unwrap();
+    let mut host = Loop::new();
+    let one = lock(&ours);
+    let first = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
+    assert_eq!(host.release(&first), ReleaseOutcome::Released);
+    let before = token(&server);
+    let id = pending(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
+    host.calls.flush();
+    until("it is granted", || token(&server) != before);
+    released(&acquired(&ours.client_lock("y"), Duration::from_secs(8)).unwrap());
+    let lease = host.lease(Ok(Started::Pending(id)));
+    assert_eq!(host.release(&lease), ReleaseOutcome::Released);
+}
+
 trait Named {
     fn client_lock(&self, name: &str) -> Lock;
 }

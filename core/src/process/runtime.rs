@@ -138,10 +138,11 @@ pub fn block<T, E>(
 
 /// A future that any executor may poll: its timers are those of the background runtime. Its requests are this driver's.
 pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
-    let program = if let Driver::Program(_) = driver { Handle::try_current().ok() } else { None };
     let mut future = pin!(future);
     poll_fn(|context| {
-        let _program = program::enter(program.clone());
+        // Each time: a future may be moved to another runtime.
+        let program = if let Driver::Program(_) = driver { Handle::try_current().ok() } else { None };
+        let _program = program::enter(program);
         let background = background();
         let _entered = background.enter();
         future.as_mut().poll(context)
@@ -182,11 +183,28 @@ pub mod test {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{task::Poll, time::Instant};
 
-    use futures_util::{StreamExt, stream::FuturesUnordered};
+    use futures_util::{StreamExt, poll, stream::FuturesUnordered};
 
     use super::*;
+
+    /// A task's future that is polled first in one runtime and then in another.
+    #[test]
+    fn a_future_that_is_moved_is_driven_where_it_is_polled() {
+        let runtime = || Builder::new_current_thread().build().expect("a runtime");
+        let (first, second) = (runtime(), runtime());
+        let (one, other) = (first.handle().id(), second.handle().id());
+        let mut seen = Vec::new();
+        let future = poll_fn(|_| {
+            seen.push((program::current(one).is_some(), program::current(other).is_some()));
+            if seen.len() < 2 { Poll::Pending } else { Poll::Ready(()) }
+        });
+        let mut future = Box::pin(entered(Driver::Program(one), future));
+        assert!(first.block_on(async { poll!(&mut future) }).is_pending());
+        second.block_on(future);
+        assert_eq!(seen, [(true, false), (false, true)]);
+    }
 
     /// A future that is in the middle of yielding whenever a slice ends, polled only when it is woken.
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Quorum, clean_up};
 use crate::{protocol::script::Call, server::ConnectionId, sync::tell};
@@ -30,6 +30,20 @@ impl Quorum {
             work.await;
             drop(pending_work);
         });
+    }
+
+    /// The same for something with a result. It ends whether or not its caller waits for that; `None` if the client is
+    /// closed before.
+    pub(super) async fn seen_through<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = oneshot::channel();
+        self.spawn_pending(async move {
+            // Nobody may wait for it any more.
+            let _ = done.send(work.await);
+        });
+        result.await.ok()
     }
 
     /// Does something in the background, until the client is closed, which does not wait for it.

@@ -33,10 +33,15 @@ use crate::{
 /// What became of a ballot.
 pub(crate) enum Verdict {
     Held(Grant),
-    /// Somebody holds it. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody may hold it.
+    /// Somebody holds it, as a quorum says. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody
+    /// may hold it.
     Busy {
         free_in: Option<Duration>,
         split: bool,
+    },
+    /// The node that is asked first denied it; the others were not asked. `free_in`: when it may be free there.
+    Behind {
+        free_in: Duration,
     },
     Conflict,
     /// Nobody could vote yet: the nodes of a new deployment have their markers now. `causes`: if they still lack them.
@@ -212,7 +217,7 @@ impl Ballot {
                 // Somebody else goes on to the others.
                 (Some(_), Some(left)) => {
                     let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
-                    return Verdict::Busy { free_in: Some(free_in), split: false };
+                    return Verdict::Behind { free_in };
                 }
                 (Some(first), None) => answers.extend((0..nodes).filter(|node| *node != first).map(ask)),
             }
@@ -312,11 +317,18 @@ impl Ballot {
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let (names, missing) = (&self.asked.names, &tally.missing);
-                let failed = if everywhere {
-                    quorum.provision_new(names, missing).await
-                } else {
-                    quorum.provision(names, missing, false).await
+                let (names, missing) = (self.asked.names.clone(), tally.missing.clone());
+                let writing = quorum.clone();
+                // A caller that gives up must not leave markers on some nodes only: the others would count as emptied.
+                let written = quorum.seen_through(async move {
+                    if everywhere {
+                        writing.provision_new(&names, &missing).await
+                    } else {
+                        writing.provision(&names, &missing, false).await
+                    }
+                });
+                let Some(failed) = written.await else {
+                    return Verdict::Unavailable { causes: tally.causes, permanent: false };
                 };
                 *quorum.unmarked.lock() = None;
                 if failed.len() > spare {

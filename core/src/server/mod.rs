@@ -37,19 +37,43 @@ pub struct ConnectionId {
 }
 
 /// Where a node writes down which connection it is about to use, before the first byte is sent. Empty means that
-/// nothing was sent.
+/// nothing was sent. Closed means that nothing will be sent from now on.
 #[derive(Clone, Debug, Default)]
-pub struct SentOn(Arc<Mutex<Option<ConnectionId>>>);
+pub struct SentOn(Arc<Mutex<Sending>>);
+
+#[derive(Debug, Default)]
+struct Sending {
+    connection: Option<ConnectionId>,
+    closed: bool,
+}
 
 impl SentOn {
-    /// Notes the connection. What was sent on an earlier one is known not to have run.
-    pub fn set(&self, connection: ConnectionId) {
-        *self.0.lock() = Some(connection);
+    /// Notes the connection. What was sent on an earlier one is known not to have run. Fails if the request was given up
+    /// meanwhile: the node must not send it.
+    pub fn set(&self, connection: ConnectionId) -> Result<(), NodeError> {
+        let mut sending = self.0.lock();
+        if sending.closed {
+            return Err(NodeError::new(NodeErrorKind::NotRun, "given up before it was sent"));
+        }
+        sending.connection = Some(connection);
+        Ok(())
     }
 
     /// The connection, if anything was sent.
     pub fn get(&self) -> Option<ConnectionId> {
-        self.0.lock().clone()
+        self.0.lock().connection.clone()
+    }
+
+    /// Gives the request up where it was not sent yet. Returns the connection if it was.
+    pub fn close(&self) -> Option<ConnectionId> {
+        let mut sending = self.0.lock();
+        sending.closed = true;
+        sending.connection.clone()
+    }
+
+    /// Whether it was given up.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().closed
     }
 }
 

@@ -125,7 +125,8 @@ impl Tenure {
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
-        let state = State::new(&terms, grant.since, grant.presences, claim, lock, quorum.settings.clone());
+        let (presences, sent) = (grant.presences, grant.sent.clone());
+        let state = State::new(&terms, grant.since, presences, sent, claim, lock, quorum.settings.clone());
         let tenure = Arc::new(Self {
             terms: Arc::new(terms),
             token: grant.token,
@@ -244,9 +245,10 @@ impl Tenure {
         self.state.lock().patience(now)
     }
 
-    /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
-    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Option<Duration> {
-        self.state.lock().claim(claim, lock, ttl, clock::now())
+    /// A further acquire by the same owner. Returns the length that the lease must be extended to, if it must. Fails with
+    /// the fate of a tenure that has ended.
+    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Result<Option<Duration>, Fate> {
+        self.change(|state, effects| state.claim(claim, lock, ttl, clock::now(), effects))
     }
 
     /// Ends a claim, once.

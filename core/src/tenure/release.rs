@@ -68,7 +68,7 @@ impl Tenure {
 
     /// Releases the tenure on its nodes, and tells what that found.
     pub(crate) async fn release(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
-        let outcome = self.clone().free(driver).await;
+        let (outcome, _) = self.clone().free(driver).await;
         self.freed(outcome);
         outcome
     }
@@ -80,9 +80,10 @@ impl Tenure {
         (self.events)(&Event::Released { name, token: self.token, held });
     }
 
-    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background.
-    pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
-        let (presences, left) = {
+    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background. Also says
+    /// whether a quorum still had the tenure, and so proved the outcome.
+    pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> (ReleaseOutcome, bool) {
+        let ((presences, again), left) = {
             let mut state = self.state.lock();
             (state.begin_release(), state.left_at(clock::now()))
         };
@@ -100,9 +101,11 @@ impl Tenure {
             self.release_answered(node, answer.as_ref().ok().copied());
             if let Ok(done) = answer {
                 unconfirmed.retain(|(other, _)| *other != node);
+                // If another release may have run there before, the node lacks the tenure because of that one.
+                let missing = !done && !again;
                 released += usize::from(done);
-                possible -= usize::from(!done);
-                doubt |= !done;
+                possible -= usize::from(missing);
+                doubt |= missing;
             }
             match () {
                 () if released >= needed => Count::Decided(()),
@@ -118,7 +121,7 @@ impl Tenure {
             _ => ReleaseOutcome::Unconfirmed,
         };
         drop(releasing);
-        outcome
+        (outcome, released >= needed)
     }
 
     fn release_answered(&self, node: usize, was_there: Option<bool>) {
@@ -152,10 +155,10 @@ impl Drop for Releasing<'_> {
         if self.unconfirmed.is_empty() {
             return;
         }
-        // Requests under way are awaited first: their answers usually come right behind the quorum's. Those on the
-        // caller's driver have nobody to drive them any more and are sent again instead.
+        // Requests under way are awaited first: their answers usually come right behind the quorum's. Only the caller drives
+        // those on its own connection; they are sent again instead.
         let mut answers = std::mem::take(&mut self.answers);
-        if self.driver == Driver::Caller {
+        if self.driver != Driver::Background {
             answers.clear();
         }
         let (tenure, mut unconfirmed) = (self.tenure.clone(), std::mem::take(&mut self.unconfirmed));

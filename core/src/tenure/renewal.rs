@@ -66,9 +66,14 @@ impl State {
         self.offers.iter().map(|(_, until)| until.left_at(now)).min().unwrap_or(Duration::MAX)
     }
 
+    /// How long it may still be held, if there is a limit to that.
+    fn until_max_hold(&self, now: Stamp) -> Duration {
+        self.max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_sub(now.since(self.since)))
+    }
+
     /// How long the watchdog may leave it alone.
     pub(super) fn patience(&self, now: Stamp) -> Duration {
-        let left = self.left_at(now);
+        let left = self.left_at(now).min(self.until_max_hold(now));
         self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.offered_for(now))
     }
 
@@ -83,8 +88,8 @@ impl State {
             self.expire(effects);
             return Plan::Forget;
         }
-        let until_max_hold = self.max_hold.map(|max_hold| max_hold.saturating_sub(now.since(self.since)));
-        if until_max_hold.is_some_and(|until| until.is_zero()) {
+        let until_max_hold = self.until_max_hold(now);
+        if until_max_hold.is_zero() {
             self.lose(LostReason::MaxHold, effects);
             return Plan::Forget;
         }
@@ -107,8 +112,7 @@ impl State {
         }
         let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
         if nodes.is_empty() && repairs.is_empty() {
-            let wake = left.min(safe).min(self.offered_for(now));
-            let wake = until_max_hold.into_iter().fold(wake, Duration::min);
+            let wake = left.min(safe).min(self.offered_for(now)).min(until_max_hold);
             return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
         }
         self.ask(&nodes, &repairs);

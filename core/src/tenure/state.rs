@@ -21,6 +21,7 @@ use crate::{
     config::Settings,
     error::LostReason,
     quorum::Presence,
+    server::SentOn,
     sync::atomic::Ordering::Relaxed,
 };
 
@@ -28,8 +29,12 @@ pub(super) struct State {
     pub(super) fate: Fate,
     /// For each node, what is known of the tenure there.
     pub(super) presences: Vec<Presence>,
+    /// For each node, the connection of the acquire, once that was sent; empty if it was attached.
+    sent: Vec<SentOn>,
     /// Whether it was released, and its nodes are still to be told.
     release_due: bool,
+    /// How many releases have begun. If the caller of the first stops polling it, the background sends another.
+    releases: u32,
     /// Nodes on which a release is to follow an acquire that was unanswered: as long as it is under way, and if it ended
     /// what that had begun.
     followed: Vec<usize>,
@@ -103,6 +108,7 @@ impl State {
         terms: &Terms,
         since: Stamp,
         presences: Vec<Presence>,
+        sent: Vec<SentOn>,
         claim: Arc<Claim>,
         lock: Weak<()>,
         settings: Arc<Settings>,
@@ -116,6 +122,7 @@ impl State {
         let mut state = Self {
             fate: Fate::Held,
             release_due: false,
+            releases: 0,
             followed: Vec::new(),
             lives,
             claims: vec![claim],
@@ -123,6 +130,7 @@ impl State {
             locks: vec![lock],
             round: Round::first(since, &presences),
             presences,
+            sent,
             slot: None,
             keeper: None,
             settings,
@@ -214,6 +222,18 @@ impl State {
     fn end(&mut self, fate: Fate, effects: &mut Effects) {
         self.fate = fate;
         effects.fate = Some(fate);
+        if fate != Fate::Detached {
+            self.give_up_unsent();
+        }
+    }
+
+    /// Gives up the acquire on nodes that it was not sent to yet: it must not go out behind the release.
+    fn give_up_unsent(&mut self) {
+        for (presence, sent) in self.presences.iter_mut().zip(&self.sent) {
+            if let Presence::Unknown(None) = presence {
+                *presence = sent.close().map_or(Presence::Absent, |connection| Presence::Unknown(Some(connection)));
+            }
+        }
     }
 
     /// Where it may be.
@@ -223,13 +243,14 @@ impl State {
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
-    /// Its release begins: where it may be.
-    pub(super) fn begin_release(&mut self) -> Vec<(usize, Presence)> {
+    /// Its release begins: where it may be, and whether another release has begun before.
+    pub(super) fn begin_release(&mut self) -> (Vec<(usize, Presence)>, bool) {
         self.release_due = false;
+        self.releases += 1;
         let leftovers = self.leftovers();
         let ordered = leftovers.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
         self.followed = ordered.map(|(node, _)| *node).collect();
-        leftovers
+        (leftovers, self.releases > 1)
     }
 
     /// A node answered the release, whether it was there; `None`: it failed.
@@ -289,8 +310,27 @@ impl State {
         }
     }
 
-    /// A further acquire by the same owner. Says how long the lease must be extended to, if it must.
-    pub(super) fn claim(&mut self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration, now: Stamp) -> Option<Duration> {
+    /// A further acquire by the same owner. Returns the length that the lease must be extended to, if it must. Fails with
+    /// the tenure's fate if it has ended: the claim would keep nothing alive.
+    pub(super) fn claim(
+        &mut self,
+        claim: &Arc<Claim>,
+        lock: Weak<()>,
+        ttl: Duration,
+        now: Stamp,
+        effects: &mut Effects,
+    ) -> Result<Option<Duration>, Fate> {
+        self.check(now, effects);
+        let ended = match self.fate {
+            Fate::Held => false,
+            Fate::Lost(_) => !mutant!(NestAfterLoss),
+            Fate::Released | Fate::Detached => true,
+        };
+        #[cfg(all(test, feature = "shuttle"))]
+        let ended = ended && !crate::faults::broken("a claim of a tenure that ended");
+        if ended {
+            return Err(self.fate);
+        }
         let renewed = self.renewed_ttl();
         self.claims.push(claim.clone());
         self.locks.retain(|known| known.strong_count() > 0);
@@ -298,13 +338,13 @@ impl State {
             self.locks.push(lock);
         }
         if claim.renews.is_some() {
-            // The watchdog takes over, or is to renew for longer than it did.
+            // The watchdog takes over, or renews for longer than before.
             if self.renewed_ttl() > renewed {
                 self.round.next = Deadline::new(now, Duration::ZERO);
             }
-            return None;
+            return Ok(None);
         }
-        (self.left_at(now) < self.validity(ttl)).then_some(ttl)
+        Ok((self.left_at(now) < self.validity(ttl)).then_some(ttl))
     }
 
     /// Ends a claim, once.

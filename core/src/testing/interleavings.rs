@@ -176,8 +176,11 @@ impl Server {
 
 fn lock(client: &Client) -> Lock {
     // Long enough for no deadline to pass.
-    let options = LockOptions { ttl: Ttl::Fixed(Duration::from_secs(86_400)), ..LockOptions::default() };
-    client.lock("x", options).expect("a valid lock")
+    lock_for(client, Ttl::Fixed(Duration::from_secs(86_400)))
+}
+
+fn lock_for(client: &Client, ttl: Ttl) -> Lock {
+    client.lock("x", LockOptions { ttl, ..LockOptions::default() }).expect("a valid lock")
 }
 
 /// Three owners take the lock one after the other; a fourth gives up, early or late.
@@ -263,6 +266,36 @@ fn a_lease_released_by_two_threads_is_released_once() {
 #[test]
 fn nested_leases_released_at_once_release_the_tenure_once() {
     explore(|| one_tenure_is_released_once(true));
+}
+
+/// One thread releases the last lease of an owner while another acquires for the same owner: nests, or acquires anew.
+fn what_an_owner_acquires_is_held() {
+    let server = Arc::new(Server::default());
+    let client = server.client();
+    let lock = Arc::new(lock_for(&client, Ttl::Watchdog));
+    let owner = || Owner::Explicit("shared".to_owned());
+    let lease = block_on(lock.acquire_here(owner())).expect("a free lock");
+    let releasing = thread::spawn(move || block_on(lease.release_here()).expect("a lease"));
+    let acquiring = {
+        let lock = lock.clone();
+        thread::spawn(move || block_on(lock.acquire_here(owner())).expect("its owner's lock"))
+    };
+    assert_eq!(releasing.join().expect("a release"), ReleaseOutcome::Released);
+    let lease = acquiring.join().expect("an acquire");
+    assert!(lease.held() && !server.is_free(), "acquired, and not held");
+    assert_eq!(block_on(lease.release_here()).expect("a lease"), ReleaseOutcome::Released);
+    assert!(server.is_free());
+    assert_eq!(server.lost.load(SeqCst), 0);
+}
+
+#[test]
+fn an_acquire_beside_its_owners_last_release_is_held() {
+    explore(what_an_owner_acquires_is_held);
+}
+
+#[test]
+fn nesting_in_a_tenure_that_ended_is_found() {
+    find("a claim of a tenure that ended", what_an_owner_acquires_is_held);
 }
 
 /// A release, a detach, a loss and a renewal that finds the key gone, all at once; and somebody who looks.

@@ -2,7 +2,11 @@
 //! by it.
 
 pub(crate) mod fuzz;
+#[cfg(not(feature = "shuttle"))]
+mod gated;
 #[cfg(feature = "shuttle")]
 pub(crate) mod interleavings;
 pub(crate) mod plain;
+#[cfg(not(feature = "shuttle"))]
+mod quorum;
 pub(crate) mod scripted;

@@ -35,9 +35,10 @@ impl Node for Scripted {
     }
 
     fn eval(&self, driver: Driver, call: Call, _: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
-        sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None });
+        let noted = sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None });
         let answer = self.answer.clone();
         async move {
+            noted?;
             // A request takes a while, and so does its reply.
             #[cfg(feature = "shuttle")]
             shuttle::future::yield_now().await;

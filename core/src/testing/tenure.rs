@@ -34,6 +34,15 @@ fn quorum(extending: usize) -> Arc<Quorum> {
 
 /// A tenure that was granted so long ago that a renewal is due.
 fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) -> Arc<Tenure> {
+    tenure_for(quorum, None, presence)
+}
+
+/// The same, which is held no longer than `max_hold`.
+fn tenure_for(
+    quorum: &Arc<Quorum>,
+    max_hold: Option<Duration>,
+    presence: impl Fn(usize, Deadline) -> Presence,
+) -> Arc<Tenure> {
     let since = clock::now().back(TTL * 2 / 5);
     let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let terms = Terms {
@@ -43,7 +52,7 @@ fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) 
         ttl: TTL,
         fixed: false,
         adaptive: false,
-        max_hold: None,
+        max_hold,
         thread: None,
         identity: Weak::new(),
     };
@@ -59,7 +68,7 @@ fn sent() -> Vec<SentOn> {
     let connection = ConnectionId { driver: Driver::Background, number: 1, peer: None, run: None, server: None };
     let sent: Vec<SentOn> = (0..NODES).map(|_| SentOn::default()).collect();
     for sent in &sent {
-        sent.set(connection.clone());
+        sent.set(connection.clone()).unwrap();
     }
     sent
 }
@@ -114,6 +123,28 @@ async fn a_late_grant_moves_no_deadline_back() {
         tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
         assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }
+}
+
+/// The watchdog looks again when the tenure must end, whatever else is due later.
+#[tokio::test]
+async fn max_hold_ends_a_tenure_when_it_is_over() {
+    let left = Duration::from_millis(100);
+    let tenure = tenure_for(&quorum(NODES), Some(TTL * 2 / 5 + left), |_, deadline| Presence::Held(deadline));
+    let (nodes, sent) = round(&tenure);
+    for node in nodes {
+        tenure.renewed(node, Renewed::Extended, TTL, sent);
+    }
+    assert!(tenure.patience() <= left, "left alone for {:?}", tenure.patience());
+}
+
+/// An owner's tenure ends in one thread while another nests in it.
+#[tokio::test]
+async fn nobody_nests_in_a_tenure_that_ended() {
+    let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
+    let claim = || Claim::new(Some(TTL));
+    assert_eq!(tenure.claim(&claim(), Weak::new(), TTL), Ok(None));
+    tenure.give_back();
+    assert_eq!(tenure.claim(&claim(), Weak::new(), TTL), Err(Fate::Released));
 }
 
 /// Two calls of one owner, each with a grant of its own since the first was lost in between: the owner has the lock.

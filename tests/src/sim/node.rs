@@ -316,7 +316,7 @@ impl Node for SimNode {
         Box::pin(async move {
             let conn = shared.connection(limit, false).await?;
             let run = locked(&shared.state).run.as_deref().map(Arc::from);
-            sent.set(ConnectionId { driver, number: conn, peer: None, run, server: None });
+            sent.set(ConnectionId { driver, number: conn, peer: None, run, server: None })?;
             shared.script(conn, call, limit).await
         })
     }

@@ -205,7 +205,7 @@ impl Access {
         }
         if let Some((driver, sent)) = sent {
             let run = Some(state.run.as_str().into());
-            sent.set(ConnectionId { driver, number: self.number, peer: None, run, server: None });
+            sent.set(ConnectionId { driver, number: self.number, peer: None, run, server: None })?;
         }
         if let Status::Frozen(waiting) = &mut state.status {
             let (sender, reply) = oneshot::channel();

@@ -8,17 +8,18 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult,
     aio::{MultiplexedConnection, SendError},
 };
-use tokio::runtime::Id;
+use tokio::{runtime::Id, time::Instant};
 
 #[cfg(target_os = "linux")]
 use super::hosted;
 use super::{
     CLOSED_BY_SERVER, Inner,
-    connection::{Connection, Lane, MOST_UNANSWERED},
+    connection::{Attempt, Connecting, Connection, Lane, MOST_UNANSWERED},
     errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
     health::{Health, Standing},
     identify::identify,
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{
     process::{driver::Driver, program, runtime},
-    server::{ConnectionId, NodeError},
+    server::{BoxFuture, ConnectionId, NodeError},
 };
 
 /// What a request finds in a lane of its own.
@@ -71,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// A lane's own connection; made here and now, by one at a time, since nothing else drives it.
+    /// A lane's own connection. Callers who wait for it make it together, since nothing else drives it.
     pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         match self.find(lane) {
             Found::Connection(connection) if connection.outlived_its_rest().await => return Ok(connection),
@@ -109,29 +110,55 @@ impl Inner {
         }
     }
 
-    /// Makes the connection of a lane, unless somebody else did or failed in the meantime.
+    /// Makes the connection of a lane, or waits for the one that others make or made.
     async fn make(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
-        let only_one = self.state.lock().own.entry(lane).or_default().attempt.clone();
-        let _only_one = only_one.lock().await;
         let found = || Some(self.find(lane)).filter(|found| !matches!(found, Found::Wait));
         match self.look_again(found).await {
             Found::Connection(connection) => return Ok(connection),
             Found::Fail(error) => return Err(error),
             Found::Nothing | Found::Wait => {}
         }
-        let connection = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error))?;
-        {
+        let connection = self.attempt(lane).await?;
+        // It may have broken since, if this was not polled for a while.
+        if connection.retired.load(SeqCst) { Err(not_run("connection replaced")) } else { Ok(connection) }
+    }
+
+    /// The attempt under way to make the connection of a lane, or a new one. An old attempt may have been left unpolled, so
+    /// that its limits have passed.
+    fn attempt(self: &Arc<Self>, lane: Lane) -> Connecting {
+        let mut state = self.state.lock();
+        let is_young = |attempt: &Attempt| attempt.began.elapsed() < self.connect_timeout;
+        state.own.retain(|_, own| own.connection.is_some() || own.attempt.as_ref().is_some_and(is_young));
+        let own = state.own.entry(lane).or_default();
+        if let Some(known) = own.attempt.as_ref().filter(|known| is_young(known)).and_then(Attempt::connecting) {
+            return known;
+        }
+        let (inner, began) = (Arc::clone(self), Instant::now());
+        let making: BoxFuture<_> = Box::pin(async move { inner.make_anew(lane, began).await });
+        let connecting = making.shared();
+        own.attempt = Some(Attempt::new(&connecting, began));
+        connecting
+    }
+
+    /// The work of one attempt.
+    async fn make_anew(self: &Arc<Self>, lane: Lane, began: Instant) -> Result<Arc<Connection>, NodeError> {
+        let made = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error));
+        let connection = {
             let mut state = self.state.lock();
-            if state.closed {
+            let is_closed = state.closed;
+            let own = state.own.entry(lane).or_default();
+            own.attempt.take_if(|attempt| attempt.began == began);
+            // Dropped only once nothing is locked any more.
+            let made = made.as_ref().map_err(NodeError::clone)?;
+            if is_closed {
                 return Err(closed());
             }
-            if connection.dead.load(SeqCst) {
+            if made.dead.load(SeqCst) {
                 return Err(not_run(CLOSED_BY_SERVER));
             }
-            // Event loops come and go.
-            state.own.retain(|_, own| own.connection.is_some() || Arc::strong_count(&own.attempt) > 1);
-            state.own.entry(lane).or_default().connection = Some(Arc::clone(&connection));
-        }
+            // A later attempt may have been quicker.
+            own.connection.get_or_insert_with(|| made.clone()).clone()
+        };
         self.warn_of_eviction(&connection.facts);
         Ok(connection)
     }

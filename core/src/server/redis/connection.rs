@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::{Shared, WeakShared};
 use redis::aio::MultiplexedConnection;
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet, time::Instant};
 
@@ -17,7 +18,7 @@ use super::{Inner, identify::Facts};
 use crate::process::host_io;
 use crate::{
     process::{driver::Driver, fork::Tied, runtime},
-    server::ConnectionId,
+    server::{BoxFuture, ConnectionId, NodeError},
     sync::Mutex,
 };
 
@@ -48,8 +49,30 @@ impl Lane {
 #[derive(Default)]
 pub(super) struct Own {
     pub(super) connection: Option<Arc<Connection>>,
-    /// Held by the one that connects.
-    pub(super) attempt: Arc<tokio::sync::Mutex<()>>,
+    pub(super) attempt: Option<Attempt>,
+}
+
+type Making = BoxFuture<Result<Arc<Connection>, NodeError>>;
+
+/// A connection that is being made.
+pub(super) type Connecting = Shared<Making>;
+
+/// An attempt to connect. Everybody who waits for the connection polls it, so that it needs none of them in particular; it
+/// ends with the last of them.
+pub(super) struct Attempt {
+    pub(super) began: Instant,
+    connecting: Option<WeakShared<Making>>,
+}
+
+impl Attempt {
+    pub(super) fn new(connecting: &Connecting, began: Instant) -> Self {
+        Self { began, connecting: connecting.downgrade() }
+    }
+
+    /// The attempt, if somebody waits for it.
+    pub(super) fn connecting(&self) -> Option<Connecting> {
+        self.connecting.as_ref()?.upgrade()
+    }
 }
 
 /// A connection with its handshake done.

@@ -182,7 +182,8 @@ struct Inner {
     news: watch::Sender<()>,
     /// Ends the reviver's pause.
     kick: Notify,
-    /// Held by the one whose request waits for replicas, and makes the others wait.
+    /// Held by the one whose request waits for replicas; the others wait for it. Only tasks of the background lock it: a
+    /// caller may stop polling, and keep everybody out.
     replicated: tokio::sync::Mutex<()>,
 }
 

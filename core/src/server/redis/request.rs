@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use super::{
     Inner,
     connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
-    errors::{failure, misplaced, no_answer, not_run, refusal, unanswered},
+    errors::{closed, failure, misplaced, no_answer, not_run, refusal, unanswered},
     identify::Facts,
     patient,
     replies::{answer, script_reply},
 };
 use crate::{
-    process::driver::Driver,
+    process::{driver::Driver, runtime},
     protocol::{
         calls::Identity,
         reply::{Vote, vote},
@@ -54,8 +54,34 @@ impl Inner {
         Box::pin(self.replicated(call, timeout, sent, with)).await
     }
 
-    /// Runs a script that replicas must acknowledge.
+    /// Runs a script that replicas must acknowledge, in a task of the background: others get their turn whether or not this
+    /// is polled.
     async fn replicated(
+        self: &Arc<Self>,
+        call: &Call,
+        timeout: Duration,
+        sent: &SentOn,
+        with: With,
+    ) -> Result<Reply, NodeError> {
+        /// Gives the request up when its caller does.
+        struct Caller(Option<SentOn>);
+        impl Drop for Caller {
+            fn drop(&mut self) {
+                if let Some(sent) = self.0.take() {
+                    sent.close();
+                }
+            }
+        }
+        let mut caller = Caller(Some(sent.clone()));
+        let (inner, call, sent) = (Arc::clone(self), call.clone(), sent.clone());
+        let task = runtime::detached(async move { inner.take_turn(&call, timeout, &sent, with).await });
+        let reply = task.await.unwrap_or_else(|| Err(closed()));
+        caller.0 = None;
+        reply
+    }
+
+    /// Runs such a script once those before it are acknowledged.
+    async fn take_turn(
         self: &Arc<Self>,
         call: &Call,
         timeout: Duration,
@@ -109,7 +135,7 @@ impl Inner {
             Box::pin(self.room(connection, timeout)).await?;
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
-        sent.set(connection.id.clone());
+        sent.set(connection.id.clone())?;
         let value = self.request(connection, &command, Some(call), timeout, with).await?;
         self.understand(connection, answer(value, call))
     }

@@ -188,6 +188,9 @@ impl Inner {
         loop {
             let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.asking).await;
             let Err(error) = result else { return result };
+            if sent.is_closed() {
+                return Err(blame(&trip.member, error));
+            }
             trip.hops += 1;
             if trip.hops > HOPS_AT_ONCE {
                 self.doubt();
