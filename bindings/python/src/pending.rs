@@ -104,21 +104,26 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the state that it is waiting in, if it is.
-    fn stop_waiting(&self, next: State) -> Option<Waiting> {
+    /// Goes from waiting to the next state. If it does not wait it stays as it is, and returns what would have been next.
+    fn stop_waiting(&self, next: State) -> Result<Waiting, State> {
         let mut state = self.state();
-        if !matches!(*state, State::Waiting(_)) {
-            return None;
-        }
         match mem::replace(&mut *state, next) {
-            State::Waiting(waiting) => Some(waiting),
-            _ => None,
+            State::Waiting(waiting) => Ok(waiting),
+            other => Err(mem::replace(&mut *state, other)),
         }
     }
 
-    /// Notes the end; says who waited for it.
+    /// Notes the outcome of the call and returns its waiter. Discards the outcome if there is none any more: without a GIL
+    /// another thread may cancel or close this while the loop takes the outcome in.
     pub(crate) fn end(&self, outcome: Outcome) -> Option<Waiting> {
-        self.stop_waiting(State::Ended(outcome))
+        match self.stop_waiting(State::Ended(outcome)) {
+            Ok(waiting) => Some(waiting),
+            Err(State::Ended(outcome)) => {
+                discard(&outcome);
+                None
+            }
+            Err(_) => None,
+        }
     }
 }
 
@@ -194,7 +199,7 @@ impl Pending {
     /// Gives the call up, unless it has ended.
     #[pyo3(signature = (msg=None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
-        let Some(waiting) = slf.get().stop_waiting(State::Cancelled(msg)) else { return Ok(false) };
+        let Ok(waiting) = slf.get().stop_waiting(State::Cancelled(msg)) else { return Ok(false) };
         waiting.calls.get().abandon(waiting.id);
         waiting.wake_soon(slf)?;
         Ok(true)
@@ -202,7 +207,7 @@ impl Pending {
 
     /// The coroutine that awaits it is closed.
     fn close(&self) {
-        if let Some(waiting) = self.stop_waiting(State::Over) {
+        if let Ok(waiting) = self.stop_waiting(State::Over) {
             waiting.calls.get().abandon(waiting.id);
         }
     }
@@ -216,6 +221,6 @@ impl Pending {
     }
 
     fn __clear__(&self) {
-        self.stop_waiting(State::Over);
+        drop(self.stop_waiting(State::Over));
     }
 }

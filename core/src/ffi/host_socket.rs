@@ -5,10 +5,7 @@ use std::{
     io::{self, ErrorKind},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -19,43 +16,89 @@ use rustix::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a socket is known to be ready for.
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// What a socket is known to be ready for. Any thread may note readiness, also while another reads or writes.
 #[derive(Default)]
-pub(super) struct Readiness {
+pub(crate) struct Readiness {
     /// The other side is done: there is an end to be read behind what there is now, and nothing else will tell of it.
     over: AtomicBool,
-    readable: AtomicBool,
-    writable: AtomicBool,
-    reader: AtomicWaker,
-    writer: AtomicWaker,
+    read: Direction,
+    write: Direction,
 }
 
 impl Readiness {
-    pub(super) fn note(&self, flags: epoll::EventFlags) {
+    pub(crate) fn note(&self, flags: epoll::EventFlags) {
         let over = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
         if flags.intersects(over) {
+            // First: the reader checks it as soon as it is woken.
             self.over.store(true, SeqCst);
         }
         if flags.intersects(epoll::EventFlags::IN | over) {
-            self.readable.store(true, SeqCst);
-            self.reader.wake();
+            self.read.note();
         }
         if flags.intersects(epoll::EventFlags::OUT | over) {
-            self.writable.store(true, SeqCst);
-            self.writer.wake();
+            self.write.note();
+        }
+    }
+}
+
+/// Reading or writing, for one task at a time.
+#[derive(Default)]
+struct Direction {
+    ready: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Direction {
+    fn note(&self) {
+        self.ready.store(true, SeqCst);
+        self.waker.wake();
+    }
+
+    /// Runs a system call if the socket is ready for it. `drained` is true if this result used the readiness up.
+    ///
+    /// Takes the readiness before the call and, unless the call used it up, puts it back. To clear it after the call could
+    /// erase a readiness that another thread noted in between, and epoll reports each one only once.
+    fn attempt<T>(
+        &self,
+        context: &Context<'_>,
+        mut call: impl FnMut() -> rustix::io::Result<T>,
+        drained: impl Fn(&T) -> bool,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            if !self.ready.swap(false, SeqCst) {
+                self.waker.register(context.waker());
+                // It may have become ready before the waker was there.
+                if !self.ready.swap(false, SeqCst) {
+                    return Poll::Pending;
+                }
+            }
+            let result = call();
+            let drained = match &result {
+                Ok(done) => drained(done),
+                Err(error) => error.kind() == ErrorKind::WouldBlock,
+            };
+            if !drained {
+                self.ready.store(true, SeqCst);
+            }
+            match result {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                result => return Poll::Ready(result.map_err(Into::into)),
+            }
         }
     }
 }
 
 /// A connected socket, registered edge-triggered. `forget` runs when it is dropped.
-pub(super) struct HostSocket<F: FnMut()> {
+pub(crate) struct HostSocket<F: FnMut()> {
     socket: OwnedFd,
     ready: Arc<Readiness>,
     forget: F,
 }
 
 impl<F: FnMut()> HostSocket<F> {
-    pub(super) fn new(socket: OwnedFd, ready: Arc<Readiness>, forget: F) -> Self {
+    pub(crate) fn new(socket: OwnedFd, ready: Arc<Readiness>, forget: F) -> Self {
         Self { socket, ready, forget }
     }
 }
@@ -72,49 +115,21 @@ impl<F: FnMut()> Drop for HostSocket<F> {
     }
 }
 
-/// Tries something as long as the socket is ready for it.
-fn attempt<T>(
-    context: &Context<'_>,
-    (ready, waker): (&AtomicBool, &AtomicWaker),
-    mut work: impl FnMut() -> rustix::io::Result<T>,
-) -> Poll<io::Result<T>> {
-    loop {
-        if !ready.load(SeqCst) {
-            waker.register(context.waker());
-            // It may have become ready before the waker was there.
-            if !ready.load(SeqCst) {
-                return Poll::Pending;
-            }
-        }
-        match work() {
-            Ok(done) => return Poll::Ready(Ok(done)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => ready.store(false, SeqCst),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Poll::Ready(Err(error.into())),
-        }
-    }
-}
-
 impl<F: FnMut() + Unpin> AsyncRead for HostSocket<F> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = into.remaining();
-        let ready = (&self.ready.readable, &self.ready.reader);
-        let count = ready!(attempt(context, ready, || {
-            recv(&self.socket, into.initialize_unfilled(), RecvFlags::empty()).map(|(_, count)| count)
-        }))?;
+        let read = || recv(&self.socket, into.initialize_unfilled(), RecvFlags::empty()).map(|(_, count)| count);
+        // After a short read epoll reports the next bytes, but not an end that it has reported already.
+        let drained = |count: &usize| (1..room).contains(count) && !self.ready.over.load(SeqCst);
+        let count = ready!(self.ready.read.attempt(context, read, drained))?;
         into.advance(count);
-        if 0 < count && count < room && !self.ready.over.load(SeqCst) {
-            // Drained; when more comes there is another event.
-            self.ready.readable.store(false, SeqCst);
-        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl<F: FnMut() + Unpin> AsyncWrite for HostSocket<F> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let ready = (&self.ready.writable, &self.ready.writer);
-        attempt(context, ready, || send(&self.socket, bytes, SendFlags::NOSIGNAL))
+        self.ready.write.attempt(context, || send(&self.socket, bytes, SendFlags::NOSIGNAL), |_| false)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -124,5 +139,78 @@ impl<F: FnMut() + Unpin> AsyncWrite for HostSocket<F> {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Closed with the descriptor.
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    const READABLE: epoll::EventFlags = epoll::EventFlags::IN;
+
+    fn context() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    /// Another thread looks for ready sockets after a read found nothing, and before that read ends here.
+    #[test]
+    fn readiness_noted_during_a_call_in_vain_is_kept() {
+        let ready = Readiness::default();
+        ready.note(READABLE);
+        let mut calls = 0;
+        let read = ready.read.attempt(
+            &context(),
+            || {
+                calls += 1;
+                if calls == 1 {
+                    ready.note(READABLE);
+                    return Err(Errno::AGAIN);
+                }
+                Ok(())
+            },
+            |()| true,
+        );
+        assert!(matches!(read, Poll::Ready(Ok(()))), "the readiness is forgotten");
+        assert_eq!(calls, 2);
+    }
+
+    /// The same with a read that found something, but not enough to fill its buffer.
+    #[test]
+    fn readiness_noted_during_a_short_read_is_kept() {
+        let ready = Readiness::default();
+        ready.note(READABLE);
+        for noted in [true, false] {
+            let read = ready.read.attempt(
+                &context(),
+                || {
+                    if noted {
+                        ready.note(READABLE);
+                    }
+                    Ok(())
+                },
+                |()| true,
+            );
+            assert!(read.is_ready(), "the readiness is forgotten");
+        }
+        let read = ready.read.attempt(&context(), || -> rustix::io::Result<()> { unreachable!() }, |()| true);
+        assert!(read.is_pending(), "nothing was noted since the last read");
+    }
+
+    /// What a call leaves to be read or written is tried again without a further event.
+    #[test]
+    fn readiness_that_is_not_used_up_stays() {
+        let ready = Readiness::default();
+        ready.note(READABLE);
+        let results = [Err(Errno::INTR), Ok(1), Err(Errno::CONNRESET), Ok(2), Err(Errno::AGAIN)];
+        let mut results = results.into_iter();
+        let mut read = || ready.read.attempt(&context(), || results.next().expect("one for each call"), |_| false);
+        assert!(matches!(read(), Poll::Ready(Ok(1))));
+        assert!(matches!(read(), Poll::Ready(Err(_))));
+        assert!(matches!(read(), Poll::Ready(Ok(2))));
+        assert!(read().is_pending());
     }
 }

@@ -8,7 +8,7 @@ mod calls;
 pub mod completions;
 mod events;
 #[cfg(target_os = "linux")]
-mod host_socket;
+pub(crate) mod host_socket;
 mod operations;
 mod options;
 mod outcome;

@@ -41,30 +41,96 @@ pub enum Idiom {
     CamelMillis,
 }
 
+/// An option: its name in the core and its setter. A table of both cannot list an option that nothing sets.
+type Choice<Options> = (&'static str, fn(&mut Options, Given) -> Result<(), LockError>);
+
 /// The options of a client.
-const CLIENT_OPTIONS: [&str; 19] = [
-    "quorum",
-    "watchdog",
-    "prefix",
-    "wire",
-    "drift",
-    "token_key",
-    "token_ttl",
-    "max_ttl",
-    "min_replicas",
-    "patience",
-    "connect_timeout",
-    "reply_timeout",
-    "strict",
-    "quarantine",
-    "username",
-    "password",
-    "ca",
-    "cert",
-    "key",
+const CLIENT_OPTIONS: [Choice<Config>; 19] = [
+    ("quorum", |config, given| given.whole(1).map(|count| config.quorum = Some(count))),
+    ("watchdog", |config, given| given.duration().map(|ttl| config.watchdog = ttl)),
+    ("prefix", |config, given| given.text().map(|prefix| config.prefix = prefix)),
+    ("wire", |config, given| given.word().map(|wire| config.wire = wire)),
+    ("drift", |config, given| given.number().map(|share| config.drift = share)),
+    ("token_key", |config, given| given.word().map(|key| config.token_key = key)),
+    ("token_ttl", |config, given| given.duration().map(|ttl| config.token_ttl = Some(ttl))),
+    ("max_ttl", |config, given| given.duration().map(|ttl| config.max_ttl = ttl)),
+    ("min_replicas", |config, given| given.whole(0).map(|count| config.min_replicas = count as u32)),
+    ("patience", |config, given| given.duration().map(|limit| config.patience = limit)),
+    ("connect_timeout", |config, given| given.duration().map(|limit| config.connect_timeout = limit)),
+    ("reply_timeout", |config, given| given.duration().map(|limit| config.reply_timeout = limit)),
+    ("strict", |config, given| given.flag().map(|strict| config.strict = strict)),
+    ("quarantine", |config, given| given.flag().map(|quarantine| config.quarantine = quarantine)),
+    ("username", |config, given| given.text().map(|name| config.username = Some(name))),
+    ("password", |config, given| given.text().map(|password| config.password = Some(password))),
+    ("ca", |config, given| given.text().map(|pem| config.tls.ca = Some(pem))),
+    ("cert", |config, given| given.text().map(|pem| config.tls.cert = Some(pem))),
+    ("key", |config, given| given.text().map(|pem| config.tls.key = Some(pem))),
 ];
 /// The options of a lock.
-const LOCK_OPTIONS: [&str; 5] = ["ttl", "wait", "owner", "max_hold", "reentrant"];
+const LOCK_OPTIONS: [Choice<LockOptions>; 5] = [
+    ("ttl", |lock, given| given.ttl().map(|ttl| lock.ttl = ttl)),
+    ("wait", |lock, given| given.duration().map(|limit| lock.wait = Some(limit))),
+    ("owner", |lock, given| given.text().map(|owner| lock.owner = Some(owner))),
+    ("max_hold", |lock, given| given.duration().map(|limit| lock.max_hold = Some(limit))),
+    ("reentrant", |lock, given| given.flag().map(|reentrant| lock.reentrant = reentrant)),
+];
+
+/// An option that a host gave. The methods that read its value fail with `invalid` if it is of another kind.
+struct Given {
+    idiom: Idiom,
+    /// The core's name of the option.
+    name: &'static str,
+    value: Setting,
+}
+
+impl Given {
+    fn text(self) -> Result<String, LockError> {
+        text(self.name, self.value)
+    }
+
+    fn word<T: FromStr<Err = LockError>>(self) -> Result<T, LockError> {
+        self.text()?.parse()
+    }
+
+    fn number(self) -> Result<f64, LockError> {
+        match self.value {
+            Setting::Number(number) => Ok(number),
+            _ => Err(self.refused("must be a number")),
+        }
+    }
+
+    fn whole(self, least: u32) -> Result<usize, LockError> {
+        match self.value {
+            Setting::Number(number) if number.fract() == 0.0 && (f64::from(least)..=1e6).contains(&number) => {
+                Ok(number as usize)
+            }
+            _ => Err(self.refused(&format!("must be a whole number of at least {least}"))),
+        }
+    }
+
+    fn flag(self) -> Result<bool, LockError> {
+        match self.value {
+            Setting::Flag(flag) => Ok(flag),
+            _ => Err(self.refused("must be true or false")),
+        }
+    }
+
+    fn duration(self) -> Result<Duration, LockError> {
+        self.idiom.duration(self.name, &self.value)
+    }
+
+    fn ttl(self) -> Result<Ttl, LockError> {
+        match &self.value {
+            Setting::Text(word) if word == "adaptive" => Ok(Ttl::Adaptive),
+            Setting::Number(_) => self.duration().map(Ttl::Fixed),
+            _ => Err(self.refused(&format!("must be {} or 'adaptive'", self.idiom.time()))),
+        }
+    }
+
+    fn refused(&self, rule: &str) -> LockError {
+        LockError::invalid(self.name, format!("{rule}, not {}", self.value.shown()))
+    }
+}
 
 impl Idiom {
     fn unit(self) -> &'static str {
@@ -96,12 +162,22 @@ impl Idiom {
         }
     }
 
-    /// The core's name of an option.
-    fn known(self, option: &str, among: &[&'static str]) -> Result<&'static str, LockError> {
-        among.iter().copied().find(|known| self.spell(known) == option).ok_or_else(|| {
-            let all: Vec<_> = among.iter().map(|known| self.spell(known)).collect();
-            LockError::invalid("options", format!("there is no option {option:?}, only {}", all.join(", ")))
-        })
+    /// Sets each option that the host gave. Fails with `invalid` for one that is not among these.
+    fn set<Options>(
+        self,
+        options: &mut Options,
+        among: &[Choice<Options>],
+        given: impl IntoIterator<Item = (String, Setting)>,
+    ) -> Result<(), LockError> {
+        for (option, value) in given {
+            let Some(&(name, set)) = among.iter().find(|(name, _)| self.spell(name) == option) else {
+                let all: Vec<_> = among.iter().map(|(name, _)| self.spell(name)).collect();
+                let detail = format!("there is no option {option:?}, only {}", all.join(", "));
+                return Err(LockError::invalid("options", detail));
+            };
+            set(options, Given { idiom: self, name, value })?;
+        }
+        Ok(())
     }
 
     /// A time in the host's unit. Fails with `invalid` for NaN, for less than nothing and for more than 10 years.
@@ -135,64 +211,22 @@ impl Idiom {
         urls: impl IntoIterator<Item = String>,
         options: impl IntoIterator<Item = (String, Setting)>,
     ) -> Result<Config, LockError> {
-        self.set(Config::new(urls), options)
+        let mut config = Config::new(urls);
+        self.set(&mut config, &CLIENT_OPTIONS, options)?;
+        Ok(config)
     }
 
     /// `config`, with the nodes of the environment.
     pub fn config_from_env(self, options: impl IntoIterator<Item = (String, Setting)>) -> Result<Config, LockError> {
-        self.set(Config::from_env(), options)
-    }
-
-    fn set(
-        self,
-        mut config: Config,
-        options: impl IntoIterator<Item = (String, Setting)>,
-    ) -> Result<Config, LockError> {
-        for (option, value) in options {
-            let option = self.known(&option, &CLIENT_OPTIONS)?;
-            match option {
-                "quorum" => config.quorum = Some(whole(option, &value, 1)?),
-                "watchdog" => config.watchdog = self.duration(option, &value)?,
-                "prefix" => config.prefix = text(option, value)?,
-                "wire" => config.wire = word(option, value)?,
-                "drift" => config.drift = number(option, &value)?,
-                "token_key" => config.token_key = word(option, value)?,
-                "token_ttl" => config.token_ttl = Some(self.duration(option, &value)?),
-                "max_ttl" => config.max_ttl = self.duration(option, &value)?,
-                "min_replicas" => config.min_replicas = whole(option, &value, 0)? as u32,
-                "patience" => config.patience = self.duration(option, &value)?,
-                "connect_timeout" => config.connect_timeout = self.duration(option, &value)?,
-                "reply_timeout" => config.reply_timeout = self.duration(option, &value)?,
-                "strict" => config.strict = flag(option, &value)?,
-                "quarantine" => config.quarantine = flag(option, &value)?,
-                "username" => config.username = Some(text(option, value)?),
-                "password" => config.password = Some(text(option, value)?),
-                "ca" => config.tls.ca = Some(text(option, value)?),
-                "cert" => config.tls.cert = Some(text(option, value)?),
-                _ => config.tls.key = Some(text(option, value)?),
-            }
-        }
+        let mut config = Config::from_env();
+        self.set(&mut config, &CLIENT_OPTIONS, options)?;
         Ok(config)
     }
 
     /// The options of a lock; fails as `config` does.
     pub fn lock_options(self, options: impl IntoIterator<Item = (String, Setting)>) -> Result<LockOptions, LockError> {
         let mut lock = LockOptions::default();
-        for (option, value) in options {
-            let option = self.known(&option, &LOCK_OPTIONS)?;
-            match option {
-                "ttl" if value == Setting::Text("adaptive".to_owned()) => lock.ttl = Ttl::Adaptive,
-                "ttl" if matches!(value, Setting::Number(_)) => lock.ttl = Ttl::Fixed(self.duration(option, &value)?),
-                "ttl" => {
-                    let detail = format!("must be {} or 'adaptive', not {}", self.time(), value.shown());
-                    return Err(LockError::invalid(option, detail));
-                }
-                "wait" => lock.wait = Some(self.duration(option, &value)?),
-                "owner" => lock.owner = Some(text(option, value)?),
-                "max_hold" => lock.max_hold = Some(self.duration(option, &value)?),
-                _ => lock.reentrant = flag(option, &value)?,
-            }
-        }
+        self.set(&mut lock, &LOCK_OPTIONS, options)?;
         Ok(lock)
     }
 
@@ -202,7 +236,9 @@ impl Idiom {
         if let LockError::Invalid { argument, .. } = error
             && *argument != "options"
         {
-            for option in CLIENT_OPTIONS.iter().chain(&LOCK_OPTIONS).filter(|option| option.contains('_')) {
+            let of_clients = CLIENT_OPTIONS.iter().map(|(name, _)| *name);
+            let options = of_clients.chain(LOCK_OPTIONS.iter().map(|(name, _)| *name));
+            for option in options.filter(|option| option.contains('_')) {
                 message = message.replace(option, &self.spell(option));
             }
         }
@@ -229,35 +265,5 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
         Setting::Text(text) => Ok(text),
         // Not shown: it may be a secret.
         _ => Err(LockError::invalid(argument, "must be a string of valid Unicode")),
-    }
-}
-
-fn word<T: FromStr<Err = LockError>>(argument: &'static str, value: Setting) -> Result<T, LockError> {
-    text(argument, value)?.parse()
-}
-
-fn number(argument: &'static str, value: &Setting) -> Result<f64, LockError> {
-    match value {
-        Setting::Number(number) => Ok(*number),
-        other => Err(LockError::invalid(argument, format!("must be a number, not {}", other.shown()))),
-    }
-}
-
-fn whole(argument: &'static str, value: &Setting, least: u32) -> Result<usize, LockError> {
-    match value {
-        Setting::Number(number) if number.fract() == 0.0 && (f64::from(least)..=1e6).contains(number) => {
-            Ok(*number as usize)
-        }
-        other => {
-            let detail = format!("must be a whole number of at least {least}, not {}", other.shown());
-            Err(LockError::invalid(argument, detail))
-        }
-    }
-}
-
-fn flag(argument: &'static str, value: &Setting) -> Result<bool, LockError> {
-    match value {
-        Setting::Flag(flag) => Ok(*flag),
-        other => Err(LockError::invalid(argument, format!("must be true or false, not {}", other.shown()))),
     }
 }

@@ -51,6 +51,45 @@ fn a_lock_takes_a_time_or_adaptive() {
     assert!(ttl(Setting::Number(f64::INFINITY)).is_err() && ttl(Setting::Number(f64::NAN)).is_err());
 }
 
+/// All options, as the refusal of an unknown one lists them.
+fn listed<T>(result: Result<T, LockError>) -> Vec<String> {
+    let refusal = refused(result, Idiom::SnakeSeconds);
+    let (_, list) = refusal.split_once("only ").unwrap();
+    list.split(", ").map(str::to_owned).collect()
+}
+
+/// Sets each option alone, to the first value that it takes and that is not its default. Returns what `set` shows then.
+fn each_alone(names: &[String], set: impl Fn(Vec<(String, Setting)>) -> Result<String, LockError>) -> Vec<String> {
+    let default = set(Vec::new()).unwrap();
+    let words = ["token", "redisson"].map(|word| Setting::Text(word.to_owned()));
+    let values = [Setting::Number(7.0), Setting::Flag(true), Setting::Flag(false)].into_iter().chain(words);
+    let alone = |name: &String| {
+        let mut taken = values.clone().filter_map(|value| set(vec![(name.clone(), value)]).ok());
+        taken.find(|shown| *shown != default).unwrap_or_else(|| panic!("{name} sets nothing"))
+    };
+    names.iter().map(alone).collect()
+}
+
+#[test]
+fn each_option_sets_something_of_its_own() {
+    let idiom = Idiom::SnakeSeconds;
+    let none = || options(&[("none", Setting::Flag(true))]);
+    let of_clients = listed(idiom.config([], none()));
+    let clients = each_alone(&of_clients, |options| {
+        let config = idiom.config([], options)?;
+        // The `Debug` of a configuration hides these.
+        Ok(format!("{config:?} {:?} {:?} {:?}", config.username, config.password, config.tls))
+    });
+    let of_locks = listed(idiom.lock_options(none()));
+    let locks = each_alone(&of_locks, |options| Ok(format!("{:?}", idiom.lock_options(options)?)));
+    for (names, shown) in [(of_clients, clients), (of_locks, locks)] {
+        for (index, one) in shown.iter().enumerate() {
+            let first = shown.iter().position(|other| other == one);
+            assert_eq!(first, Some(index), "{} sets the same as another option", names[index]);
+        }
+    }
+}
+
 fn pending(call: Result<Call, LockError>) -> u64 {
     let Started::Pending(id) = call.unwrap() else { panic!("there is no reactor") };
     id

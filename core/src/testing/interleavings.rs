@@ -30,6 +30,14 @@ use shuttle::{
     thread,
 };
 
+#[cfg(target_os = "linux")]
+use {
+    crate::ffi::host_socket::{HostSocket, Readiness},
+    rustix::event::epoll::EventFlags,
+    std::{future::poll_fn, io::Write, os::unix::net::UnixStream, pin::Pin},
+    tokio::io::{AsyncRead, ReadBuf},
+};
+
 use crate::{
     client::Client,
     clock,
@@ -484,4 +492,39 @@ fn a_queue_that_forgets_to_wake_is_found() {
 #[test]
 fn a_queue_that_forgets_who_gave_up_is_found() {
     find("two steps to announce a result", || results_arrive_once(false));
+}
+
+// ---- the readiness of a socket ---------------------------------------------------------------------------------------
+
+/// One thread sends, and notes each time that the socket is readable; another reads.
+#[cfg(target_os = "linux")]
+fn everything_is_read() {
+    let (ours, mut theirs) = UnixStream::pair().expect("two descriptors");
+    ours.set_nonblocking(true).expect("a socket");
+    let ready = Arc::new(Readiness::default());
+    let mut socket = HostSocket::new(ours.into(), ready.clone(), || ());
+    let sending = thread::spawn(move || {
+        for byte in 0..3 {
+            theirs.write_all(&[byte]).expect("room for three bytes");
+            ready.note(EventFlags::IN);
+        }
+        theirs
+    });
+    let mut read = Vec::new();
+    block_on(async {
+        while read.len() < 3 {
+            let mut bytes = [0; 8];
+            let mut into = ReadBuf::new(&mut bytes);
+            poll_fn(|context| Pin::new(&mut socket).poll_read(context, &mut into)).await.expect("an open socket");
+            read.extend_from_slice(into.filled());
+        }
+    });
+    assert_eq!(read, [0, 1, 2]);
+    sending.join().expect("a sender");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_readiness_is_forgotten() {
+    explore(everything_is_read);
 }

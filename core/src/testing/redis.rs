@@ -23,6 +23,7 @@ use super::{
     connection::MOST_UNANSWERED,
     connection::RESTED,
     errors::{not_run, permanent, refusal_text},
+    sentinel::Sentinels,
     *,
 };
 use crate::{
@@ -790,6 +791,84 @@ async fn a_closed_node_refuses() {
     {
         assert!(Instant::now() < deadline);
     }
+}
+
+/// Waits until the other side closes this connection.
+async fn closed(mut stream: tokio::net::TcpStream) {
+    let rest = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+    rest.expect("the connection is never closed").unwrap();
+}
+
+/// Sentinels at this port alone, and how long they may take to answer.
+fn sentinels_at(port: u16, connect_timeout: Duration) -> Sentinels {
+    let mut config = Config::new([format!("redis+sentinel://127.0.0.1:{port}/main")]);
+    config.connect_timeout = connect_timeout;
+    let settings = config.validate().unwrap();
+    Sentinels::new(&settings.endpoints[0], &settings.config).unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_never_answers_is_left_with_its_last_listener() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+    let sentinels = sentinels_at(listener.local_addr().unwrap().port(), PATIENCE * 100);
+    let elections = sentinels.elections();
+    let (stream, _) = listener.accept().await.unwrap();
+    stream.readable().await.unwrap();
+    drop(elections);
+    closed(stream).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_does_not_answer_in_time_is_tried_again() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+    let sentinels = sentinels_at(listener.local_addr().unwrap().port(), Duration::from_millis(50));
+    let _elections = sentinels.elections();
+    for _ in 0..2 {
+        let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("it tries once").unwrap();
+        closed(stream).await;
+    }
+}
+
+/// A Sentinel that names this master and does not answer whoever subscribes: those connections it hands out.
+async fn silent_sentinel(master: u16) -> (u16, mpsc::UnboundedReceiver<tokio::net::TcpStream>, Task) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (hand_out, subscribers) = mpsc::unbounded_channel();
+    let task = async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let hand_out = hand_out.clone();
+            connections.spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                    let request = String::from_utf8_lossy(&buffer[..length]);
+                    if request.contains("SUBSCRIBE") {
+                        let _ = hand_out.send(stream);
+                        return;
+                    }
+                    let answer = if request.contains("MASTER") {
+                        format!("*4\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$5\r\n{master}\r\n")
+                    } else {
+                        "+OK\r\n".repeat(request.matches("SETINFO").count())
+                    };
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    };
+    (port, subscribers, Task(tokio::spawn(task)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_node_leaves_a_sentinel_that_does_not_answer() {
+    let server = Server::start(&[]);
+    let (port, mut subscribers, _sentinel) = silent_sentinel(server.port).await;
+    let url = format!("redis+sentinel://127.0.0.1:{port}/main");
+    let tested = Tested::with(&url, |config| config.connect_timeout = PATIENCE * 100);
+    tested.eval(set("x")).await.unwrap();
+    let stream = tokio::time::timeout(PATIENCE, subscribers.recv()).await.unwrap().unwrap();
+    tested.node.close();
+    closed(stream).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Client, ProtocolVersion, Value};
+use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisResult, Value, aio::PubSub};
 use tokio::sync::mpsc;
 
 use super::{
@@ -33,8 +33,7 @@ pub(super) struct Sentinels {
     master: Endpoint,
     tls: bool,
     material: Tls,
-    /// A master that does not answer needs some of the time for a connection.
-    limit: Duration,
+    connect_timeout: Duration,
     known: Mutex<Option<(Address, Arc<Clients>)>>,
 }
 
@@ -73,7 +72,7 @@ impl Sentinels {
             master: endpoint.clone(),
             tls: *tls,
             material: config.tls.clone(),
-            limit: config.connect_timeout / 2,
+            connect_timeout: config.connect_timeout,
             known: Mutex::new(None),
         }))
     }
@@ -86,7 +85,8 @@ impl Sentinels {
     pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
         let (sender, receiver) = mpsc::unbounded_channel();
         for one in &self.asked {
-            runtime::background().spawn(listen(Arc::clone(one), Arc::clone(&self.service), sender.clone()));
+            let listening = listen(Arc::clone(one), Arc::clone(&self.service), self.connect_timeout, sender.clone());
+            runtime::background().spawn(listening);
         }
         receiver
     }
@@ -98,8 +98,10 @@ impl Sentinels {
 
     /// How to reach the master.
     pub(super) async fn master(&self) -> Result<Arc<Clients>, NodeError> {
+        // A master that does not answer needs some of the time for a connection.
+        let limit = self.connect_timeout / 2;
         // In the background, which alone can wait for a socket whoever asks.
-        let asking = ask(self.asked.clone(), Arc::clone(&self.service), self.limit);
+        let asking = ask(self.asked.clone(), Arc::clone(&self.service), limit);
         let told = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
             && *address == told.address
@@ -114,36 +116,43 @@ impl Sentinels {
     }
 }
 
-/// Tells of each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
-/// would not notice.
-async fn listen(sentinel: Arc<Asked>, service: Arc<str>, elected: mpsc::UnboundedSender<Address>) {
+/// Reports each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
+/// would not notice. `limit` is how long it may take to subscribe.
+async fn listen(sentinel: Arc<Asked>, service: Arc<str>, limit: Duration, elected: mpsc::UnboundedSender<Address>) {
+    tokio::select! {
+        // Whatever the other does is dropped with it, such as a connection to a Sentinel that never answers.
+        () = elected.closed() => {}
+        () = follow(&sentinel.client, &service, limit, &elected) => {}
+    }
+}
+
+/// Subscribes, again each time that the connection ends or cannot be made.
+async fn follow(client: &Client, service: &str, limit: Duration, elected: &mpsc::UnboundedSender<Address>) {
     let mut pause = FIRST_PAUSE;
-    while !elected.is_closed() {
-        if let Ok(mut connection) = sentinel.client.get_async_pubsub().await
-            && connection.subscribe("+switch-master").await.is_ok()
-        {
+    loop {
+        if let Ok(Ok(mut subscription)) = tokio::time::timeout(limit, subscribe(client)).await {
             pause = FIRST_PAUSE;
-            let mut messages = connection.on_message();
-            loop {
-                tokio::select! {
-                    () = elected.closed() => return,
-                    message = messages.next() => {
-                        let Some(message) = message else { break };
-                        let text = message.get_payload::<String>().unwrap_or_default();
-                        // Its name, the old address, the new one.
-                        if let [name, _, _, host, port] = text.split(' ').collect::<Vec<_>>()[..]
-                            && name == &*service
-                            && let Ok(port) = port.parse()
-                        {
-                            let _ = elected.send(Address { host: host.to_owned(), port });
-                        }
-                    }
+            let mut messages = subscription.on_message();
+            while let Some(message) = messages.next().await {
+                let text = message.get_payload::<String>().unwrap_or_default();
+                // Its name, the old address, the new one.
+                if let [name, _, _, host, port] = text.split(' ').collect::<Vec<_>>()[..]
+                    && name == service
+                    && let Ok(port) = port.parse()
+                {
+                    let _ = elected.send(Address { host: host.to_owned(), port });
                 }
             }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+async fn subscribe(client: &Client) -> RedisResult<PubSub> {
+    let mut subscription = client.get_async_pubsub().await?;
+    subscription.subscribe("+switch-master").await?;
+    Ok(subscription)
 }
 
 /// Asks all of them, and waits for most: a dead one must not cost its time-out at every failover.
