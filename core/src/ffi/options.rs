@@ -64,7 +64,7 @@ const CLIENT_OPTIONS: [&str; 19] = [
     "key",
 ];
 /// The options of a lock.
-const LOCK_OPTIONS: [&str; 5] = ["ttl", "wait", "owner", "max_hold", "reentrant"];
+const LOCK_OPTIONS: [&str; 6] = ["ttl", "wait", "owner", "max_hold", "reentrant", "fair"];
 
 impl Idiom {
     fn unit(self) -> &'static str {
@@ -190,7 +190,8 @@ impl Idiom {
                 "wait" => lock.wait = Some(self.duration(option, &value)?),
                 "owner" => lock.owner = Some(text(option, value)?),
                 "max_hold" => lock.max_hold = Some(self.duration(option, &value)?),
-                _ => lock.reentrant = flag(option, &value)?,
+                "reentrant" => lock.reentrant = flag(option, &value)?,
+                _ => lock.fair = flag(option, &value)?,
             }
         }
         Ok(lock)
@@ -253,6 +254,11 @@ fn whole(argument: &'static str, value: &Setting, least: u32) -> Result<usize, L
             Err(LockError::invalid(argument, detail))
         }
     }
+}
+
+/// A number of things that there are; too many to be counted as 32 bits are refused as what they are.
+pub(crate) fn count(argument: &'static str, value: &Setting) -> Result<u32, LockError> {
+    Ok(u32::try_from(whole(argument, value, 0)?).unwrap_or(u32::MAX))
 }
 
 fn flag(argument: &'static str, value: &Setting) -> Result<bool, LockError> {

@@ -4,5 +4,6 @@
 pub(crate) mod fuzz;
 #[cfg(feature = "shuttle")]
 pub(crate) mod interleavings;
+mod late;
 pub(crate) mod plain;
 pub(crate) mod scripted;
