@@ -15,13 +15,13 @@ LANE := built
 STEPS := target/lanes
 note = mkdir -p $(STEPS); printf '%(%s)T %s\n' -1 "$(1)" >> $(STEPS)/$(LANE)
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"; $(call note,$(1))
-rust-tests = cargo test --package redlock-core --package redlock-tests --quiet
+rust-tests = cargo test --no-fail-fast --package redlock-core --package redlock-tests --quiet
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane end lint docs clean \
 	python node kotlin rust-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint kotlin-lint \
 	interop-lint rust-test model-test python-test node-test kotlin-test languages-test versions-test test-all \
-	interop-tools interop-test interop model sim chaos bench bench-tools bench-build bench-against bench-test \
+	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
 help:
@@ -31,7 +31,8 @@ help:
 	@echo "make model   every configuration of the protocol's models, through all their states (minutes)"
 	@echo "make sim     a hundred thousand simulated runs; SEEDS and FROM choose others (an hour)"
 	@echo "make interop ten thousand hand-offs with each other lock library (twenty minutes); HANDOFFS changes that"
-	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (ten minutes)"
+	@echo "make versions-test  promises and scenarios on every version of Redis and Valkey that the registries have (twenty minutes)"
+	@echo "make mixed-test OTHER=DIR  clients of this checkout and of another one on the same locks"
 	@echo "make chaos   half an hour of failures on real servers, a million grants; CHAOS_GRANTS and CHAOS_SECONDS change that"
 	@echo "make bench   measures against other lock libraries, in release mode (an hour); SUITES and ROUNDS choose less"
 	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
@@ -137,15 +138,13 @@ rust-test: rust-tools
 	$(call say,Rust: interleavings of threads; chosen by a scheduler)
 	cargo test --package redlock-core --features shuttle --lib --quiet interleavings
 
-# Every version that the package registries have; a minute each. Without RESP3, so before 6.0, an end of a connection is
-# found at the next request only, which the named promises are too hasty for.
-hasty = --skip a_broken_connection_has --skip a_restart_without_persistence --skip a_restarted_node_that_writes
+# Every version that the package registries have; two minutes each.
 versions-test: rust-tools kotlin-tools
-	$(call say,Versions of Redis and Valkey: promises; scenarios; wake-ups)
+	$(call say,Versions of Redis and Valkey: promises; fair and read/write locks; scenarios)
 	for program in $$(./scripts/redis-versions "$(PYTHON)"); do \
 		printf '\n-- %s\n' "$$(basename "$$program")"; \
-		case "$$program" in */redis-5.*) spared="$(hasty)" ;; *) spared= ;; esac; \
-		REDLOCK_REDIS_SERVER=$$program cargo test --package redlock-tests --quiet --test promise -- $$spared; \
+		REDLOCK_REDIS_SERVER=$$program cargo test --package redlock-tests --quiet \
+			--test promise --test fair --test read_write; \
 		REDLOCK_REDIS_SERVER=$$program cargo test --package redlock-tests --quiet --test scenarios; \
 	done
 
@@ -196,6 +195,14 @@ languages-test: python node kotlin
 	REDLOCK_CONTENDERS="$(contenders)" cargo test --package redlock-tests --test languages --quiet -- --nocapture
 	$(call say,The demo)
 	$(BIN)/pytest demo
+
+# Clients of two versions on one lock: OTHER is the folder of another checkout in which `make python node` ran.
+mixed-test: python node kotlin
+	$(call say,Clients of another version fight for the same locks)
+	REDLOCK_CONTENDERS="$(contenders); other python sync=$(OTHER)/.venv/bin/python $(OTHER)/python/tests/contender.py sync; \
+		other python asyncio=$(OTHER)/.venv/bin/python $(OTHER)/python/tests/contender.py asyncio; \
+		other node=node $(OTHER)/node/test/contender.mjs" \
+		cargo test --package redlock-tests --test languages --quiet -- --nocapture
 
 # ---- other lock libraries, on the same locks as ours ----------------------------------------------------------------
 

@@ -170,7 +170,8 @@ def plots(results: dict[str, Any]) -> None:
     PLOTS.mkdir(exist_ok=True)
     parts = [("client", lambda row: mid(row["client"]) * 1e6), ("server", lambda row: mid(row["server"]) * 1e6)]
     label = "CPU time of a pair, client + server, µs (a hundred independent callers"
-    for work, title in (("100 independent", "cpu"), ("100 independent, blocks", "cpu-blocks")):
+    works = (("100 independent", "cpu"), ("100 independent, blocks", "cpu-blocks"))
+    for work, title in works if results.get("pairs") else ():
         text = label + (", a block for each pair)" if title == "cpu-blocks" else ")")
         plot(title, bars(results["pairs"][work], parts, text, ".1f"))
     contended = [row for row in together(results.get("handoff", [])) if row["p50"]]

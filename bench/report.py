@@ -101,6 +101,24 @@ def herd(rows: list[Row]) -> str:
     return table(["", "library", "waiters", "s until all had it", "in order", "KiB a waiter", "calls a grant"], lines)
 
 
+def fair(results: dict[str, list[Row]]) -> str:
+    """Fair locks beside plain ones: alone, under contention, and with many in the queue."""
+    plain = {row["language"]: row for row in results["pairs"] if "fair" not in row["library"]}
+    alone = []
+    for row in by_language(results["pairs"], lambda row: row["library"]):
+        costs = [spread(times(row[of], 1e6)) for of in ("client", "server", "script")]
+        slower = spread(ratios(plain[row["language"]]["rates"], row["rates"]))
+        alone.append([row["language"], name(row), number(mid(row["rates"]), ".0f"), *costs, slower])
+    head = ["", "library", "pairs/s", "client CPU µs", "server CPU µs", "script µs", "a pair, of the plain lock's"]
+    queue = []
+    for row in results["queue"]:
+        shown = [number(row["waiters"], ".0f"), f"{row['seconds']:.2f}", "yes" if row["in_order"] else "no"]
+        queue.append([*shown, f"{row['calls']:.1f}", f"{row['script'] * 1e6:.1f}"])
+    title = ["waiters", "s until all had it", "in order", "scripts a grant", "script µs a grant"]
+    contested = handoff(together(results["handoff"]))
+    return "\n\n".join([table(head, alone), contested, *([table(title, queue)] if queue else [])])
+
+
 def quorum(results: dict[str, list[Row]]) -> str:
     """Ours on several nodes against ours on one, round by round, and peers beside it."""
     lines = []
@@ -213,24 +231,29 @@ def speed(results: dict[str, Any]) -> str:
 
 def main() -> int:
     results = json.loads((RESULTS / "results.json").read_text())
-    pairs, machine = results["pairs"], results["machine"]
-    contended, five = together(results.get("handoff", [])), results.get("quorum", {}).get("5", [])
-    parts = {
-        "machine": "{cpus} cores, {system}, Redis {redis}; {rounds} rounds; load before {load:.1f}.".format(**machine),
-        "speed": speed(results),
-        "independent": both(pairs["100 independent"], pairs["100 independent, blocks"]),
-        "sequential": both(pairs["sequential"], pairs["sequential, blocks"]),
-        "ahead": ahead({**{work: pairs[work] for work in UNCONTENDED}, "5 nodes, sequential": five}, PAIR_FIGURES),
-        "ahead in hand-off": ahead(contests(contended), HANDOFF_FIGURES),
-        "goals": goals(results),
-        "at once": single(pairs["100 at once"]),
-        "nested": single(pairs["nested"]),
-        "handoff": handoff([row for row in contended if row["nodes"] == 1]),
-        "handoff on five": handoff([row for row in contended if row["nodes"] == 5]),
-    }
-    for suite, turn in (("quorum", quorum), ("herd", herd), ("watchdog", watchdog), ("names", names)):
+    # Where a suite was not measured, the pages keep what they have.
+    parts = {}
+    for suite, turn in (("quorum", quorum), ("herd", herd), ("fair", fair), ("watchdog", watchdog), ("names", names)):
         if results.get(suite):
             parts[suite] = turn(results[suite])
+    contended, five = together(results.get("handoff", [])), results.get("quorum", {}).get("5", [])
+    if contended:
+        parts["ahead in hand-off"] = ahead(contests(contended), HANDOFF_FIGURES)
+        parts["handoff"] = handoff([row for row in contended if row["nodes"] == 1])
+        parts["handoff on five"] = handoff([row for row in contended if row["nodes"] == 5])
+    if results.get("pairs"):
+        pairs, machine = results["pairs"], results["machine"]
+        where = "{cpus} cores, {system}, Redis {redis}; {rounds} rounds; load before {load:.1f}."
+        parts |= {
+            "machine": where.format(**machine),
+            "speed": speed(results),
+            "independent": both(pairs["100 independent"], pairs["100 independent, blocks"]),
+            "sequential": both(pairs["sequential"], pairs["sequential, blocks"]),
+            "ahead": ahead({**{work: pairs[work] for work in UNCONTENDED}, "5 nodes, sequential": five}, PAIR_FIGURES),
+            "goals": goals(results),
+            "at once": single(pairs["100 at once"]),
+            "nested": single(pairs["nested"]),
+        }
     placed = set()
     for page in PAGES:
         text = page.read_text()

@@ -56,6 +56,8 @@ OURS: dict[str, list[str]] = {
 }
 # Ours in the format of `SET name value NX PX`, measured beside those that write the same.
 TOKEN_WIRE = {"Rust": ["redlock-token"]}
+# Ours with fair locks, beside ours without.
+FAIR = {"Rust": ["redlock-fair"], "Python": ["redlock-fair"]}
 PEERS: dict[str, list[str]] = {
     "Rust": ["bare", "bare-blocking", "rslock"],
     "Python": ["bare-sync", "bare-asyncio", "redis-py-sync", "redis-py-asyncio", "python-redis-lock", "pottery"],
@@ -72,7 +74,7 @@ SENDS_SET = {
 
 
 def is_ours(language: str, library: str) -> bool:
-    return library in OURS[language] + TOKEN_WIRE.get(language, [])
+    return library in OURS[language] + TOKEN_WIRE.get(language, []) + FAIR.get(language, [])
 
 
 def is_floor(library: str) -> bool:
@@ -94,6 +96,8 @@ class Contender:
         environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
         if token_ttl:
             environment["BENCH_TOKEN_TTL"] = str(token_ttl)
+            # What it keeps is asked for, not how far a heap may grow that is given a quarter of the machine.
+            environment["JDK_JAVA_OPTIONS"] = "-Xmx128m"
         if library.startswith("bare"):
             environment["BENCH_SCRIPTS"] = bare_scripts(root)
         self._process = subprocess.Popen(
@@ -330,19 +334,54 @@ class Bench:
         seconds = 0.2 if self.smoke else 1.0
         sizes = [(1, 2), (3, 2)] if self.smoke else [(1, 2), (1, 4), (1, 8), (5, 2), (5, 6)]
         for (nodes, processes), language in itertools.product(sizes, self.languages):
-            with Arena(nodes) as arena:
-                libraries = [library for of, library in self.who_waits() if of == language]
-                groups = {library: arena.enter([(language, library)] * processes) for library in libraries}
-                able = {library: contenders for library, contenders in groups.items() if warmed_up(contenders)}
-                for turn, (library, contenders) in itertools.product(range(self.rounds + 1), able.items()):
-                    row = {"nodes": nodes, "processes": processes, "language": language, "library": library}
-                    try:
-                        contested = contest(arena, contenders, f"{library}-{turn}", seconds)
-                    except Failed as error:
-                        self.failures.append(f"{row}: {error}")
-                    else:
-                        if turn:  # the first round warms up
-                            result.append({**row, **contested})
+            libraries = [library for of, library in self.who_waits() if of == language]
+            result += self.contests(nodes, processes, language, libraries, seconds)
+        return result
+
+    def contests(
+        self, nodes: int, processes: int, language: str, libraries: list[str], seconds: float
+    ) -> list[dict[str, Any]]:
+        """So many processes of each library on one lock, library by library, again and again."""
+        result = []
+        with Arena(nodes) as arena:
+            groups = {library: arena.enter([(language, library)] * processes) for library in libraries}
+            able = {library: contenders for library, contenders in groups.items() if warmed_up(contenders)}
+            for turn, (library, contenders) in itertools.product(range(self.rounds + 1), able.items()):
+                row = {"nodes": nodes, "processes": processes, "language": language, "library": library}
+                try:
+                    contested = contest(arena, contenders, f"{library}-{turn}", seconds)
+                except Failed as error:
+                    self.failures.append(f"{row}: {error}")
+                else:
+                    if turn:  # the first round warms up
+                        result.append({**row, **contested})
+        return result
+
+    def fair(self) -> Any:
+        """Fair locks beside plain ones, and beside the one peer whose waiters stand in line."""
+        result: dict[str, list[Any]] = {"pairs": [], "handoff": [], "queue": []}
+        plain = {"Rust": "redlock", "Python": "redlock-sync"}
+        for language in [language for language in self.languages if language in FAIR]:
+            libraries = [plain[language], *FAIR[language]]
+            with Arena() as arena:
+                contenders = arena.enter([(language, library) for library in libraries])
+                result["pairs"] += self.rows(arena, contenders, {"work": "pair", "prefix": "uncontended"})
+            libraries += ["python-redis-lock"] if language == "Python" else []
+            for processes in [2] if self.smoke else [4, 8]:
+                result["handoff"] += self.contests(1, processes, language, libraries, 0.2 if self.smoke else 1.0)
+        if "Rust" in self.languages:
+            for size in [50] if self.smoke else [100, 1_000, 10_000]:
+                with Arena() as arena:
+                    (contender,) = arena.enter([("Rust", *FAIR["Rust"])])
+                    contender.ask(work="pair", seconds=0.1, prefix="warm")
+                    before = arena.commands(contender.library)
+                    answer = contender.ask(work="herd", name="herd", waiters=size, within=45)
+                    after = arena.commands(contender.library)
+                    calls, took = (late - early for late, early in zip(after, before, strict=True))
+                    row = {"language": "Rust", "library": contender.library, "version": contender.version}
+                    result["queue"].append(
+                        {"waiters": size, **row, **answer, "calls": calls / size, "script": took / size}
+                    )
         return result
 
     def herd(self) -> Any:
@@ -484,7 +523,7 @@ def awake() -> Iterator[None]:
 
 
 def main() -> int:
-    suites = ["pairs", "growth", "quorum", "handoff", "herd", "watchdog", "names"]
+    suites = ["pairs", "growth", "quorum", "handoff", "herd", "fair", "watchdog", "names"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="only whether everything runs")
     parser.add_argument("--rounds", type=int, default=7)

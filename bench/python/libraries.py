@@ -98,24 +98,36 @@ class Redlock(Library):
 
     package = "redlock-core"
     reentrant = True
+    fair = False
 
     def connect(self, urls: list[str]) -> None:
         self.client = redlock.Redlock(urls, **options())
         self.locks: dict[str, redlock.Lock] = {}
 
     def acquire(self, name: str) -> Any:
-        lock = self.locks.get(name) or self.locks.setdefault(name, self.client.lock(name))
+        lock = self.locks.get(name) or self.locks.setdefault(name, self.client.lock(name, fair=self.fair))
         return lock.acquire()
 
     def release(self, lease: Any) -> None:
         lease.release()
 
     def block(self, name: str) -> None:
-        with self.client.lock(name):
+        with self.client.lock(name, fair=self.fair):
             pass
 
     def close(self) -> None:
         self.client.close()
+
+
+class RedlockFair(Redlock):
+    """Ours, with fair locks."""
+
+    fair = True
+
+    def connect(self, urls: list[str]) -> None:
+        if len(urls) > 1:
+            raise Unsupported("needs one server")
+        super().connect(urls)
 
 
 class RedlockAsync(AsyncLibrary):
@@ -291,6 +303,7 @@ class Pottery(RedisPy):
 
 SYNC: dict[str, Any] = {
     "redlock-sync": Redlock,
+    "redlock-fair": RedlockFair,
     "bare-sync": Bare,
     "redis-py-sync": RedisPy,
     "python-redis-lock": PythonRedisLock,

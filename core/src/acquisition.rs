@@ -21,9 +21,12 @@ use crate::{
         driver::{Caller, Driver, Polled},
         runtime,
     },
+    protocol::{calls::Entry, primitive::Family, reply::Entered},
     quorum::{Ballot, Grant, PendingWork, Verdict},
+    server::NodeErrorKind,
     tenure::{Attended, Fate, Tenure, Terms},
     wait::{
+        place::{self, Intent, Place},
         registry::Local,
         waiter::{Pause, Waiter},
     },
@@ -47,6 +50,10 @@ pub(crate) struct Acquisition {
     seen: Option<Result<Next, LockError>>,
     /// Pending while a ballot with the same value may still be on a node, or come there.
     undone: Option<mpsc::Receiver<()>>,
+    /// Its place in the lock's queue, where there is one.
+    place: Option<Place>,
+    /// What holds new readers back on several nodes, while a writer waits.
+    intent: Option<Intent>,
 }
 
 /// What one try led to.
@@ -77,15 +84,18 @@ impl Acquisition {
     }
 
     pub(crate) fn new(claimant: Claimant) -> Self {
-        let Claimant { session, names, request, .. } = &claimant;
+        let Claimant { session, primitive, names, request, .. } = &claimant;
+        let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
         Self {
             pending: Some(session.quorum.pending_work()),
-            waiter: Waiter::new(session.registry.clone(), session.quorum.clone(), names.clone(), request.wait),
+            waiter: Waiter::new(registry, quorum, *primitive, names.clone(), request.wait),
             claimant,
             provisioned: 0,
             answered: false,
             seen: None,
             undone: None,
+            place: None,
+            intent: None,
         }
     }
 
@@ -116,14 +126,20 @@ impl Acquisition {
         if self.claimant.session.is_closed() {
             return Err(LockError::Closed);
         }
-        let local = self.claimant.session.registry.look(&self.claimant.names.lock, &self.claimant.key);
+        let local = self.claimant.session.registry.look(self.claimant.names.local(), &self.claimant.key);
         let next = match local {
+            // Whoever has one may have more, and anybody who knows its lease may give it back.
+            _ if self.claimant.primitive.family() == Family::Semaphore => Next::Try,
             Local::Own(tenure) => match self.own(&tenure)? {
-                Some(nested) => return Ok(Next::Nested(nested)),
+                Some(next) => return Ok(next),
                 None => Next::Try,
             },
-            Local::Other(_) if self.claimant.session.quorum.protocol.primitive.is_shared() => Next::Try,
-            Local::Other(tenure) => self.behind(&tenure)?,
+            Local::Other(tenure) => match (tenure.primitive().is_shared(), self.claimant.primitive.is_shared()) {
+                (true, true) => Next::Try,
+                // There may be other readers, and the servers are to know that a writer waits.
+                (true, false) => self.behind(&tenure).map(|_| Next::Try)?,
+                (false, _) => self.behind(&tenure)?,
+            },
             // Waiting owners of this client come first; a try does not wait.
             Local::Waited if self.waiter.is_try() => Next::Wait(Pause::Turn),
             Local::Waited | Local::Free => Next::Try,
@@ -132,24 +148,49 @@ impl Acquisition {
             return Ok(next);
         }
         self.waiter.enqueue(&self.claimant.key, self.claimant.request.thread, self.claimant.request.blocking);
-        Ok(if self.waiter.is_first() { next } else { Next::Wait(Pause::Turn) })
+        if self.claimant.has_queue() {
+            return Ok(self.look_in_line());
+        }
+        Ok(if self.waiter.is_first() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::Turn) })
+    }
+
+    /// Its owner has it in a way that must end before this can begin.
+    fn would_wait_for_itself(&self) -> Result<Next, LockError> {
+        if self.waiter.is_try() {
+            return Ok(Next::Wait(Pause::Turn));
+        }
+        let detail =
+            "its owner reads it, and would wait for itself; try_upgrade() makes a writer of a reader that is alone";
+        Err(LockError::Deadlock { name: self.claimant.name(), detail: detail.to_owned() })
+    }
+
+    /// The server decides whose turn it is, also among those of this client: whether it is to be asked now.
+    fn look_in_line(&self) -> Next {
+        if self.waiter.is_placed() {
+            return if self.waiter.is_due() { Next::Try } else { Next::Wait(Pause::Line) };
+        }
+        // One is enough to find out whether it answers again.
+        let outage = self.claimant.session.registry.outage(self.claimant.names.local());
+        if outage.is_some() && !self.waiter.is_first() { Next::Wait(Pause::Turn) } else { Next::Try }
     }
 
     /// Nests in a tenure of its owner; `None` if that was released or detached.
-    fn own(&self, tenure: &Arc<Tenure>) -> Result<Option<Nested>, LockError> {
-        let fate = if self.claimant.options.reentrant {
+    fn own(&self, tenure: &Arc<Tenure>) -> Result<Option<Next>, LockError> {
+        let may_nest = self.claimant.options.reentrant && self.claimant.is_included(tenure);
+        let fate = if may_nest {
             match self.claimant.nest(tenure) {
-                Ok(nested) => return Ok(Some(nested)),
+                Ok(nested) => return Ok(Some(Next::Nested(nested))),
                 Err(fate) => fate,
             }
         } else {
             tenure.current_fate()
         };
         match fate {
-            Fate::Held => {
+            Fate::Held if !self.claimant.options.reentrant => {
                 let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
                 Err(LockError::Deadlock { name: self.claimant.name(), detail })
             }
+            Fate::Held => self.would_wait_for_itself().map(Some),
             Fate::Lost(reason) => Err(LockError::Lost { name: self.claimant.name(), reason }),
             Fate::Released | Fate::Detached => Ok(None),
         }
@@ -191,7 +232,7 @@ impl Acquisition {
                         // Its caller may stop in the middle, and not keep the lock by that.
                         lease.offer();
                     }
-                    Box::pin(extend(&self.claimant.session, &tenure, driver, ttl, &self.claimant.names.name)).await?;
+                    Box::pin(extend(&self.claimant.session, &tenure, driver, ttl, self.claimant.names.name())).await?;
                 }
                 self.settle();
                 Ok(Tried::Lease(lease))
@@ -208,7 +249,11 @@ impl Acquisition {
                         Box::pin(self.claimant.session.ttl(&self.claimant.names, self.claimant.options.ttl)).await
                     }
                 };
-                self.ask(ttl, driver, polled).await
+                if self.claimant.has_queue() {
+                    self.enter(ttl, driver, polled).await
+                } else {
+                    self.ask(ttl, driver, polled).await
+                }
             }
         }
     }
@@ -220,7 +265,7 @@ impl Acquisition {
         if timeout(limit, undone.recv()).await.is_ok() {
             return Ok(());
         }
-        let outage = self.claimant.session.registry.outage(&self.claimant.names.lock);
+        let outage = self.claimant.session.registry.outage(self.claimant.names.local());
         Err(self.claimant.session.quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
     }
 
@@ -233,7 +278,15 @@ impl Acquisition {
             None => Ballot::new(quorum, names, self.claimant.session.fields.draw(&self.claimant.key), ttl),
         }
         .contended(self.waiter.is_contended());
-        let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(&ballot));
+        if self.claimant.primitive.is_read_write() {
+            let holds_back = !self.claimant.primitive.reads() && !self.waiter.is_try();
+            let lease = if holds_back { place::LEASE } else { Duration::ZERO };
+            ballot = ballot.inside(self.claimant.primitive, self.claimant.session.fields.client(), lease);
+            if holds_back && self.intent.is_none() {
+                self.intent = Some(Intent::new(quorum, names, self.claimant.session.fields.client(), ttl));
+            }
+        }
+        let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(ballot.ttl(), ballot.undo_later()));
         let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
         let limit = self.waiter.limit() + grace;
         let verdict = timeout(limit, ballot.run(driver, &self.claimant.key)).await;
@@ -247,20 +300,75 @@ impl Acquisition {
         }
         match verdict {
             Ok(verdict) => self.conclude(verdict, ballot),
-            Err(_) => Err(self.unanswered(&ballot)),
+            Err(_) => Err(self.unanswered(ballot.silent())),
         }
     }
 
-    /// Sees to it that a ballot which its caller does not poll to its end keeps nobody else from the lock.
-    fn attend(&self, ballot: &Ballot) -> Attended {
+    /// Asks the server for it, in its turn, or for a place in the lock's queue.
+    async fn enter(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+        self.waiter.tries();
+        let session = self.claimant.session.clone();
+        let mut place = self.place.take().unwrap_or_else(|| {
+            let (field, client) = (session.fields.draw(&self.claimant.key), session.fields.client().to_owned());
+            let entry = Entry { field, ttl, client };
+            let Claimant { primitive, names, key, .. } = &self.claimant;
+            Place::new(&session.quorum, *primitive, names, entry, key.clone())
+        });
+        let lease = if self.waiter.is_try() { Duration::ZERO } else { place::LEASE };
+        let attended = matches!(polled, Polled::Here(_)).then(|| self.attend(place.entry().ttl, place.undo_later()));
+        let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
+        let answer = timeout(self.waiter.limit() + grace, place.ask(driver, lease)).await;
+        if attended.is_some_and(|attended| !attended.ended()) {
+            // Nobody polled this for so long that it was given up.
+            self.waiter.leave();
+            return Ok(Tried::Wait(Pause::None));
+        }
+        let quorum = &session.quorum;
+        let Ok((since, answer)) = answer else {
+            return Err(self.unanswered(vec![quorum.cause(0, "has not answered")]));
+        };
+        match answer {
+            Ok(Entered::Granted { token, slots }) => {
+                let entry = place.entry().clone();
+                match place.settle(token, slots, since) {
+                    Ok(grant) => self.granted(grant, entry.field, entry.ttl),
+                    Err(error) => self.outage(vec![quorum.cause(0, error)], false),
+                }
+            }
+            Ok(Entered::Waits { ticket, ahead, look }) => {
+                session.registry.end_outage(self.claimant.names.local());
+                self.answered = true;
+                self.waiter.placed(session.fields.client(), ticket, ahead, look);
+                self.place = Some(place);
+                Ok(Tried::Wait(Pause::Line))
+            }
+            // It asked for no place.
+            Ok(Entered::Busy(_)) => {
+                session.registry.end_outage(self.claimant.names.local());
+                self.answered = true;
+                Err(self.timed_out())
+            }
+            Ok(Entered::Conflict) => Err(LockError::Conflict { key: self.claimant.names.lock.clone() }),
+            Err(error) if error.kind == NodeErrorKind::WrongType => {
+                Err(LockError::Conflict { key: self.claimant.names.lock.clone() })
+            }
+            Err(error) => {
+                let permanent = error.is_permanent();
+                self.place = Some(place);
+                self.outage(vec![quorum.cause(0, error)], permanent)
+            }
+        }
+    }
+
+    /// Sees to it that a request which its caller does not poll to its end keeps nobody else from the lock.
+    fn attend(&self, ttl: Duration, undo: impl FnOnce() + Send + 'static) -> Attended {
         let (registry, names, ticket) =
             (self.claimant.session.registry.clone(), self.claimant.names.clone(), self.waiter.ticket());
-        let undo = ballot.undo_later();
-        let last_reply = self.claimant.session.settings.reply_timeout(ballot.ttl());
+        let last_reply = self.claimant.session.settings.reply_timeout(ttl);
         self.claimant.session.watchdog.attend(last_reply, move || {
             undo();
             if let Some(ticket) = ticket {
-                registry.leave(&names.lock, &ticket);
+                registry.leave(names.local(), &ticket);
             }
         })
     }
@@ -278,7 +386,7 @@ impl Acquisition {
             self.take_back(&mut ballot);
         }
         match verdict {
-            Verdict::Held(grant) => self.granted(grant, &ballot),
+            Verdict::Held(grant) => self.granted(grant, ballot.field().to_owned(), ballot.ttl()),
             Verdict::Conflict => Err(LockError::Conflict { key: self.claimant.names.lock.clone() }),
             Verdict::Provisioned { causes } => {
                 self.provisioned += 1;
@@ -289,7 +397,7 @@ impl Acquisition {
                 Ok(Tried::Wait(Pause::None))
             }
             Verdict::Busy { free_in, split } => {
-                self.claimant.session.registry.end_outage(&self.claimant.names.lock);
+                self.claimant.session.registry.end_outage(self.claimant.names.local());
                 self.answered = true;
                 if self.waiter.is_try() {
                     return Err(self.timed_out());
@@ -307,16 +415,17 @@ impl Acquisition {
     }
 
     /// A quorum granted it.
-    fn granted(&mut self, grant: Grant, ballot: &Ballot) -> Result<Tried, LockError> {
-        self.claimant.session.registry.end_outage(&self.claimant.names.lock);
+    fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried, LockError> {
+        self.claimant.session.registry.end_outage(self.claimant.names.local());
         self.waiter.won();
         self.answered = true;
-        let ttl = ballot.ttl();
         let claim = self.claimant.claim_for(ttl);
         let terms = Terms {
             names: self.claimant.names.clone(),
             owner: self.claimant.key.clone(),
-            field: ballot.field().to_owned(),
+            field,
+            primitive: self.claimant.primitive,
+            slots: std::mem::take(&mut grant.slots),
             ttl,
             fixed: self.claimant.options.ttl.is_fixed(),
             adaptive: self.claimant.options.ttl == Ttl::Adaptive,
@@ -331,7 +440,14 @@ impl Acquisition {
             tenure.give_back();
             return Ok(Tried::Wait(Pause::Turn));
         }
-        if !self.claimant.session.register_first(&tenure) {
+        let session = &self.claimant.session;
+        let alone = if self.claimant.primitive.family() == Family::Semaphore {
+            session.register(&tenure);
+            true
+        } else {
+            session.register_first(&tenure)
+        };
+        if !alone {
             // Another call of the same owner got its own grant at the same time: this one nests in that tenure.
             tenure.give_back();
             return Ok(Tried::Wait(Pause::None));
@@ -342,7 +458,7 @@ impl Acquisition {
             return Err(LockError::Closed);
         }
         let waited = self.waiter.waited();
-        (self.claimant.session.events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token, waited });
+        (self.claimant.session.events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token(), waited });
         self.settle();
         Ok(Tried::Lease(lease))
     }
@@ -350,13 +466,17 @@ impl Acquisition {
     /// It has its lease: others come next, also while that is offered, and the process may end.
     fn settle(&mut self) {
         self.waiter.leave();
+        // The nodes that let it in know.
+        if let Some(intent) = self.intent.take() {
+            intent.forget();
+        }
         self.pending = None;
     }
 
     /// Whether the thread that would have to take it stands still, and waits for the same lock.
     fn would_block(&self) -> bool {
         let thread = self.claimant.request.thread.filter(|_| !self.claimant.request.blocking);
-        thread.is_some_and(|thread| self.claimant.session.registry.is_blocked(&self.claimant.names.lock, thread))
+        thread.is_some_and(|thread| self.claimant.session.registry.is_blocked(self.claimant.names.local(), thread))
     }
 
     /// Too few nodes answered.
@@ -368,7 +488,7 @@ impl Acquisition {
         }
         let patience = self.claimant.session.settings.config.patience;
         let patience = self.claimant.request.wait.map_or(patience, |wait| wait.min(patience));
-        let silent_since = self.claimant.session.registry.note_outage(&self.claimant.names.lock, causes);
+        let silent_since = self.claimant.session.registry.note_outage(self.claimant.names.local(), causes);
         if silent_since.elapsed() >= patience && self.waiter.waited() >= patience {
             return Err(error);
         }
@@ -377,7 +497,7 @@ impl Acquisition {
 
     fn timed_out(&self) -> LockError {
         // An outage is never reported as contention.
-        let (key, quorum) = (&self.claimant.names.lock, &self.claimant.session.quorum);
+        let (key, quorum) = (self.claimant.names.local(), &self.claimant.session.quorum);
         match self.claimant.session.registry.outage(key) {
             Some(outage) if !self.answered => quorum.unavailable(outage.causes),
             // Those before it in the queue wait for the first answer of all.
@@ -392,7 +512,7 @@ impl Acquisition {
         }
     }
 
-    fn unanswered(&self, ballot: &Ballot) -> LockError {
+    fn unanswered(&self, silent: Vec<NodeCause>) -> LockError {
         if self.answered {
             return LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() };
         }
@@ -401,10 +521,10 @@ impl Acquisition {
             .claimant
             .session
             .registry
-            .outage(&self.claimant.names.lock)
+            .outage(self.claimant.names.local())
             .map(|outage| outage.causes)
             .unwrap_or_default();
         let last = |silent: NodeCause| known.iter().find(|cause| cause.node == silent.node).cloned().unwrap_or(silent);
-        self.claimant.session.quorum.unavailable(ballot.silent().into_iter().map(last).collect())
+        self.claimant.session.quorum.unavailable(silent.into_iter().map(last).collect())
     }
 }

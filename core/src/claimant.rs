@@ -7,7 +7,7 @@ use crate::{
     config::{LockOptions, NEVER, Ttl},
     lease::Lease,
     owner::{Owner, OwnerKey},
-    protocol::names::Names,
+    protocol::{names::Names, primitive::Primitive},
     session::Session,
     tenure::{Claim, Fate, Tenure},
     wait::registry::Local,
@@ -28,6 +28,7 @@ pub struct Request {
 
 pub(crate) struct Claimant {
     pub(crate) session: Arc<Session>,
+    pub(crate) primitive: Primitive,
     pub(crate) names: Arc<Names>,
     pub(crate) options: Arc<LockOptions>,
     /// Alive as long as the lock object is, and this acquire of it.
@@ -47,15 +48,20 @@ pub(crate) struct Nested {
 
 impl Claimant {
     pub(crate) fn name(&self) -> String {
-        self.names.name.clone()
+        self.names.name().to_owned()
     }
 
     /// Nests, if the lock can be.
     pub(crate) fn nested(&self) -> Option<Nested> {
-        match self.session.registry.look(&self.names.lock, &self.key) {
-            Local::Own(tenure) if self.options.reentrant => self.nest(&tenure).ok(),
+        match self.session.registry.look(self.names.local(), &self.key) {
+            Local::Own(tenure) if self.options.reentrant && self.is_included(&tenure) => self.nest(&tenure).ok(),
             _ => None,
         }
+    }
+
+    /// Whether a tenure of the same owner is enough.
+    pub(crate) fn is_included(&self, tenure: &Tenure) -> bool {
+        tenure.primitive().includes(self.primitive)
     }
 
     /// Nests in a tenure of its owner. Fails with the tenure's fate if it has ended, perhaps just now in another thread.
@@ -72,6 +78,11 @@ impl Claimant {
             self.session.watchdog.reconsider(tenure);
         }
         Ok(Nested { lease: Lease::new(&self.session, tenure.clone(), claim), tenure: tenure.clone(), extend })
+    }
+
+    /// Whether a server keeps a queue of those who want it, and decides whose turn it is: several would differ.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.primitive.has_queue() && self.session.quorum.nodes.len() == 1
     }
 
     /// A claim to a lease of `ttl`.

@@ -9,8 +9,9 @@ use crate::{
     detached::{Attach, Detached},
     error::LockError,
     event::{self, EventSink},
+    holders::end_by_force,
     lease::Lease,
-    lock::{Lock, end},
+    lock::Lock,
     offer::{Again, Offer},
     owner::Owner,
     process::runtime,
@@ -90,7 +91,7 @@ impl Client {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
             let (session, names) = begun?;
-            seen_through(async move { end(&session, &names, None).await }).await
+            seen_through(async move { end_by_force(&session, &names).await }).await
         }
     }
 
@@ -106,7 +107,17 @@ impl Client {
 
     fn names(&self, name: &str) -> Result<Arc<Names>, LockError> {
         let settings = &self.inner.settings;
-        Ok(Arc::new(Names::new(name, settings.check_lock(name, &LockOptions::default())?, settings)))
+        Ok(Arc::new(Names::new(settings.check_lock(name, &LockOptions::default())?, settings)))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ClientInner> {
+        &self.inner
+    }
+
+    fn names_of(&self, detached: &Detached) -> Result<Arc<Names>, LockError> {
+        let names = self.names(&detached.name)?;
+        let (family, lock) = (detached.primitive.family(), names.lock.clone());
+        Ok(Arc::new(Names::of_family(family, lock, &self.inner.settings)))
     }
 
     /// A value that may stand in the key of a lock, whoever wrote it: for drop-in shims. Needs [`crate::Wire::Token`].
@@ -129,7 +140,7 @@ impl Client {
         owner: Owner,
     ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
         let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
-            Ok(Attach { names: self.names(&detached.name)?, session: self.inner.session()?, detached, owner })
+            Ok(Attach { names: self.names_of(&detached)?, session: self.inner.session()?, detached, owner })
         });
         async move { Box::new(attach?).start().await }
     }

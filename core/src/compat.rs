@@ -3,6 +3,8 @@
 
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
+
 use crate::{
     config::{LARGEST_EXACT, LockOptions, Wire, check_value},
     error::LockError,
@@ -11,11 +13,12 @@ use crate::{
         runtime::{self, Interrupted},
     },
     protocol::{
+        calls::Label,
         names::Names,
         reply,
         script::{Call, Reply},
     },
-    quorum::{CLEANUP_LIMIT, Quorum, insist},
+    quorum::{CLEANUP_LIMIT, FanOut, Quorum, insist},
     session::{ClientInner, Session, seen_through},
 };
 
@@ -68,13 +71,13 @@ impl HeldValue {
             return Err(LockError::invalid("value", "needs wire=\"token\""));
         }
         check_value(value)?;
-        let names = Arc::new(Names::new(name, key, settings));
+        let names = Arc::new(Names::new(key, settings));
         Ok(Self { client, names, value: value.to_owned() })
     }
 
     /// The lock's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.names.name
+        self.names.name()
     }
 
     /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
@@ -183,32 +186,42 @@ impl Question {
     ) -> Result<bool, LockError> {
         let quorum = &session.quorum;
         let call = match self {
-            Self::Release => quorum.protocol.release(&names, &value, true),
+            Self::Release => quorum.protocol.release(Label::of_lock(&names, &value), true),
             Self::Retime(how, millis) => quorum.protocol.retime(&names, &value, how.as_str(), millis),
-            Self::Look => quorum.protocol.renew_one(&names, &value, Duration::ZERO),
+            Self::Look => quorum.protocol.renew_one(Label::of_lock(&names, &value), Duration::ZERO),
         };
         // What the process waits for, for a moment, when it ends.
         let _pending = quorum.pending_work();
-        let decided = quorum.decide(driver, &call, |reply| self.read(reply)).await;
-        decided.map_err(|(undecided, causes)| {
-            if matches!(self, Self::Release) {
-                go_on(quorum, &call, undecided);
+        match quorum.decide(driver, &call, |reply| self.read(reply)).await {
+            Ok((decided, silent, others)) => {
+                // The other nodes are to run it as well, whether or not somebody waits.
+                quorum.spawn_pending(self.see_through(quorum.clone(), call, silent, others));
+                Ok(decided)
             }
-            quorum.unavailable(causes)
-        })
+            Err((silent, causes)) => {
+                quorum.spawn_pending(self.see_through(quorum.clone(), call, silent, FanOut::default()));
+                Err(quorum.unavailable(causes))
+            }
+        }
+    }
+
+    /// Waits for the other answers; has a release run on those nodes, too, that have not answered.
+    async fn see_through(self, quorum: Arc<Quorum>, call: Call, mut silent: Vec<usize>, mut others: FanOut) {
+        while let Some((node, answer)) = others.late().await {
+            if answer.is_err() {
+                silent.push(node);
+            }
+        }
+        if matches!(self, Self::Release) {
+            join_all(silent.into_iter().map(|node| insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT)))
+                .await;
+        }
     }
 
     fn read(self, reply: &Reply) -> Option<bool> {
         match self {
             Self::Release | Self::Retime(..) => reply::done(reply),
-            Self::Look => reply::renewals(reply, 1).map(|found| found[0] == reply::Renewed::Extended),
+            Self::Look => reply::renewals(reply, 1, false).map(|found| found[0] == reply::Renewed::Extended),
         }
-    }
-}
-
-/// Releases in the background where that was not confirmed.
-fn go_on(quorum: &Arc<Quorum>, call: &Call, nodes: Vec<usize>) {
-    for node in nodes {
-        quorum.spawn_pending(insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT));
     }
 }

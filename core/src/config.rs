@@ -251,6 +251,8 @@ const TOKEN_TTL: Duration = Duration::from_secs(3600);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// More than a server has.
 const MOST_REPLICAS: u32 = 1000;
+/// The most permits of a semaphore.
+const MOST_PERMITS: u32 = 65_536;
 /// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
@@ -265,6 +267,25 @@ pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Dur
 pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
     if !(1..=256).contains(&name.len()) {
         return Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", name.len())));
+    }
+    Ok(())
+}
+
+/// Refuses the name of an owner of a read/write lock.
+pub(crate) fn check_unnamed() -> Result<(), LockError> {
+    let detail = "has no meaning for a read/write lock: its owners are those of one client";
+    Err(LockError::invalid("owner", detail))
+}
+
+/// Refuses the name of an owner of a semaphore's permit.
+pub(crate) fn check_unowned() -> Result<(), LockError> {
+    Err(LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own"))
+}
+
+/// Checks how many slots of so many are wanted.
+pub(crate) fn check_slots(n: u32, of: u32) -> Result<(), LockError> {
+    if !(1..=of).contains(&n) {
+        return Err(LockError::invalid("n", format!("must be from 1 to {of}, the number of permits, not {n}")));
     }
     Ok(())
 }
@@ -380,6 +401,14 @@ impl Settings {
             return Err(LockError::invalid("name", detail));
         }
         self.check_shim(options)?;
+        if options.fair && self.majority_of > 1 {
+            let detail = "needs one server, cluster or Sentinel service: the queues of several would be in different orders, \
+                          and those first in them would block each other";
+            return Err(LockError::invalid("fair", detail));
+        }
+        if options.fair && options.is_alone() {
+            return Err(LockError::invalid("fair", "needs a ttl, and no value of one's own"));
+        }
         if let Ttl::Fixed(ttl) = options.ttl {
             self.check_fixed(ttl, options)?;
         }
@@ -397,6 +426,43 @@ impl Settings {
                 let detail = "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
                 return Err(LockError::invalid("max_hold", detail));
             }
+        }
+        Ok(key)
+    }
+
+    /// Checks the name and the options of a read/write lock; returns its key.
+    pub(crate) fn check_read_write(&self, name: &str, options: &LockOptions) -> Result<String, LockError> {
+        if options.fair {
+            return Err(LockError::invalid("fair", "is not for read/write locks: they have an order of their own"));
+        }
+        let key = self.check_lock(name, options)?;
+        if options.owner.is_some() {
+            check_unnamed()?;
+        }
+        if options.is_alone() {
+            return Err(LockError::invalid("ttl", "is needed for a read/write lock, and no value of one's own"));
+        }
+        Ok(key)
+    }
+
+    /// Checks the name and the options of a semaphore; returns its key.
+    pub(crate) fn check_semaphore(&self, name: &str, permits: u32, options: &LockOptions) -> Result<String, LockError> {
+        if !(1..=MOST_PERMITS).contains(&permits) {
+            return Err(LockError::invalid("permits", format!("must be from 1 to {MOST_PERMITS}, not {permits}")));
+        }
+        if options.fair {
+            return Err(LockError::invalid("fair", "is not for semaphores: they always go to whoever asked first"));
+        }
+        let key = self.check_lock(name, options)?;
+        if self.majority_of > 1 {
+            let detail = "of a semaphore needs one server, cluster or Sentinel service";
+            return Err(LockError::invalid("nodes", detail));
+        }
+        if options.owner.is_some() {
+            check_unowned()?;
+        }
+        if options.is_alone() {
+            return Err(LockError::invalid("ttl", "is needed for a semaphore, and no value of one's own"));
         }
         Ok(key)
     }
@@ -482,6 +548,10 @@ pub struct LockOptions {
     pub max_hold: Option<Duration>,
     /// Whether its owner may take it again while it holds it. Default: true.
     pub reentrant: bool,
+    /// Whether those that want it get it in the order in which they asked: a server keeps their queue, and hands the lock
+    /// from one to the next. Needs one server, cluster or Sentinel service, and the same setting everywhere the name is
+    /// used: who takes it otherwise goes ahead of the queue. Default: false.
+    pub fair: bool,
     /// The text that stands in the key while it is held, instead of one that is drawn. Each acquire is then an owner of
     /// its own and is granted only while there is no key, not even with this value: as `SET NX`. It must be new for
     /// each acquire, since a request whose reply was lost is undone by its value, perhaps later. Only with
@@ -499,7 +569,7 @@ impl LockOptions {
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true, value: None }
+        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true, fair: false, value: None }
     }
 }
 

@@ -16,8 +16,10 @@ use crate::{
     owner::{Owner, OwnerKey},
     process::driver::Driver,
     protocol::{
+        calls::Label,
         names::Names,
-        reply::{self, Attached, TOKENS},
+        primitive::{Family, Primitive},
+        reply::{self, Attached, Slot, TOKENS},
     },
     quorum::{Count, Grant, Presence, clean_up, insist},
     release::begin_release,
@@ -35,6 +37,11 @@ pub(crate) struct Detached {
     pub(crate) field: String,
     pub(crate) token: u64,
     pub(crate) kind: Kind,
+    #[serde(default)]
+    pub(crate) primitive: Primitive,
+    /// Of a permit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) slots: Vec<Slot>,
 }
 
 /// How a detached lease lives on once it is attached.
@@ -71,7 +78,10 @@ impl Detached {
         if parsed.wire != settings.config.wire || parsed.prefix != settings.config.prefix {
             return Err(bad("comes from a client with another wire or prefix"));
         }
-        let named = settings.check_lock(&parsed.name, &LockOptions::default()).is_ok();
+        let named = settings.check_lock(&parsed.name, &LockOptions::default()).is_ok()
+            && (!parsed.field.starts_with('=') || parsed.primitive.family() == Family::Lock)
+            && (settings.endpoints.len() == 1 || !parsed.needs_one_server())
+            && parsed.is_permit();
         let counted = i64::try_from(parsed.token).is_ok_and(|token| TOKENS.contains(&token));
         if !named || !counted || !parsed.is_field() {
             return Err(bad("is damaged"));
@@ -82,6 +92,20 @@ impl Detached {
             (ttl, false) => check_duration("text", ttl, MIN_TTL)?,
         }
         Ok(parsed)
+    }
+
+    fn needs_one_server(&self) -> bool {
+        matches!(self.primitive, Primitive::Fair | Primitive::Permits { .. })
+    }
+
+    /// Whether it has the slots of what it is of.
+    fn is_permit(&self) -> bool {
+        let Primitive::Permits { count, of } = self.primitive else { return self.slots.is_empty() };
+        let known =
+            |slot: &Slot| slot.number < of && i64::try_from(slot.token).is_ok_and(|token| TOKENS.contains(&token));
+        self.slots.len() == count as usize
+            && self.slots.iter().all(known)
+            && self.slots.first().is_some_and(|first| first.token == self.token)
     }
 
     /// Whether its field is one that this crate draws: `uuid:number` or `=owner:number`.
@@ -120,6 +144,8 @@ impl Lease {
             field: tenure.terms.field.clone(),
             token: self.token(),
             kind,
+            primitive: tenure.primitive(),
+            slots: tenure.terms.slots.clone(),
         };
         if !detached.is_field() || tenure.terms.ttl == NEVER {
             return Err(LockError::invalid(
@@ -167,6 +193,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         new: if mutant!(AttachKeepsName) { detached.field.clone() } else { session.fields.draw(&key) },
         old: detached.field,
+        primitive: detached.primitive,
         names: names.clone(),
         session: session.clone(),
         settled: false,
@@ -178,6 +205,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         names,
         owner: key,
         field: taking.new.clone(),
+        primitive: detached.primitive,
+        slots: detached.slots,
         ttl,
         fixed: !renewed,
         adaptive: matches!(detached.kind, Kind::Adaptive(_)),
@@ -185,7 +214,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         thread: None,
         identity: owner.watch(),
     };
-    let grant = Grant { token: detached.token, since, presences, late: <_>::default(), sent: Vec::new() };
+    let grant =
+        Grant { token: detached.token, slots: Vec::new(), since, presences, late: <_>::default(), sent: Vec::new() };
     let tenure = Tenure::new(terms, grant, claim.clone(), Weak::new(), quorum, session.events.clone());
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
@@ -206,6 +236,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
 /// old name back wherever it may have the new one, behind what was sent: the text works again.
 struct Taking {
     session: Arc<Session>,
+    primitive: Primitive,
     names: Arc<Names>,
     old: String,
     new: String,
@@ -218,6 +249,10 @@ impl Taking {
         self.settled = false;
     }
 
+    fn label<'a>(&'a self, field: &'a str) -> Label<'a> {
+        Label { primitive: self.primitive, names: &self.names, field }
+    }
+
     /// Those of the nodes that were asked, as `Quorum::clean_up` wants them.
     fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, ConnectionId, bool)> {
         let chosen = self.sent.iter().enumerate().filter(move |(node, _)| which(*node));
@@ -228,7 +263,7 @@ impl Taking {
     /// `life`: how long it lived at most when it was detached.
     async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
         let quorum = &self.session.quorum;
-        let call = quorum.protocol.attach(&self.names, &self.old, &self.new, ttl);
+        let call = quorum.protocol.attach(self.label(&self.new), &self.old, ttl);
         let mut answers = quorum.ask(Driver::Background, &call, self.session.settings.config.reply_timeout, &self.sent);
         let mut known: Vec<Option<Presence>> = vec![None; quorum.nodes.len()];
         let (mut there, mut no, mut wrong, mut causes) = (0, 0, 0, Vec::new());
@@ -263,7 +298,7 @@ impl Taking {
         }
         if there >= quorum.needed() {
             // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
-            let call = quorum.protocol.release(&self.names, &self.old, false);
+            let call = quorum.protocol.release(self.label(&self.old), false);
             for node in (0..missed.len()).filter(|node| missed[*node]) {
                 let target = quorum.nodes[node].clone();
                 match self.sent[node].get() {
@@ -276,9 +311,9 @@ impl Taking {
         if no > quorum.spare() {
             // Ended, or somebody else's. What this attach has of it would only hinder others.
             self.settled = true;
-            let call = quorum.protocol.release(&self.names, &self.new, true);
+            let call = quorum.protocol.release(self.label(&self.new), true);
             drop(quorum.clean_up(self.asked(|node| !matches!(presences[node], Presence::Absent)), &call));
-            return Err(LockError::Lost { name: self.names.name.clone(), reason: LostReason::Taken });
+            return Err(LockError::Lost { name: self.names.name().to_owned(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
             return Err(LockError::Conflict { key: self.names.lock.clone() });
@@ -293,8 +328,8 @@ impl Drop for Taking {
             return;
         }
         let quorum = &self.session.quorum;
-        let call = quorum.protocol.attach(&self.names, &self.new, &self.old, Duration::ZERO);
-        let call = if mutant!(AttachReleases) { quorum.protocol.release(&self.names, &self.new, true) } else { call };
+        let call = quorum.protocol.attach(self.label(&self.old), &self.new, Duration::ZERO);
+        let call = if mutant!(AttachReleases) { quorum.protocol.release(self.label(&self.new), true) } else { call };
         let done = quorum.clean_up(self.asked(|_| true), &call);
         self.session.giving_back(&self.old, done);
     }

@@ -19,6 +19,7 @@ use crate::{
         fork::Tied,
         runtime,
     },
+    protocol::reply::Slot,
     release::{Begun, begin_release},
     server::NodeErrorKind,
     session::{Session, seen_through},
@@ -34,7 +35,8 @@ pub struct Lease {
     session: Tied<Arc<Session>>,
     claim: Arc<Claim>,
     /// What never changes, readable in a forked child too.
-    terms: Arc<Terms>,
+    pub(crate) terms: Arc<Terms>,
+    /// The first, readable in a forked child too.
     token: u64,
     release_on_drop: AtomicBool,
 }
@@ -44,7 +46,7 @@ impl Lease {
         tenure.handles.fetch_add(1, Relaxed);
         Self {
             terms: tenure.terms.clone(),
-            token: tenure.token,
+            token: tenure.token(),
             tenure: Tied::new(tenure),
             session: Tied::new(session.clone()),
             claim,
@@ -123,7 +125,13 @@ impl Lease {
 
     /// The lock's name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.terms.names.name
+        self.terms.names.name()
+    }
+
+    /// Whether it reads, by what it stands for here.
+    #[cfg(feature = "simulation")]
+    pub fn reads(&self) -> bool {
+        self.tenure.get().is_some_and(|tenure| tenure.primitive().reads())
     }
 
     /// The explicit owner, or `uuid:tenure`.
@@ -132,9 +140,15 @@ impl Lease {
     }
 
     /// The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it
-    /// has seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back.
+    /// has seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back. Changes when
+    /// [`downgrade`](Lease::downgrade) or [`try_upgrade`](Lease::try_upgrade) does, and only then.
     pub fn token(&self) -> u64 {
-        self.token
+        self.tenure.get().map_or(self.token, |tenure| tenure.token())
+    }
+
+    /// What a permit has of a semaphore, in order; nothing for a lease of a lock.
+    pub fn slots(&self) -> &[Slot] {
+        &self.terms.slots
     }
 
     /// The fate as this lease sees it: its own release ends it, whatever the tenure does.
@@ -176,7 +190,7 @@ impl Lease {
     }
 
     pub(crate) fn ended(&self, fate: Fate) -> LockError {
-        let name = self.terms.names.name.clone();
+        let name = self.terms.names.name().to_owned();
         match fate {
             Fate::Lost(reason) => LockError::Lost { name, reason },
             Fate::Detached => LockError::NotHeld { name, detail: "the lease was detached".to_owned() },
@@ -244,7 +258,7 @@ impl Lease {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
         };
         session.settings.check_ttl("ttl", ttl)?;
-        let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.names.name.clone());
+        let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.names.name().to_owned());
         Ok(async move {
             let result = extend(&session, &tenure, driver, ttl, &name).await;
             session.watchdog.reconsider(&tenure);
@@ -356,7 +370,12 @@ pub(crate) async fn extend(
     ttl: Duration,
     name: &str,
 ) -> Result<(), LockError> {
-    tenure.clone().extend(driver, ttl).await.map_err(|fallen| match fallen {
+    tenure.clone().extend(driver, ttl).await.map_err(|fallen| explained(session, tenure, name, fallen))
+}
+
+/// Why something could not be done to a tenure.
+pub(crate) fn explained(session: &Session, tenure: &Tenure, name: &str, fallen: Fallen) -> LockError {
+    match fallen {
         Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
         Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
         Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
@@ -365,7 +384,7 @@ pub(crate) async fn extend(
         Fallen::Unanswered(errors) => session
             .quorum
             .unavailable(errors.into_iter().map(|(node, error)| session.quorum.cause(node, error)).collect()),
-    })
+    }
 }
 
 impl Drop for Lease {
@@ -383,8 +402,8 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.terms.names.name)
-            .field("token", &self.token)
+            .field("name", &self.terms.names.name())
+            .field("token", &self.token())
             .finish_non_exhaustive()
     }
 }

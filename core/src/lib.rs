@@ -40,6 +40,7 @@ mod event;
 mod faults;
 #[doc(hidden)]
 pub mod ffi;
+mod holders;
 mod lease;
 mod lock;
 mod offer;
@@ -49,7 +50,9 @@ pub mod process;
 #[doc(hidden)]
 pub mod protocol;
 mod quorum;
+mod read_write;
 mod release;
+mod semaphore;
 #[doc(hidden)]
 pub mod server;
 mod session;
@@ -67,11 +70,15 @@ pub use compat::{HeldValue, Retime};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
 pub use error::{LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
+pub use holders::LockInfo;
 pub use lease::Lease;
-pub use lock::{Lock, LockInfo};
+pub use lock::Lock;
 #[cfg(feature = "simulation")]
 pub use mutant::{Mutant, mutate};
 pub use owner::{Identity, Owner};
 pub use process::exit::close_all;
+pub use protocol::reply::{Kind, Slot};
+pub use read_write::ReadWriteLock;
+pub use semaphore::{PermitInfo, Semaphore};
 pub use server::memory::Memory;
 pub use tenure::ReleaseOutcome;

@@ -6,18 +6,19 @@ use crate::{
     acquire::{acquire, acquire_blocking, wait},
     acquisition::Acquisition,
     claimant::{Claimant, Request},
-    config::{LockOptions, check_owner},
+    config::{LockOptions, check_owner, check_unnamed, check_unowned},
     error::LockError,
+    holders::{self, LockInfo},
     lease::Lease,
     offer::Offer,
-    owner::{self, Owner},
+    owner::Owner,
     process::{
         driver::{Caller, Driver, Polled},
         runtime::{self, Interrupted},
     },
     protocol::{
         names::Names,
-        reply::{self, End},
+        primitive::{Family, Primitive},
     },
     release::{Begun, begin_release},
     session::{ClientInner, Session, seen_through},
@@ -28,35 +29,35 @@ use crate::{
 #[derive(Clone)]
 pub struct Lock {
     client: Arc<ClientInner>,
+    primitive: Primitive,
     names: Arc<Names>,
     options: Arc<LockOptions>,
     /// Alive as long as this lock object is: a tenure it took is renewed for that long.
     handle: Arc<()>,
 }
 
-/// Who holds a lock, as a quorum saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockInfo {
-    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`.
-    pub owner: String,
-    /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
-    pub ttl: Option<Duration>,
-    /// The last fencing token; 0 when the holder draws none, or took the lock longer ago than the counter is kept
-    /// ([`token_ttl`](crate::Config::token_ttl)).
-    pub token: u64,
-}
-
 impl Lock {
     pub(crate) fn new(client: Arc<ClientInner>, name: &str, options: LockOptions) -> Result<Self, LockError> {
         let key = client.settings.check_lock(name, &options)?;
-        let names = Arc::new(Names::new(name, key, &client.settings));
-        Ok(Self { client, names, options: Arc::new(options), handle: Arc::new(()) })
+        let names = Arc::new(Names::new(key, &client.settings));
+        let primitive = if options.fair { Primitive::Fair } else { Primitive::Lock };
+        Ok(Self { client, primitive, names, options: Arc::new(options), handle: Arc::new(()) })
+    }
+
+    /// A way to hold something that is no exclusive lock. `handle`: what has to live for its tenures to be renewed.
+    pub(crate) fn of(
+        client: Arc<ClientInner>,
+        primitive: Primitive,
+        names: Arc<Names>,
+        options: Arc<LockOptions>,
+        handle: Arc<()>,
+    ) -> Self {
+        Self { client, primitive, names, options, handle }
     }
 
     /// The name, without the client's prefix.
     pub fn name(&self) -> &str {
-        &self.names.name
+        self.names.name()
     }
 
     /// How this lock is taken.
@@ -165,11 +166,16 @@ impl Lock {
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
+            match self.primitive.family() {
+                Family::Lock => {}
+                Family::ReadWrite => check_unnamed()?,
+                Family::Semaphore => check_unowned()?,
+            }
         }
         request.owner = self.owner(&request.owner);
         let session = self.client.session()?;
         let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
-        Ok(Claimant { session, names, options, handle, key: request.owner.key(), request })
+        Ok(Claimant { session, primitive: self.primitive, names, options, handle, key: request.owner.key(), request })
     }
 
     /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
@@ -235,7 +241,7 @@ impl Lock {
     fn loss(&self, owner: &Owner) -> LockError {
         let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
         let fate = newest.map_or(Fate::Held, |tenure| tenure.current_fate());
-        LockError::Lost { name: self.names.name.clone(), reason: fate.loss() }
+        LockError::Lost { name: self.names.name().to_owned(), reason: fate.loss() }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
@@ -250,7 +256,8 @@ impl Lock {
         owner: &Owner,
     ) -> Result<Ending<impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<>>, LockError> {
         let session = self.client.session()?;
-        let unheld = |detail: &str| LockError::NotHeld { name: self.names.name.clone(), detail: detail.to_owned() };
+        let unheld =
+            |detail: &str| LockError::NotHeld { name: self.names.name().to_owned(), detail: detail.to_owned() };
         let owner = self.owner(owner);
         if let Some(tenure) = self.newest(&session, &owner)
             && let Some(claim) = tenure.newest_claim()
@@ -264,7 +271,7 @@ impl Lock {
         };
         let (names, nobody) = (self.names.clone(), unheld("its owner holds it nowhere"));
         Ok(Ending::Everywhere(async move {
-            let ended = end(&session, &names, Some(&name)).await?;
+            let ended = holders::end(&session, &names, Some(&name)).await?;
             if ended { Ok(ReleaseOutcome::Released) } else { Err(nobody) }
         }))
     }
@@ -272,10 +279,10 @@ impl Lock {
     fn newest(&self, session: &Session, owner: &Owner) -> Option<Arc<Tenure>> {
         let handle = Arc::downgrade(&self.handle);
         match owner {
-            Owner::Fresh => session.registry.newest(&self.names.lock, |tenure| tenure.taken_by(&handle)),
+            Owner::Fresh => session.registry.newest(self.names.local(), |tenure| tenure.taken_by(&handle)),
             known => {
                 let key = known.key();
-                session.registry.newest(&self.names.lock, |tenure| tenure.terms.owner == key)
+                session.registry.newest(self.names.local(), |tenure| tenure.terms.owner == key)
             }
         }
     }
@@ -290,7 +297,7 @@ impl Lock {
     /// client's clock; no round trip.
     pub fn token(&self, owner: &Owner) -> Option<u64> {
         let session = self.client.session().ok()?;
-        self.newest(&session, &self.owner(owner)).filter(|tenure| tenure.is_held()).map(|tenure| tenure.token)
+        self.newest(&session, &self.owner(owner)).filter(|tenure| tenure.is_held()).map(|tenure| tenure.token())
     }
 
     /// Whether anybody holds the lock, decided by a quorum.
@@ -299,12 +306,25 @@ impl Lock {
         async move { Ok(info.await?.is_some()) }
     }
 
+    /// How many slots are free of the semaphore that it takes some of. Fails with `invalid` for a lock.
+    #[doc(hidden)]
+    pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
+        let (session, names, primitive) = (self.client.session(), self.names.clone(), self.primitive);
+        async move {
+            let Primitive::Permits { of, .. } = primitive else {
+                return Err(LockError::invalid("lock", "is no semaphore"));
+            };
+            let session = session?;
+            seen_through(async move { holders::available(&session, &names, of).await }).await
+        }
+    }
+
     /// Who holds the lock, decided by a quorum: `None` when nobody does.
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
             let session = session?;
-            seen_through(async move { inspect(&session, &names).await }).await
+            seen_through(async move { holders::inspect(&session, &names).await }).await
         }
     }
 }
@@ -314,37 +334,4 @@ enum Ending<F> {
     Local(Begun),
     /// The tenures of an explicit owner.
     Everywhere(F),
-}
-
-/// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
-pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
-    let replies =
-        session.quorum.gather(Driver::Background, &session.quorum.protocol.end(names, owner), reply::end).await?;
-    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > session.quorum.spare() {
-        return Err(LockError::Conflict { key: names.lock.clone() });
-    }
-    Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
-}
-
-async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
-    let quorum = &session.quorum;
-    let replies = quorum.gather(Driver::Background, &quorum.protocol.inspect(names), reply::holders).await?;
-    // The nodes that did not answer may hold what is just short of a quorum.
-    let unasked = quorum.nodes.len() - replies.len();
-    let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();
-    let mut token = 0;
-    for (_, holders) in &replies {
-        token = token.max(holders.counter);
-        for field in &holders.fields {
-            match seen.iter_mut().find(|(known, ..)| known == field) {
-                Some((_, count, longest)) => {
-                    *count += 1;
-                    *longest = holders.ttl.max(*longest);
-                }
-                None => seen.push((field, 1, holders.ttl)),
-            }
-        }
-    }
-    let holder = seen.into_iter().max_by_key(|(_, count, _)| *count).filter(|(_, n, _)| n + unasked >= quorum.needed());
-    Ok(holder.map(|(field, _, ttl)| LockInfo { owner: owner::shown(field).to_owned(), ttl, token }))
 }

@@ -21,7 +21,7 @@ macro_rules! mutant {
 pub use switched::{Mutant, mutate};
 
 #[cfg(feature = "simulation")]
-pub(crate) use switched::{alter, alters_scripts, is};
+pub(crate) use switched::{alter, alters_scripts, current, is};
 
 #[cfg(feature = "simulation")]
 mod switched {
@@ -80,11 +80,29 @@ mod switched {
         AttachReleases,
         /// An attach that is given up, or failed, leaves what it took under the new name.
         AttachForgets,
+        /// A waiter that gives up keeps its place in the queue.
+        PlaceKept,
+        /// Asking again for a place takes the last one.
+        PlaceAnew,
+        /// Waiters of a client that is gone keep their places (Redisson, for five minutes each).
+        DeadPlaceKept,
+        /// A try takes a lock that is free, whoever waits.
+        TryBarges,
+        /// A reader that leaves deletes the lock, whoever else reads.
+        ReaderEndsAll,
+        /// Readers are removed before their leases are over, by the leases of others (redis-semaphore).
+        ReadersPurgedEarly,
+        /// A reader becomes the writer although others read.
+        UpgradeBesideReaders,
+        /// A writer that becomes a reader wakes nobody (Redisson).
+        DowngradeTellsNobody,
+        /// Readers get the token of the writer before them.
+        ReadersHaveWritersToken,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 25] = [
+        pub const ALL: [Self; 34] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -110,6 +128,15 @@ mod switched {
             Self::AttachKeepsName,
             Self::AttachReleases,
             Self::AttachForgets,
+            Self::PlaceKept,
+            Self::PlaceAnew,
+            Self::DeadPlaceKept,
+            Self::TryBarges,
+            Self::ReaderEndsAll,
+            Self::ReadersPurgedEarly,
+            Self::UpgradeBesideReaders,
+            Self::DowngradeTellsNobody,
+            Self::ReadersHaveWritersToken,
         ];
 
         /// What it changes in a script.
@@ -136,6 +163,29 @@ mod switched {
                     "    else replies[i] = 0 end",
                     "    elseif ttl ~= '0' then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
                 )],
+                (Self::PlaceAnew, "queue") => &[("if not ticket then", "if true then")],
+                (Self::DeadPlaceKept, "queue") => {
+                    &[("if lives > now then return entry, lives,", "if true then return entry, now + 5000000,")]
+                }
+                (Self::TryBarges, "enter") => {
+                    &[("if not head or head == entry then", "if not head or head == entry or ARGV[6] == '0' then")]
+                }
+                (Self::ReaderEndsAll, "read_write/leave") => {
+                    &[("if was and redis.call('HLEN', lock) == 1 then", "if was then")]
+                }
+                (Self::ReadersPurgedEarly, "read_write") => &[(
+                    "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))",
+                    "redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now + 1000000))",
+                )],
+                (Self::UpgradeBesideReaders, "read_write/upgrade") => {
+                    &[("if redis.call('HLEN', lock) > 2 then", "if false then")]
+                }
+                (Self::DowngradeTellsNobody, "read_write/downgrade") => {
+                    &[("else let_readers_in(now, micros) end", "end")]
+                }
+                (Self::ReadersHaveWritersToken, "read_write") => {
+                    &[("return string.format('%.0f', last + 1)", "return string.format('%.0f', last)")]
+                }
                 _ => &[],
             }
         }
@@ -148,13 +198,35 @@ mod switched {
         CURRENT.set(mutant);
     }
 
+    pub(crate) fn current() -> Option<Mutant> {
+        CURRENT.get()
+    }
+
     pub(crate) fn is(mutant: Mutant) -> bool {
         CURRENT.get() == Some(mutant)
     }
 
     pub(crate) fn alters_scripts() -> bool {
-        use Mutant::{BumpByValue, BumpUnconditional, CountHolds, ReleaseUnchecked, RenewalRecreates};
-        let known = [BumpByValue, BumpUnconditional, CountHolds, ReleaseUnchecked, RenewalRecreates];
+        use Mutant::{
+            BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, PlaceAnew, ReaderEndsAll,
+            ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, TryBarges,
+            UpgradeBesideReaders,
+        };
+        let known = [
+            BumpByValue,
+            BumpUnconditional,
+            CountHolds,
+            DeadPlaceKept,
+            DowngradeTellsNobody,
+            PlaceAnew,
+            ReaderEndsAll,
+            ReadersHaveWritersToken,
+            ReadersPurgedEarly,
+            ReleaseUnchecked,
+            RenewalRecreates,
+            TryBarges,
+            UpgradeBesideReaders,
+        ];
         CURRENT.get().is_some_and(|mutant| known.contains(&mutant))
     }
 

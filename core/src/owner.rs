@@ -74,6 +74,11 @@ impl Fields {
         Self { prefix: format!("{}:", uuid::Uuid::new_v4()), next: AtomicU64::new(1) }
     }
 
+    /// The client, as the queue of a lock knows it.
+    pub(crate) fn client(&self) -> &str {
+        self.prefix.trim_end_matches(':')
+    }
+
     /// The field of a new tenure.
     pub(crate) fn draw(&self, owner: &OwnerKey) -> String {
         match owner {

@@ -300,7 +300,7 @@ impl Session {
 
 impl Held for Tenure {
     fn key(&self) -> &str {
-        &self.terms.names.lock
+        self.terms.names.local()
     }
 
     fn owner(&self) -> &OwnerKey {

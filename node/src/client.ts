@@ -8,10 +8,21 @@ import { inspect } from "node:util";
 import { sync } from "./errors";
 import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
-import { type Body, block, type Found, Lock, type Using } from "./lock";
+import { type Body, block, type Found, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
 import { call, calls, rejecting } from "./loop";
 import { type Client, type LockMaker, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
-import { type ClientOptions, type LockOptions, nodes, setting, settings, split, type TakeOptions } from "./options";
+import {
+  type ClientOptions,
+  type LockOptions,
+  nodes,
+  permitted,
+  type ReadWriteOptions,
+  type SemaphoreOptions,
+  setting,
+  settings,
+  split,
+  type TakeOptions,
+} from "./options";
 
 /** What a node says of itself. */
 export interface NodeStatus {
@@ -77,6 +88,29 @@ export class Redlock {
   lock(name: string, options?: LockOptions | null): Lock {
     const native = sync(() => this.#make(setting(name), options == null ? undefined : settings(options)));
     return new Lock(name, { native, client: this.#native });
+  }
+
+  /**
+   * The read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * {@link InvalidArgument}.
+   */
+  readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
+    return new ReadWriteLock(name, (part) => {
+      const native = sync(() => this.#native.part(setting(name), settings(options), part));
+      return { native, client: this.#native };
+    });
+  }
+
+  /**
+   * The semaphore of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * {@link InvalidArgument}.
+   */
+  semaphore(name: string, options: SemaphoreOptions): Semaphore {
+    const [permits, taking] = permitted(options);
+    return new Semaphore(name, permits, (n) => {
+      const native = sync(() => this.#native.permits(setting(name), taking, setting(n), setting(permits)));
+      return { native, client: this.#native };
+    });
   }
 
   /** @internal */

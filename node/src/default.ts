@@ -7,10 +7,20 @@
 import { ENVIRONMENT, Redlock } from "./client";
 import { sync } from "./errors";
 import type { Lease } from "./lease";
-import { type Body, block, Lock, type Using } from "./lock";
+import { type Body, block, type Found, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
 import { rejecting } from "./loop";
-import { native } from "./native";
-import { type ClientOptions, type LockOptions, setting, settings, split, type TakeOptions } from "./options";
+import { native, type Part, type Unbound } from "./native";
+import {
+  type ClientOptions,
+  type LockOptions,
+  permitted,
+  type ReadWriteOptions,
+  type SemaphoreOptions,
+  setting,
+  settings,
+  split,
+  type TakeOptions,
+} from "./options";
 
 let standard: Redlock | undefined;
 
@@ -28,12 +38,40 @@ export function configure(urls?: string | readonly string[] | null, options?: Cl
  * lock. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
+  return new Lock(name, later(name, options));
+}
+
+/**
+ * The read/write lock of this name on the default client, which `configure()` sets and which is found at the first use of
+ * the lock. Sends nothing. Throws {@link InvalidArgument}.
+ */
+export function readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
+  return new ReadWriteLock(name, (part) => later(name, options, part));
+}
+
+/**
+ * The semaphore of this name on the default client, which `configure()` sets and which is found at its first use. Sends
+ * nothing. Throws {@link InvalidArgument}.
+ */
+export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
+  const [permits, taking] = permitted(options);
+  const made = (n: number) => native.Unbound.permits(setting(name), taking, setting(n), setting(permits));
+  return new Semaphore(name, permits, (n) => found(() => made(n)));
+}
+
+/** Finds a lock, or a part of one, once the client is known. */
+function later(name: string, options: LockOptions | null | undefined, part?: Part): () => Found {
+  return found(() => new native.Unbound(setting(name), settings(options), part));
+}
+
+/** Finds what was made without a client once that is known. */
+function found(made: () => Unbound): () => Found {
   // Bad options are refused now, not when the client is known.
-  const unbound = sync(() => new native.Unbound(setting(name), settings(options)));
-  return new Lock(name, () => {
+  const unbound = sync(made);
+  return () => {
     standard ??= new Redlock(ENVIRONMENT);
     return standard.bind(unbound);
-  });
+  };
 }
 
 /** Takes a lock on the default client: `lock(name, options).acquire({ signal })`. */

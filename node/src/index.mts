@@ -18,6 +18,8 @@ export {
   lock,
   NotHeld,
   Redlock,
+  readWriteLock,
+  semaphore,
   Unavailable,
   using,
   WouldDeadlock,

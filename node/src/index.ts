@@ -16,7 +16,7 @@
  */
 
 export { type NodeStatus, Redlock } from "./client";
-export { acquire, configure, lock, using } from "./default";
+export { acquire, configure, lock, readWriteLock, semaphore, using } from "./default";
 export {
   Closed,
   InvalidArgument,
@@ -31,5 +31,13 @@ export {
 } from "./errors";
 export type { EventKind, EventListener, RedlockEvent } from "./events";
 export type { Lease, ReleaseOutcome } from "./lease";
-export type { Body, Lock, LockInfo } from "./lock";
-export type { AcquireOptions, ClientOptions, LockOptions, TakeOptions } from "./options";
+export type { Body, Lock, LockInfo, ReadWriteLock, Semaphore } from "./lock";
+export type {
+  AcquireOptions,
+  ClientOptions,
+  LockOptions,
+  PermitOptions,
+  ReadWriteOptions,
+  SemaphoreOptions,
+  TakeOptions,
+} from "./options";

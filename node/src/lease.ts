@@ -52,6 +52,16 @@ export class Lease {
     return leases.token(this.#native);
   }
 
+  /** The slots that it has of a {@link Semaphore}, from 0; empty for a lock. */
+  get slots(): readonly number[] {
+    return leases.slots(this.#native);
+  }
+
+  /** The fencing tokens of its slots, in their order; empty for a lock. */
+  get tokens(): readonly bigint[] {
+    return leases.tokens(this.#native);
+  }
+
   /** Whether the lock is held, right now. Reads a clock and nothing else; once false it stays false. */
   get held(): boolean {
     return leases.held(this.#native);
@@ -87,6 +97,24 @@ export class Lease {
    */
   extend(ttl: number): Promise<void> {
     return call((loop) => loop.extend(this.#native, setting(ttl)));
+  }
+
+  /**
+   * Makes a reader of a writer of a {@link ReadWriteLock}, without anybody else writing in between: readers that wait come
+   * in, and the token becomes a reader's. Does nothing for one that reads. Rejects with {@link LockLost} after a loss, with
+   * {@link Unavailable} while too few nodes answer (it reads then, and others may be kept out until this is called again),
+   * and with {@link InvalidArgument} for a lease of another lock.
+   */
+  downgrade(): Promise<void> {
+    return call((loop) => loop.downgrade(this.#native));
+  }
+
+  /**
+   * Makes a writer of a reader of a {@link ReadWriteLock} if nobody else reads; resolves with whether it is one now, with a
+   * new token. Never waits. Rejects as `downgrade()` does.
+   */
+  tryUpgrade(): Promise<boolean> {
+    return call((loop) => loop.tryUpgrade(this.#native));
   }
 
   /**

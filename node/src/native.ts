@@ -46,7 +46,10 @@ interface NativeLoop {
   releaseNewest(lock: Lock): Started;
   locked(lock: Lock): Id;
   inspect(lock: Lock): Id;
+  available(lock: Lock): Id;
   extend(lease: Lease, ttl: Given): Started;
+  downgrade(lease: Lease): Id;
+  tryUpgrade(lease: Lease): Id;
   ping(client: Client): Id;
   forceRelease(client: Client, name: Given): Id;
   initNodes(client: Client): Id;
@@ -62,6 +65,9 @@ interface NativeLoop {
 /** The calls of this event loop. */
 export interface Loop extends NativeLoop, Starters {}
 
+/** One of the two of a read/write lock. */
+export type Part = "read" | "write";
+
 /** Makes a lock by name. */
 export type LockMaker = (name: Given, options: Options | undefined) => Lock;
 
@@ -69,6 +75,9 @@ export interface Client {
   readonly nodes: string[];
   readonly events: Events;
   locks(): LockMaker;
+  part(name: Given, options: Options | undefined, part: Part): Lock;
+  /** What takes `n` slots of a semaphore that has `of`. */
+  permits(name: Given, options: Options | undefined, n: Given, of: Given): Lock;
   bind(lock: Unbound): Lock;
   /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
@@ -109,6 +118,8 @@ interface Native {
     name(lease: Lease): string;
     owner(lease: Lease): string;
     token(lease: Lease): bigint;
+    slots(lease: Lease): number[];
+    tokens(lease: Lease): bigint[];
     held(lease: Lease): boolean;
     lostReason(lease: Lease): string | null;
     remaining(lease: Lease): number;
@@ -132,7 +143,9 @@ interface Native {
   };
   Unbound: {
     /** Refuses what a client with the default options would refuse. */
-    new (name: Given, options: Options | undefined): Unbound;
+    new (name: Given, options: Options | undefined, part?: Part): Unbound;
+    /** The same, of `n` slots of a semaphore that has `of`. */
+    permits(name: Given, options: Options | undefined, n: Given, of: Given): Unbound;
   };
 }
 

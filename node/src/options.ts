@@ -68,6 +68,20 @@ export interface LockOptions {
   maxHold?: number | null | undefined;
   /** Whether its owner may take it again. Default: true; else that rejects with {@link WouldDeadlock}. */
   reentrant?: boolean | null | undefined;
+  /**
+   * Whether those that want it get it in the order in which they asked. Needs one server, cluster or Sentinel service, and
+   * the same wherever the name is used. Default: false.
+   */
+  fair?: boolean | null | undefined;
+}
+
+/** How a read/write lock is taken. */
+export type ReadWriteOptions = Omit<LockOptions, "owner" | "fair">;
+
+/** What a semaphore is, and how its permits are taken. */
+export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant"> {
+  /** How many slots it has, 1 to 65536. */
+  permits: number;
 }
 
 /** How one acquire waits. */
@@ -76,6 +90,12 @@ export interface AcquireOptions {
   wait?: number | null | undefined;
   /** Gives up waiting: the acquire rejects with `signal.reason` and leaves nothing behind. */
   signal?: AbortSignal | null | undefined;
+}
+
+/** How permits are taken of a semaphore. */
+export interface PermitOptions extends AcquireOptions {
+  /** How many slots, at once. Default: one. */
+  n?: number | null | undefined;
 }
 
 /** The options of a lock and of the acquire of it. */
@@ -111,6 +131,12 @@ function object<T extends object>(options: T | null | undefined): T | Record<str
 export function split(options: TakeOptions | null | undefined): [LockOptions, AcquireOptions] {
   const { signal, ...locking } = object(options);
   return [locking, { signal }];
+}
+
+/** How many slots a semaphore has, and how they are taken. */
+export function permitted(options: SemaphoreOptions): [number, Options] {
+  const { permits, ...taking } = object(options) as SemaphoreOptions;
+  return [permits, settings(taking)];
 }
 
 /** The options of one acquire. */

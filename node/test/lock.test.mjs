@@ -303,6 +303,6 @@ test("both packages' worlds share one implementation", async () => {
   for (const name of names) assert.equal(imported[name], required[name], name);
   assert.deepEqual(names, [
     ...["Closed", "InvalidArgument", "KeyConflict", "LockError", "LockLost", "LockTimeout", "NotHeld", "Redlock"],
-    ...["Unavailable", "WouldDeadlock", "acquire", "configure", "lock", "using"],
+    ...["Unavailable", "WouldDeadlock", "acquire", "configure", "lock", "readWriteLock", "semaphore", "using"],
   ]);
 });

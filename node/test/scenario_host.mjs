@@ -35,7 +35,7 @@ class World {
   keep(lease, { as = `unnamed ${this.leases.size}` }) {
     if (lease === null) throw new LockTimeout("not obtained in time");
     this.leases.set(as, lease);
-    return { token: Number(lease.token), name: lease.name, owner: lease.owner };
+    return { token: Number(lease.token), name: lease.name, owner: lease.owner, slots: lease.slots };
   }
 
   async perform({ step, client: given }, signal) {
@@ -45,11 +45,23 @@ class World {
     if (step.do === "close") return await client.close();
     if (step.do === "force_release") return await client.forceRelease(step.lock);
     if (step.do === "attach") return this.keep(await client.attach(this.texts.get(step.text) ?? step.text), step);
+    if (step.permits !== undefined) return await this.semaphore(client, step, signal);
     return await this.lock(client, step, signal);
   }
 
+  async semaphore(client, step, signal) {
+    const given = spelled(step, ["permits", "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner"]);
+    const semaphore = client.semaphore(step.lock, given);
+    const { n } = spelled(step, ["n"]);
+    if (step.do === "acquire") return this.keep(await semaphore.acquire({ n, signal }), step);
+    if (step.do === "try_acquire") return this.keep(await semaphore.tryAcquire({ n }), step);
+    return await semaphore[step.do]();
+  }
+
   async lock(client, step, signal) {
-    const lock = client.lock(step.lock, spelled(step, ["ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "owner"]));
+    const options = ["ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner"];
+    const given = spelled(step, options);
+    const lock = step.part ? client.readWriteLock(step.lock, given)[step.part] : client.lock(step.lock, given);
     switch (step.do) {
       case "acquire":
         return this.keep(await lock.acquire({ signal }), step);
@@ -59,7 +71,9 @@ class World {
         return await lock.release();
       case "inspect": {
         const info = await lock.inspect();
-        return info && { owner: info.owner, token: Number(info.token), ttl_ms: info.ttl };
+        if (info === null) return null;
+        const { owner, token, ttl, kind, owners } = info;
+        return { owner, token: Number(token), ttl_ms: ttl, kind, owners: owners.length };
       }
       default:
         return await lock[step.do]();
@@ -72,6 +86,12 @@ class World {
         return lease.held;
       case "extend":
         return await lease.extend(spelled(step, ["ttl_ms"]).ttl);
+      case "downgrade":
+        return await lease.downgrade();
+      case "try_upgrade":
+        return await lease.tryUpgrade();
+      case "token":
+        return Number(lease.token);
       case "detach":
         this.texts.set(step.as, lease.detach());
         return null;

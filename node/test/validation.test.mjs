@@ -83,7 +83,8 @@ test("a lock refuses wrong names and options, at once", () => {
     ["x", { maxHold: 5 }, /^maxHold: must be from 50ms/],
     ["x", { maxHold: 5000, ttl: 5000 }, /^maxHold: bounds how long the watchdog keeps a lock/],
     ["x", { reentrant: "yes" }, /^reentrant: must be true or false, not "yes"$/],
-    ["x", { timeout: 5 }, /^options: there is no option "timeout", only ttl, wait, owner, maxHold, reentrant$/],
+    ["x", { fair: 1 }, /^fair: must be true or false, not 1$/],
+    ["x", { timeout: 5 }, /^options: there is no option "timeout", only ttl, wait, owner, maxHold, reentrant, fair$/],
     ["x", "5s", /^options: must be an object, not '5s'$/],
   ]) {
     refused(() => client.lock(name, options), message);

@@ -19,7 +19,7 @@ if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses the others, a copied
 from redlock import _process, _tasks  # noqa: F401 - by the native layer, later
 from redlock._client import configure
 from redlock._native import Lease, LockInfo, Lost, NodeStatus, __version__
-from redlock._sync import Lock, Redlock, lock
+from redlock._sync import Lock, ReadWriteLock, Redlock, Semaphore, lock, read_write_lock, semaphore
 from redlock.errors import (
     Closed,
     InvalidArgument,
@@ -35,12 +35,12 @@ from redlock.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from redlock._options import ClientOptions, LockOptions, Seconds
+    from redlock._options import ClientOptions, LockOptions, ReadWriteOptions, Seconds, SemaphoreOptions
 else:
 
     def __getattr__(name: str) -> object:
         # Few programs need types at run time, and `typing` takes long to import.
-        if name in {"ClientOptions", "LockOptions", "Seconds"}:
+        if name in {"ClientOptions", "LockOptions", "ReadWriteOptions", "Seconds", "SemaphoreOptions"}:
             from redlock import _options
 
             return getattr(_options, name)
@@ -63,13 +63,19 @@ __all__ = [
     "NoEventLoop",
     "NodeStatus",
     "NotHeld",
+    "ReadWriteLock",
+    "ReadWriteOptions",
     "Redlock",
     "Seconds",
+    "Semaphore",
+    "SemaphoreOptions",
     "Unavailable",
     "WouldDeadlock",
     "__version__",
     "configure",
     "lock",
+    "read_write_lock",
+    "semaphore",
 ]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from redlock._options import ClientOptions
+    from redlock._options import ClientOptions, ReadWriteOptions, SemaphoreOptions
 
 # The default client, under its only key: no lock is needed to make it once, and whose lock it would be is the
 # program's choice.
@@ -52,6 +52,66 @@ class BaseClient:
 
     def __repr__(self) -> str:
         return f"{type(self).__module__}.{type(self).__qualname__}({self._native.nodes})"
+
+
+class BaseReadWriteLock:
+    """The two parts of a read/write lock. It pickles as what it was made of."""
+
+    __slots__ = ("__weakref__", "_read", "_write")
+
+    _read: Any
+    _write: Any
+
+    @property
+    def name(self) -> str:
+        """The name, without the client's prefix."""
+        name: str = self._read.name
+        return name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore_read_write_lock, (type(self), self._read._client, self.name, self._read._options))
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{kind} {self.name!r} of {self._read._client or 'the default client'}>"
+
+
+def _restore_read_write_lock(
+    kind: type[Any], client: BaseClient | None, name: str, options: ReadWriteOptions
+) -> BaseReadWriteLock:
+    lock: BaseReadWriteLock = kind(client, name, **options)
+    return lock
+
+
+class BaseSemaphore:
+    """What takes permits. It pickles as what it was made of."""
+
+    __slots__ = ("__weakref__", "_one", "_several", "permits")
+
+    permits: int
+    """How many slots it has."""
+    _one: Any
+    _several: dict[int, Any]
+
+    @property
+    def name(self) -> str:
+        """The name, without the client's prefix."""
+        name: str = self._one.name
+        return name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore_semaphore, (type(self), self._one._client, self.name, self.permits, self._one._options))
+
+    def __repr__(self) -> str:
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{kind} {self.name!r} of {self.permits}, of {self._one._client or 'the default client'}>"
+
+
+def _restore_semaphore(
+    kind: type[Any], client: BaseClient | None, name: str, permits: int, options: SemaphoreOptions
+) -> BaseSemaphore:
+    semaphore: BaseSemaphore = kind(client, name, permits, **options)
+    return semaphore
 
 
 def _restore(kind: type[BaseClient], urls: list[str], options: ClientOptions) -> BaseClient:

@@ -55,7 +55,13 @@ class Client:
 
 @disjoint_base
 class Lock:
-    def __new__(cls, client: Client | None, name: str, **options: Unpack[LockOptions]) -> Lock: ...
+    def __new__(
+        cls,
+        client: Client | None,
+        name: str,
+        part: Literal["read", "write"] | tuple[int, int] | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Lock: ...
     @property
     def name(self) -> str:
         """The name, without the client's prefix."""
@@ -87,6 +93,7 @@ class Lock:
     def inspect(self) -> LockInfo | None:
         """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
 
+    def _available(self) -> int: ...
     def __enter__(self) -> Lease: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
@@ -112,6 +119,14 @@ class Lease:
         """The fencing token, in µs: larger than that of every earlier holder. Needs 64 bits."""
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that it has of a semaphore; empty for a lock."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The fencing tokens of its slots, in their order; empty for a lock."""
+
+    @property
     def held(self) -> bool:
         """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
 
@@ -129,6 +144,20 @@ class Lease:
         """Let the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have.
 
         A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+        """
+
+    def downgrade(self) -> None:
+        """Make a reader of a writer of a read/write lock, without anybody else writing in between.
+
+        Readers that wait come in, and the token becomes a reader's. Does nothing for one that reads. Raises `LockLost`
+        after a loss, `Unavailable` while too few nodes answer (it reads then, and others may be kept out until it is
+        called again), and `InvalidArgument` for a lease of another lock.
+        """
+
+    def try_upgrade(self) -> bool:
+        """Make a writer of a reader of a read/write lock if nobody else reads, and tell whether it is one now.
+
+        Then it has a new token. Never waits. Raises as `downgrade()` does.
         """
 
     def release(self) -> str:
@@ -180,10 +209,12 @@ class LockInfo:
 
     __match_args__: ClassVar[tuple[str, ...]]
 
-    def __new__(cls, owner: str, ttl: float | None, token: int) -> Self: ...
+    def __new__(
+        cls, owner: str, ttl: float | None, token: int, kind: str = ..., owners: Iterable[str] | None = None
+    ) -> Self: ...
     @property
     def owner(self) -> str:
-        """The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`."""
+        """The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first."""
 
     @property
     def ttl(self) -> float | None:
@@ -192,6 +223,14 @@ class LockInfo:
     @property
     def token(self) -> int:
         """The last fencing token; 0 when the holder draws none."""
+
+    @property
+    def kind(self) -> str:
+        """How it is held: "lock", "read" or "write" for a read/write lock, or "semaphore"."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """All owners: several only if they read, or have permits of a semaphore."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -260,11 +299,17 @@ class Calls:
     @staticmethod
     def inspect(lock: Lock) -> Pending: ...
     @staticmethod
+    def available(lock: Lock) -> Pending: ...
+    @staticmethod
     def release(lease: Lease) -> Pending: ...
     @staticmethod
     def leave(lease: Lease) -> Pending: ...
     @staticmethod
     def extend(lease: Lease, ttl: Seconds) -> Pending: ...
+    @staticmethod
+    def downgrade(lease: Lease) -> Pending: ...
+    @staticmethod
+    def try_upgrade(lease: Lease) -> Pending: ...
     @staticmethod
     def lost(lease: Lease) -> Pending: ...
     @staticmethod

@@ -71,8 +71,8 @@ class ClientOptions(TypedDict, total=False):
     """A PEM file with this client's private key."""
 
 
-class LockOptions(TypedDict, total=False):
-    """How a lock is taken. None means the default."""
+class SemaphoreOptions(TypedDict, total=False):
+    """How permits of a semaphore are taken. None means the default."""
 
     ttl: Seconds | Literal["adaptive"] | None
     """The lease. None: the client's `watchdog`, renewed until release. A time, from 50 ms: fixed, never renewed.
@@ -81,11 +81,23 @@ class LockOptions(TypedDict, total=False):
     wait: Seconds | None
     """How long to wait for the lock. None: for ever; 0: one try."""
 
-    owner: str | None
-    """An owner across processes, 1 to 256 bytes. None: the thread, greenlet or task."""
-
     max_hold: Seconds | None
     """How long the lock is renewed at most. Default: for ever."""
 
+
+class ReadWriteOptions(SemaphoreOptions, total=False):
+    """How a read/write lock is taken. None means the default."""
+
     reentrant: bool | None
     """Whether its owner may take it again. Default: True; else that raises `WouldDeadlock`."""
+
+
+class LockOptions(ReadWriteOptions, total=False):
+    """How a lock is taken. None means the default."""
+
+    owner: str | None
+    """An owner across processes, 1 to 256 bytes. None: the thread, greenlet or task."""
+
+    fair: bool | None
+    """Whether those that want it get it in the order in which they asked. Needs one server, cluster or Sentinel
+    service, and the same wherever the name is used. Default: False."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from redlock import _native
-from redlock._client import BaseClient
+from redlock._client import BaseClient, BaseReadWriteLock, BaseSemaphore
 from redlock.errors import InvalidArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from typing import Any, Literal, ParamSpec, TypeVar
 
     from typing_extensions import Self, Unpack
 
-    from redlock._options import LockOptions
+    from redlock._options import LockOptions, ReadWriteOptions, Seconds, SemaphoreOptions
 
     _P = ParamSpec("_P")
     _R = TypeVar("_R")
@@ -28,10 +28,11 @@ class Lock(_native.Lock):
     """
 
     __module__ = "redlock"
-    __slots__ = ("_client", "_options")
+    __slots__ = ("_client", "_options", "_part")
 
     _client: Redlock | None
-    _options: LockOptions
+    _options: LockOptions | SemaphoreOptions
+    _part: Literal["read", "write"] | tuple[int, int] | None
 
     def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
         """Decorate a function: each call takes the lock first and releases it after."""
@@ -54,10 +55,11 @@ class Lock(_native.Lock):
         return locked
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (make_lock, (self._client, self.name, self._options))
+        return (make_lock, (self._client, self.name, self._options, self._part))
 
     def __repr__(self) -> str:
-        return f"<redlock.Lock {self.name!r} of {self._client or 'the default client'}>"
+        part = "" if self._part is None else f" to {self._part}"
+        return f"<redlock.Lock {self.name!r}{part} of {self._client or 'the default client'}>"
 
 
 def is_any(kind: Callable[[object], bool], function: Callable[..., Any]) -> bool:
@@ -65,12 +67,105 @@ def is_any(kind: Callable[[object], bool], function: Callable[..., Any]) -> bool
     return kind(function) or kind(type(function).__call__)
 
 
-def make_lock(client: Redlock | None, name: str, options: LockOptions) -> Lock:
-    """Make a lock of a client, or of the default client."""
-    lock = Lock(None if client is None else client._native, name, **options)
+def make_lock(
+    client: Redlock | None,
+    name: str,
+    options: LockOptions | SemaphoreOptions,
+    part: Literal["read", "write"] | tuple[int, int] | None = None,
+) -> Lock:
+    """Make a lock of a client, or of the default client; or a part of a read/write lock."""
+    lock = Lock(None if client is None else client._native, name, part, **options)
     lock._client = client
     lock._options = options
+    lock._part = part
     return lock
+
+
+class ReadWriteLock(BaseReadWriteLock):
+    """A read/write lock by name: many threads may read at once, or one may write.
+
+    On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all
+    readers that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+    """
+
+    __module__ = "redlock"
+    __slots__ = ()
+
+    _read: Lock
+    _write: Lock
+
+    def __init__(self, client: Redlock | None, name: str, **options: Unpack[ReadWriteOptions]) -> None:
+        self._read = make_lock(client, name, options, "read")
+        self._write = make_lock(client, name, options, "write")
+
+    def read(self) -> Lock:
+        """Return what readers take. Whoever writes has this, too, without a round trip."""
+        return self._read
+
+    def write(self) -> Lock:
+        """Return what a writer takes. For whoever reads that raises `WouldDeadlock`: see `Lease.try_upgrade()`."""
+        return self._write
+
+
+class Semaphore(BaseSemaphore):
+    """A semaphore by name: at most `permits` slots of it are held at once, everywhere.
+
+    Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the
+    order in which they asked; what needs several gets them at once, and is not overtaken. A permit is a `Lease`, with
+    `slots` and `tokens`; whoever has one may take more, and any thread may release it. Needs one server, cluster or
+    Sentinel service.
+    """
+
+    __module__ = "redlock"
+    __slots__ = ()
+
+    _one: Lock
+    _several: dict[int, Lock]
+
+    def __init__(self, client: Redlock | None, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> None:
+        self.permits = permits
+        self._one = make_lock(client, name, options, (1, permits))
+        self._several = {1: self._one}
+
+    def acquire(self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1) -> _native.Lease | None:
+        """Take `n` slots at once, blocking the calling thread or greenlet.
+
+        `timeout`, in seconds or as a `timedelta`: None waits as long as the semaphore's own `wait`, -1 for ever, 0
+        tries once, as `blocking=False` does. Returns a `Lease`, or None when too few are free to the end.
+
+        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
+        """
+        return self._taking(n).acquire(blocking, timeout)
+
+    def _taking(self, n: int) -> Lock:
+        known = self._several.get(n)
+        if known is None:
+            known = make_lock(self._one._client, self.name, self._one._options, (n, self.permits))
+            self._several[n] = known
+        return known
+
+    def release(self) -> str:
+        """Release the newest permit of the calling thread, greenlet or task, as `Lease.release()` does.
+
+        Raises `NotHeld` when it has none.
+        """
+        return self._one.release()
+
+    def available(self) -> int:
+        """Return how many slots are free; others may wait for them. Raises `Unavailable` and `KeyConflict`."""
+        return self._one._available()
+
+    def locked(self) -> bool:
+        """Whether no slot is free. Raises `Unavailable` and `KeyConflict`."""
+        return self.available() == 0
+
+    def __enter__(self) -> _native.Lease:
+        return self._one.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        self._one.__exit__(kind, error, traceback)
 
 
 class Redlock(BaseClient):
@@ -91,6 +186,20 @@ class Redlock(BaseClient):
         See `LockOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
         return make_lock(self, name, options)
+
+    def read_write_lock(self, name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
+        """Return the read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+
+        See `ReadWriteOptions` for the options. Sends nothing. Raises `InvalidArgument`.
+        """
+        return ReadWriteLock(self, name, **options)
+
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
+        """Return the semaphore of this name, with 1 to 65536 permits.
+
+        See `SemaphoreOptions` for the options. Sends nothing. Raises `InvalidArgument`.
+        """
+        return Semaphore(self, name, permits, **options)
 
     def attach(self, text: str) -> _native.Lease:
         """Take over a lease from the text of its `detach()`, once.
@@ -140,3 +249,19 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     The client is found at the first use of the lock. See `LockOptions` for the options. Raises `InvalidArgument`.
     """
     return make_lock(None, name, options)
+
+
+def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
+    """Return the read/write lock of this name on the default client, which `configure()` sets.
+
+    The client is found at the first use of the lock. See `ReadWriteOptions` for the options. Raises `InvalidArgument`.
+    """
+    return ReadWriteLock(None, name, **options)
+
+
+def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
+    """Return the semaphore of this name on the default client, which `configure()` sets.
+
+    The client is found at its first use. See `SemaphoreOptions` for the options. Raises `InvalidArgument`.
+    """
+    return Semaphore(None, name, permits, **options)

@@ -12,7 +12,7 @@ import os
 import weakref
 
 from redlock import _native
-from redlock._client import BaseClient, configure
+from redlock._client import BaseClient, BaseReadWriteLock, BaseSemaphore, configure
 from redlock._native import LockInfo, NodeStatus
 from redlock._sync import is_any
 from redlock.errors import (
@@ -32,11 +32,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from typing import Any, Literal, ParamSpec, TypeVar
 
     from typing_extensions import Self, Unpack
 
-    from redlock._options import LockOptions, Seconds
+    from redlock._options import LockOptions, ReadWriteOptions, Seconds, SemaphoreOptions
 
     _P = ParamSpec("_P")
     _R = TypeVar("_R")
@@ -55,11 +55,15 @@ __all__ = [
     "NoEventLoop",
     "NodeStatus",
     "NotHeld",
+    "ReadWriteLock",
     "Redlock",
+    "Semaphore",
     "Unavailable",
     "WouldDeadlock",
     "configure",
     "lock",
+    "read_write_lock",
+    "semaphore",
 ]
 
 
@@ -162,6 +166,16 @@ class Lease:
         return self._native.token
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that it has of a semaphore; empty for a lock."""
+        return self._native.slots
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The fencing tokens of its slots, in their order; empty for a lock."""
+        return self._native.tokens
+
+    @property
     def held(self) -> bool:
         """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
         return self._native.held
@@ -194,6 +208,23 @@ class Lease:
         """
         await _native.Calls.extend(self._native, ttl)
 
+    async def downgrade(self) -> None:
+        """Make a reader of a writer of a read/write lock, without anybody else writing in between.
+
+        Readers that wait come in, and the token becomes a reader's. Does nothing for one that reads. Raises `LockLost`
+        after a loss, `Unavailable` while too few nodes answer (it reads then, and others may be kept out until it is
+        called again), and `InvalidArgument` for a lease of another lock.
+        """
+        await _native.Calls.downgrade(self._native)
+
+    async def try_upgrade(self) -> bool:
+        """Make a writer of a reader of a read/write lock if nobody else reads, and tell whether it is one now.
+
+        Then it has a new token. Never waits. Raises as `downgrade()` does.
+        """
+        upgraded: bool = await _native.Calls.try_upgrade(self._native)
+        return upgraded
+
     async def release(self) -> str:
         """End this lease; the last one of its owner frees the lock.
 
@@ -222,12 +253,19 @@ class Lock:
     held. A loss does not cancel the body: see `Lease.wait_lost`.
     """
 
-    __slots__ = ("__weakref__", "_client", "_native", "_options")
+    __slots__ = ("__weakref__", "_client", "_native", "_options", "_part")
 
-    def __init__(self, client: Redlock | None, name: str, **options: Unpack[LockOptions]) -> None:
+    def __init__(
+        self,
+        client: Redlock | None,
+        name: str,
+        _part: Literal["read", "write"] | tuple[int, int] | None = None,
+        **options: Unpack[LockOptions],
+    ) -> None:
         self._client = client
         self._options = options
-        self._native = _native.Lock(None if client is None else client._native, name, **options)
+        self._part: Literal["read", "write"] | tuple[int, int] | None = _part
+        self._native = _native.Lock(None if client is None else client._native, name, _part, **options)
 
     @property
     def name(self) -> str:
@@ -309,14 +347,106 @@ class Lock:
         return locked
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore_lock, (self._client, self.name, self._options))
+        return (_restore_lock, (self._client, self.name, self._part, self._options))
 
     def __repr__(self) -> str:
-        return f"<redlock.asyncio.Lock {self.name!r} of {self._client or 'the default client'}>"
+        part = "" if self._part is None else f" to {self._part}"
+        return f"<redlock.asyncio.Lock {self.name!r}{part} of {self._client or 'the default client'}>"
 
 
-def _restore_lock(client: Redlock | None, name: str, options: LockOptions) -> Lock:
-    return Lock(client, name, **options)
+def _restore_lock(
+    client: Redlock | None, name: str, part: Literal["read", "write"] | tuple[int, int] | None, options: LockOptions
+) -> Lock:
+    return Lock(client, name, part, **options)
+
+
+class ReadWriteLock(BaseReadWriteLock):
+    """A read/write lock by name: many tasks may read at once, or one may write.
+
+    On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all
+    readers that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+    """
+
+    __slots__ = ()
+
+    _read: Lock
+    _write: Lock
+
+    def __init__(self, client: Redlock | None, name: str, **options: Unpack[ReadWriteOptions]) -> None:
+        self._read = Lock(client, name, "read", **options)
+        self._write = Lock(client, name, "write", **options)
+
+    def read(self) -> Lock:
+        """Return what readers take. Whoever writes has this, too, without a round trip."""
+        return self._read
+
+    def write(self) -> Lock:
+        """Return what a writer takes. For whoever reads that raises `WouldDeadlock`: see `Lease.try_upgrade()`."""
+        return self._write
+
+
+class Semaphore(BaseSemaphore):
+    """A semaphore by name: at most `permits` slots of it are held at once, everywhere.
+
+    Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the
+    order in which they asked; what needs several gets them at once, and is not overtaken. A permit is a `Lease`, with
+    `slots` and `tokens`; whoever has one may take more, and any task may release it. Needs one server, cluster or
+    Sentinel service.
+    """
+
+    __slots__ = ()
+
+    _one: Lock
+    _several: dict[int, Lock]
+
+    def __init__(self, client: Redlock | None, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> None:
+        self.permits = permits
+        self._one = Lock(client, name, (1, permits), **options)
+        self._several = {1: self._one}
+
+    def acquire(
+        self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1
+    ) -> Coroutine[Any, Any, Lease | None]:
+        """Take `n` slots at once for the task that makes this call, whichever awaits it.
+
+        `timeout`, in seconds or as a `timedelta`: None waits as long as the semaphore's own `wait`, -1 for ever, 0
+        tries once, as `blocking=False` does. Returns a `Lease`, or None when too few are free to the end. A
+        cancelled call leaves nothing behind.
+
+        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (at once) and `Closed`.
+        """
+        return self._taking(n).acquire(blocking, timeout)
+
+    def _taking(self, n: int) -> Lock:
+        known = self._several.get(n)
+        if known is None:
+            known = Lock(self._one._client, self.name, (n, self.permits), **self._one._options)
+            self._several[n] = known
+        return known
+
+    async def release(self) -> str:
+        """Release the newest permit of the current task, as `Lease.release()` does.
+
+        Raises `NotHeld` when it has none.
+        """
+        return await self._one.release()
+
+    async def available(self) -> int:
+        """Return how many slots are free; others may wait for them. Raises `Unavailable` and `KeyConflict`."""
+        free: int = await _native.Calls.available(self._one._native)
+        return free
+
+    async def locked(self) -> bool:
+        """Whether no slot is free. Raises `Unavailable` and `KeyConflict`."""
+        return await self.available() == 0
+
+    async def __aenter__(self) -> Lease:
+        return await self._one.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        await self._one.__aexit__(kind, error, traceback)
 
 
 class Redlock(BaseClient):
@@ -336,6 +466,20 @@ class Redlock(BaseClient):
         See `LockOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
         return Lock(self, name, **options)
+
+    def read_write_lock(self, name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
+        """Return the read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+
+        See `ReadWriteOptions` for the options. Sends nothing. Raises `InvalidArgument`.
+        """
+        return ReadWriteLock(self, name, **options)
+
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
+        """Return the semaphore of this name, with 1 to 65536 permits.
+
+        See `SemaphoreOptions` for the options. Sends nothing. Raises `InvalidArgument`.
+        """
+        return Semaphore(self, name, permits, **options)
 
     async def attach(self, text: str) -> Lease:
         """Take over a lease from the text of its `detach()`, once.
@@ -387,3 +531,19 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     The client is found at the first use of the lock. See `LockOptions` for the options. Raises `InvalidArgument`.
     """
     return Lock(None, name, **options)
+
+
+def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
+    """Return the read/write lock of this name on the default client, which `configure()` sets.
+
+    The client is found at the first use of the lock. See `ReadWriteOptions` for the options. Raises `InvalidArgument`.
+    """
+    return ReadWriteLock(None, name, **options)
+
+
+def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
+    """Return the semaphore of this name on the default client, which `configure()` sets.
+
+    The client is found at its first use. See `SemaphoreOptions` for the options. Raises `InvalidArgument`.
+    """
+    return Semaphore(None, name, permits, **options)

@@ -66,13 +66,25 @@ class World:
             calls = {"release": lease.release, "check": lease.check, "detach": lease.detach}
             calls |= {"held": lambda: lease.held, "remaining": lambda: lease.remaining() * 1000}
             calls |= {"extend": lambda: lease.extend(**spelled(step, "ttl_ms")), "wait_lost": lease.lost.wait}
+            calls |= {"downgrade": lease.downgrade, "try_upgrade": lease.try_upgrade, "token": lambda: lease.token}
             return calls[verb]()
         client = self.client(order["client"])
         if verb in ("attach", "close"):
             return client.close() if verb == "close" else client.attach(self.texts.get(step["text"], step["text"]))
         if verb == "force_release":
             return client.force_release(step["lock"])
-        lock = client.lock(step["lock"], **spelled(step, "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "owner"))
+        options = ("ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner")
+        if "part" in step:
+            both = client.read_write_lock(step["lock"], **spelled(step, *options))
+            lock = both.read() if step["part"] == "read" else both.write()
+        elif "permits" in step:
+            semaphore = client.semaphore(step["lock"], **spelled(step, *options, "permits"))
+            taken = spelled(step, "n")
+            calls = {"acquire": lambda: semaphore.acquire(**taken), "locked": semaphore.locked}
+            calls |= {"try_acquire": lambda: semaphore.acquire(blocking=False, **taken)}
+            return (calls | {"unlock": semaphore.release, "available": semaphore.available})[verb]()
+        else:
+            lock = client.lock(step["lock"], **spelled(step, *options))
         calls = {"acquire": lock.acquire, "try_acquire": lambda: lock.acquire(blocking=False), "unlock": lock.release}
         return (calls | {"owned": lock.owned, "locked": lock.locked, "inspect": lock.inspect})[verb]()
 
@@ -86,9 +98,13 @@ class World:
                     raise redlock.LockTimeout("not obtained in time")
                 # One without a name is held to the end all the same.
                 self.leases[step.get("as", f"unnamed {len(self.leases)}")] = value
-                return {"token": value.token, "name": value.name, "owner": value.owner}
+                return {"token": value.token, "name": value.name, "owner": value.owner, "slots": value.slots}
             case "inspect":
-                return value and {"owner": value.owner, "token": value.token, "ttl_ms": value.ttl and value.ttl * 1000}
+                if value is None:
+                    return None
+                ttl = value.ttl and value.ttl * 1000
+                told = {"owner": value.owner, "token": value.token, "ttl_ms": ttl}
+                return told | {"kind": value.kind, "owners": len(value.owners)}
             case "detach":
                 self.texts[step.get("as", "")] = value
                 return None

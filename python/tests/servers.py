@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,25 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def elsewhere(function: Callable[[], Any]) -> Any:
+    """Call a function in another thread, and return or raise what it does."""
+    result: list[tuple[Any, BaseException | None]] = []
+
+    def call() -> None:
+        try:
+            result.append((function(), None))
+        except BaseException as error:
+            result.append((None, error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(30)
+    value, error = result[0]
+    if error is not None:
+        raise error
+    return value
 
 
 def _reply(reader: Any) -> Any:

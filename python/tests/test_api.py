@@ -17,28 +17,10 @@ import pytest
 
 import redlock
 import redlock.asyncio
+from servers import elsewhere
 
 if TYPE_CHECKING:
     from servers import Server
-
-
-def elsewhere(function):
-    """Call a function in another thread, and return or raise what it does."""
-    result = []
-
-    def call():
-        try:
-            result.append((function(), None))
-        except BaseException as error:
-            result.append((None, error))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join(30)
-    value, error = result[0]
-    if error is not None:
-        raise error
-    return value
 
 
 def test_with_block(client: redlock.Redlock, server: Server) -> None:
@@ -331,7 +313,7 @@ def test_repr_of_a_lease(client: redlock.Redlock) -> None:
 
 
 def test_both_modules_have_the_same_names() -> None:
-    own = {"ClientOptions", "LockOptions", "Seconds", "__version__"}
+    own = {"ClientOptions", "LockOptions", "ReadWriteOptions", "Seconds", "SemaphoreOptions", "__version__"}
     assert set(redlock.__all__) - own == set(redlock.asyncio.__all__)
     for kind in ("Redlock", "Lock", "Lease", "Lost"):
         ours, theirs = ({n for n in dir(getattr(m, kind)) if n[0] != "_"} for m in (redlock, redlock.asyncio))
@@ -411,7 +393,7 @@ STATUS = redlock.NodeStatus("127.0.0.1:1", False, cause="refused")
 @pytest.mark.parametrize(
     ("value", "other", "shown"),
     [
-        (INFO, redlock.LockInfo("me", None, 7), "LockInfo(owner='me', ttl=1.5, token=7)"),
+        (INFO, redlock.LockInfo("me", None, 7), "LockInfo(owner='me', ttl=1.5, token=7, kind='lock', owners=('me',))"),
         (
             STATUS,
             redlock.NodeStatus("127.0.0.1:1", ok=False),

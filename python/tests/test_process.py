@@ -209,7 +209,7 @@ def test_forks_of_forks(run: Callable[..., str], server: Server) -> None:
         FORKED
         + """
 def deeper(depth):
-    with redlock.lock("x", wait=0.05 if depth else None) if not depth else redlock.lock(f"x{depth}") as lease:
+    with redlock.lock(f"x{depth}") as lease:
         asyncio.run(use("y"))
         if depth < 4:
             in_child(lambda: deeper(depth + 1))

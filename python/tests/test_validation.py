@@ -52,6 +52,7 @@ MODULES = pytest.mark.parametrize("module", [redlock, redlock.asyncio], ids=["th
         ("x", {"max_hold": -1}, "max_hold"),
         ("x", {"max_hold": 10, "ttl": 5}, "max_hold"),
         ("x", {"reentrant": "yes"}, "reentrant"),
+        ("x", {"fair": 1}, "fair"),
     ],
 )
 def test_locks(module, name, options, argument) -> None:
@@ -137,7 +138,7 @@ def test_unknown_options_are_type_errors(module) -> None:
 @MODULES
 def test_none_means_the_default(module) -> None:
     client = module.Redlock(NOWHERE, quorum=None, watchdog=None, prefix=None, password=None, strict=None)
-    client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, reentrant=None)
+    client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, reentrant=None, fair=None)
 
 
 @MODULES

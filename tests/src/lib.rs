@@ -44,10 +44,20 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
     }
 }
 
+/// Waits until nothing is on a server but what may stay for a while: counters of tokens, and notes of ended tenures.
+pub async fn nothing_stays(limit: Duration, server: &server::Server) {
+    let may_stay = |key: &String| {
+        ["redlock_token", "redlock_slot_tokens", "redlock_ended"].iter().any(|kind| key.starts_with(kind))
+    };
+    let keys = || -> Vec<String> { server.command(&["KEYS", "*"]) };
+    until(limit, "nothing stays", || keys().iter().all(may_stay)).await;
+}
+
 /// Waits until a lease is renewed: what is left of it grows only by that.
 pub async fn renewed(limit: Duration, what: &str, lease: &Lease) {
     let mut least = lease.remaining();
     until(limit, what, || {
+        assert_eq!(lease.lost_reason(), None, "lost while waiting until {what}");
         let left = lease.remaining();
         let grown = left > least;
         least = least.min(left);

@@ -8,7 +8,7 @@ use std::{
 
 use redlock::server::memory::Memory;
 
-use crate::server::Server;
+use crate::server::{Server, release_channels};
 
 /// What kind of nodes a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +165,12 @@ impl Node {
 
     /// How many clients listen for the release of the lock at `key`.
     pub fn waiting(&self, key: &str) -> usize {
-        let braced = if key.contains('{') { key.to_owned() } else { format!("{{{key}}}") };
-        let channel = format!("redisson_lock__channel:{braced}");
         match self {
-            Self::Redis(server) => server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1,
-            Self::Memory(name, _) => Memory::named(name).subscribers(&channel),
+            Self::Redis(server) => server.waiting(key),
+            Self::Memory(name, _) => {
+                let heard = |channel: &String| Memory::named(name).subscribers(channel);
+                release_channels(key).iter().map(heard).sum()
+            }
         }
     }
 }

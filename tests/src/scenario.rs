@@ -13,8 +13,22 @@ use crate::{
 };
 
 /// What a driver is told of a step; the rest is judgement.
-const ORDERED: [&str; 10] =
-    ["do", "lock", "owner", "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "text", "lease", "as"];
+const ORDERED: [&str; 14] = [
+    "do",
+    "lock",
+    "part",
+    "permits",
+    "n",
+    "owner",
+    "ttl_ms",
+    "wait_ms",
+    "max_hold_ms",
+    "reentrant",
+    "fair",
+    "text",
+    "lease",
+    "as",
+];
 
 /// Everything one scenario touches.
 pub struct World {
@@ -72,7 +86,13 @@ impl World {
             _ if step.get("by").is_some() || step.get("lease").is_some() => self.act(step, given_up).await?,
             "sleep" => json!(sleep(Duration::from_millis(step["ms"].as_u64().unwrap_or_default())).await),
             "until" => loop {
-                if self.on_nodes(step).iter().all(|seen| *seen == step["exists"] || *seen == step["waiting"]) {
+                let mut seen = self.on_nodes(step);
+                if step["waiting"].as_u64().is_some_and(|count| count > 0) {
+                    // Who waits listens to as few nodes as share one with every quorum.
+                    seen.sort_by_key(|count| std::cmp::Reverse(count.as_u64()));
+                    seen.truncate(seen.len().div_ceil(2));
+                }
+                if seen.iter().all(|seen| *seen == step["exists"] || *seen == step["waiting"]) {
                     break Value::Null;
                 }
                 sleep(Duration::from_millis(5)).await;

@@ -168,6 +168,17 @@ impl Server {
         self.connect().and_then(|mut connection| command.query(&mut connection)).expect("a command on a running server")
     }
 
+    /// How many clients listen for the release of the lock at `key`.
+    pub fn waiting(&self, key: &str) -> usize {
+        let channels = release_channels(key);
+        let counts: Vec<redis::Value> =
+            self.command(&[&["PUBSUB", "NUMSUB"], &channels.each_ref().map(String::as_str)[..]].concat());
+        counts
+            .iter()
+            .filter_map(|count| if let redis::Value::Int(count) = count { usize::try_from(*count).ok() } else { None })
+            .sum()
+    }
+
     /// Starts the process and waits until it answers; false when it ended instead, as with a port in use.
     fn run(&mut self) -> bool {
         // Sentinels load nothing.
@@ -241,5 +252,22 @@ pub(crate) fn free_port() -> u16 {
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
+    }
+}
+
+/// Where the releases of a lock, or of a read/write lock, at `key` are announced.
+pub fn release_channels(key: &str) -> [String; 3] {
+    let lock = release_channel(key);
+    let others = ["redisson_rwlock", "redlock_semaphore"].map(|kind| lock.replacen("redisson_lock__channel", kind, 1));
+    let [inside, semaphore] = others;
+    [lock, inside, semaphore]
+}
+
+/// Where the releases of the lock at `key` are announced.
+pub fn release_channel(key: &str) -> String {
+    if key.contains('{') {
+        format!("redisson_lock__channel:{key}")
+    } else {
+        format!("redisson_lock__channel:{{{key}}}")
     }
 }

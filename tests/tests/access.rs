@@ -23,6 +23,9 @@ use redlock_tests::{
 };
 
 const LONG: Duration = Duration::from_secs(60);
+/// How long to wait for what somebody else keeps: long enough for servers to answer on a busy machine, or they would count
+/// as silent.
+const BRIEF: Duration = Duration::from_millis(500);
 
 fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
     let mut options = LockOptions::default();
@@ -38,11 +41,15 @@ async fn renewed(lease: &Lease) {
     redlock_tests::renewed(LONG, "the lease is renewed", lease).await;
 }
 
-/// The documented rules: for every server, on top of it for a cluster, for `min_replicas`, and for a Sentinel.
+/// The documented rules: for every server, on top of it for a cluster, for `min_replicas`, for fair and for read/write locks,
+/// for semaphores, and for a Sentinel.
 struct Rules {
     server: Vec<String>,
     cluster: Vec<String>,
     replicas: Vec<String>,
+    fair: Vec<String>,
+    read_write: Vec<String>,
+    semaphore: Vec<String>,
     sentinel: Vec<String>,
 }
 
@@ -51,8 +58,8 @@ fn documented() -> Rules {
     let page = fs::read_to_string(page).unwrap();
     let rules = page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locks "));
     let rules: Vec<Vec<String>> = rules.map(|rule| rule.split(' ').map(str::to_owned).collect()).collect();
-    let [server, cluster, replicas, sentinel] = rules.try_into().expect("four rules");
-    Rules { server, cluster, replicas, sentinel }
+    let [server, cluster, replicas, fair, read_write, semaphore, sentinel] = rules.try_into().expect("seven rules");
+    Rules { server, cluster, replicas, fair, read_write, semaphore, sentinel }
 }
 
 /// Gives the user these rights on a server, and has it forget whom it refused.
@@ -84,7 +91,7 @@ fn watched(urls: &[String], change: impl FnOnce(&mut Config)) -> (Client, Warnin
     let warnings = Warnings::default();
     let mut config = Config::new(urls.iter().cloned());
     config.prefix = "app:".into();
-    config.watchdog = Duration::from_millis(1500);
+    config.watchdog = Duration::from_secs(2);
     config.max_ttl = Duration::from_secs(20);
     change(&mut config);
     let seen = Arc::clone(&warnings);
@@ -142,14 +149,128 @@ async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Everything that a client can do with a read/write lock.
+async fn everything_inside(client: &Client, other: &Client) -> Result<(), LockError> {
+    let long = || options(|options| options.wait = Some(LONG));
+    let (lock, there) = (client.read_write_lock("x", long())?, other.read_write_lock("x", long())?);
+    let reading = lock.read().acquire().await?;
+    let too = there.read().acquire().await?;
+    // On a quorum a node that was slow may have begun to count later.
+    let alike =
+        if client.config().nodes.len() == 1 { too.token() == reading.token() } else { too.token() >= reading.token() };
+    assert!(alike, "{} after {}", too.token(), reading.token());
+    assert!(there.write().try_acquire().await?.is_none());
+    assert_eq!(other.lock("x", options(|_| {}))?.inspect().await?.unwrap().owners.len(), 2);
+    too.release().await?;
+    assert!(reading.try_upgrade().await?);
+    renewed(&reading).await;
+    reading.downgrade().await?;
+    renewed(&reading).await;
+
+    // Both wait, and both are let in.
+    let writing = tokio::spawn(there.write().acquire());
+    while !writing.is_finished() && lock.read().try_acquire().await?.is_some() {
+        tokio::task::yield_now().await;
+    }
+    reading.release().await?;
+    let writing = writing.await.unwrap()?;
+    let waiting = tokio::spawn(lock.read().acquire());
+    writing.release().await?;
+    waiting.await.unwrap()?.release().await?;
+
+    let fixed = client.read_write_lock("x", options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(10))))?;
+    let text = fixed.read().acquire().await?.detach()?;
+    client.attach(&text, Owner::Fresh).await?.release().await?;
+    let forced = lock.write().acquire().await?;
+    assert!(other.force_release("x").await?);
+    tokio::time::timeout(LONG, forced.lost()).await.unwrap();
+    Ok(())
+}
+
+/// Everything that a client can do with a semaphore.
+async fn everything_permitted(client: &Client, other: &Client) -> Result<(), LockError> {
+    let long = || options(|options| options.wait = Some(LONG));
+    let (here, there) = (client.semaphore("x", 2, long())?, other.semaphore("x", 2, long())?);
+    let (one, two) = (here.acquire().await?, there.acquire().await?);
+    assert!(there.try_acquire().await?.is_none());
+    assert_eq!(here.available().await?, 0);
+    assert_eq!(other.lock("x", options(|_| {}))?.inspect().await?.unwrap().owners.len(), 2);
+    one.extend(Duration::from_secs(2)).await?;
+    renewed(&one).await;
+    two.release().await?;
+
+    // Who waits for both is let in by whoever gives back the last.
+    let waiting = tokio::spawn({
+        let there = there.clone();
+        async move { there.acquire_many(2).await }
+    });
+    while !waiting.is_finished() && here.try_acquire().await?.is_some() {
+        tokio::task::yield_now().await;
+    }
+    one.release().await?;
+    waiting.await.unwrap()?.release().await?;
+
+    let fixed = client.semaphore("x", 2, options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(10))))?;
+    let text = fixed.acquire().await?.detach()?;
+    client.attach(&text, Owner::Fresh).await?.release().await?;
+    let forced = here.acquire().await?;
+    assert!(other.force_release("x").await?);
+    tokio::time::timeout(LONG, forced.lost()).await.unwrap();
+    Ok(())
+}
+
 /// Does everything as the user, and looks at what the servers refused.
 async fn suffices(what: &str, urls: &[String], servers: &[&Server], change: impl Fn(&mut Config)) {
+    all_of(what, urls, servers, change, everything).await;
+}
+
+/// As [`suffices`], with read/write locks.
+async fn suffices_inside(what: &str, urls: &[String], servers: &[&Server], change: impl Fn(&mut Config)) {
+    all_of(what, urls, servers, change, everything_inside).await;
+}
+
+/// As [`suffices`], with semaphores.
+async fn suffices_permitted(what: &str, urls: &[String], servers: &[&Server], change: impl Fn(&mut Config)) {
+    all_of(what, urls, servers, change, everything_permitted).await;
+}
+
+async fn all_of(
+    what: &str,
+    urls: &[String],
+    servers: &[&Server],
+    change: impl Fn(&mut Config),
+    everything: impl AsyncFn(&Client, &Client) -> Result<(), LockError>,
+) {
     let user: Vec<String> = urls.iter().map(|url| as_user(url)).collect();
     let ((one, warned), (other, warned_too)) = (watched(&user, &change), watched(&user, &change));
     everything(&one, &other).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     for warned in [warned, warned_too] {
-        let lost = |line: &String| line.contains("\"forced\"") || line.contains("\"owned\"");
+        let lost = |line: &String| ["forced", "owned", "x"].iter().any(|name| line.contains(&format!("{name:?}")));
         assert_eq!(locked(&warned).iter().filter(|line| !lost(line)).count(), 0, "{what}: {warned:?}");
+    }
+    nothing_left_nothing_denied(what, servers).await;
+}
+
+/// Fair locks: one holds it, another waits, a third gives up.
+async fn in_turn(what: &str, url: &str, servers: &[&Server], change: impl Fn(&mut Config)) {
+    let new = || watched(&[as_user(url)], &change);
+    let ((one, warned), (other, warned_too)) = (new(), new());
+    let fair = |client: &Client, wait: Option<Duration>| {
+        client.lock("x", options(|options| (options.fair, options.wait) = (true, wait))).unwrap()
+    };
+    let held = fair(&one, None).acquire().await.unwrap();
+    assert!(fair(&other, None).try_acquire().await.unwrap().is_none(), "{what}");
+    let brief = fair(&other, Some(BRIEF)).acquire().await;
+    assert!(matches!(brief, Err(LockError::Timeout { .. })), "{what}: {brief:?}");
+    let waiting = tokio::spawn(fair(&other, None).acquire());
+    let queued = || -> usize {
+        servers.iter().map(|server| server.command::<Vec<String>>(&["KEYS", "redlock_queue:*"]).len()).sum()
+    };
+    until(&format!("{what}: it has a place"), || queued() == 1).await;
+    assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Released, "{what}");
+    assert_eq!(waiting.await.unwrap().unwrap().release().await.unwrap(), ReleaseOutcome::Released, "{what}");
+    for warned in [warned, warned_too] {
+        assert_eq!(*locked(&warned), Vec::<String>::new(), "{what}");
     }
     nothing_left_nothing_denied(what, servers).await;
 }
@@ -173,6 +294,8 @@ async fn the_documented_rights_suffice() {
     for wire in [Wire::Redisson, Wire::Token] {
         let one = [servers[0].url()];
         suffices("one server", &one, &[&servers[0]], |config| config.wire = wire).await;
+        permit(&servers[0], &rules.fair);
+        in_turn("fair locks", &one[0], &[&servers[0]], |config| config.wire = wire).await;
         let three: Vec<String> = servers.iter().map(Server::url).collect();
         suffices("three servers", &three, &servers.iter().collect::<Vec<_>>(), |config| config.wire = wire).await;
 
@@ -182,13 +305,25 @@ async fn the_documented_rights_suffice() {
             [alone(&three[0]).unwrap().acquire().await.unwrap(), alone(&three[1]).unwrap().acquire().await.unwrap()];
         let all: Vec<String> = three.iter().map(|url| as_user(url)).collect();
         let (client, _) = watched(&all, |config| config.wire = wire);
-        let brief = options(|options| options.wait = Some(Duration::from_millis(50)));
-        assert!(matches!(client.lock("x", brief).unwrap().acquire().await, Err(LockError::Timeout { .. })));
+        client.ping().await.unwrap();
+        let brief = client.lock("x", options(|options| options.wait = Some(BRIEF))).unwrap().acquire().await;
+        assert!(matches!(brief, Err(LockError::Timeout { .. })), "{brief:?}");
         for lease in held {
             lease.release().await.unwrap();
         }
         nothing_left_nothing_denied("a split", &servers.iter().collect::<Vec<_>>()).await;
     }
+    for server in &servers {
+        permit(server, &rules.read_write);
+    }
+    let three: Vec<String> = servers.iter().map(Server::url).collect();
+    suffices_inside("read/write locks", &three[..1], &[&servers[0]], |_| {}).await;
+    suffices_inside("read/write locks on a quorum", &three, &servers.iter().collect::<Vec<_>>(), |_| {}).await;
+
+    let alone = [rules.server.clone(), rules.semaphore].concat();
+    permit(&servers[0], &alone);
+    suffices_permitted("semaphores", &three[..1], &[&servers[0]], |_| {}).await;
+
     let mut shared = rules.server.clone();
     shared.push("~redisson_lock_token:*".to_owned());
     permit(&servers[0], &shared);
@@ -206,10 +341,26 @@ async fn the_documented_rights_suffice_on_a_cluster() {
         permit(server, &rules.server);
         permit(server, &rules.cluster);
         permit(server, &rules.replicas);
+        permit(server, &rules.fair);
     }
     let all: Vec<&Server> = cluster.servers().iter().collect();
+    let masters: Vec<&Server> = vec![&cluster.servers()[cluster.owner("app:x")]];
+    in_turn("fair locks on a cluster", &cluster.url(), &masters, |_| {}).await;
+    in_turn("fair locks with min_replicas", &cluster.url(), &masters, |config| config.min_replicas = 1).await;
     suffices("a cluster", &[cluster.url()], &all, |_| {}).await;
     suffices("a cluster with min_replicas", &[cluster.url()], &all, |config| config.min_replicas = 1).await;
+    for server in cluster.servers() {
+        permit(server, &rules.read_write);
+    }
+    suffices_inside("read/write locks on a cluster", &[cluster.url()], &all, |_| {}).await;
+    suffices_inside("such with min_replicas", &[cluster.url()], &all, |config| config.min_replicas = 1).await;
+    for server in cluster.servers() {
+        for rules in [&rules.server, &rules.cluster, &rules.replicas, &rules.semaphore] {
+            permit(server, rules);
+        }
+    }
+    suffices_permitted("semaphores on a cluster", &[cluster.url()], &all, |_| {}).await;
+    suffices_permitted("such with min_replicas", &[cluster.url()], &all, |config| config.min_replicas = 1).await;
     let single = Server::start();
     permit(&single, &rules.server);
     let quorum = [cluster.url(), single.url()];
@@ -279,7 +430,35 @@ const UNUSED: [&str; 2] = ["+client|kill", "~redlock_node"];
 
 /// Does everything with each right taken away in turn.
 async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
-    let rules = documented();
+    let rules = documented().server;
+    let rights: Vec<String> = single_rights(&rules);
+    let rights =
+        rights.iter().map(String::as_str).filter(|right| !of_the_other.contains(right) && !UNUSED.contains(right));
+    each_is_missed(wire, &rules, &rights.collect::<Vec<_>>(), &SPARED, everything).await;
+}
+
+/// Several at a time, each of these with a server of its own: most of it is waiting.
+async fn each_is_missed(
+    wire: Wire,
+    rules: &[String],
+    rights: &[&str],
+    spared: &[&str],
+    everything: impl AsyncFn(&Client, &Client) -> Result<(), LockError>,
+) {
+    let parts = rights.chunks(rights.len().div_ceil(4));
+    let parts = parts.map(|rights| wrong_without(wire, rules, rights, spared, &everything));
+    let wrong: Vec<String> = futures_util::future::join_all(parts).await.concat();
+    assert!(wrong.is_empty(), "{wire:?} without {}", wrong.join("\n  "));
+}
+
+/// What does not go as it should, with each of the rights taken away in turn.
+async fn wrong_without(
+    wire: Wire,
+    rules: &[String],
+    rights: &[&str],
+    spared: &[&str],
+    everything: impl AsyncFn(&Client, &Client) -> Result<(), LockError>,
+) -> Vec<String> {
     let server = Server::start();
     let user = [as_user(&server.url())];
     let clients = || {
@@ -287,22 +466,19 @@ async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
         (watched(&user, set), watched(&user, set))
     };
     // Scripts are known, or EVAL would be needed first.
-    permit(&server, &rules.server);
+    permit(&server, rules);
     let ((one, _), (other, _)) = clients();
     everything(&one, &other).await.unwrap();
     let mut wrong = Vec::new();
-    for right in single_rights(&rules.server) {
-        if UNUSED.contains(&right.as_str()) || of_the_other.contains(&right.as_str()) {
-            continue;
-        }
-        let less = ["reset".to_owned()].into_iter().chain(rules.server.iter().filter(|one| **one != right).cloned());
+    for &right in rights {
+        let less = ["reset".to_owned()].into_iter().chain(rules.iter().filter(|one| *one != right).cloned());
         permit(&server, &less.collect::<Vec<_>>());
         let ((one, warned), (other, _)) = clients();
         let done = tokio::time::timeout(LONG, everything(&one, &other)).await;
         let named = &right[1..];
         match done {
             Err(_) => wrong.push(format!("{right}: hangs")),
-            Ok(Ok(())) if SPARED.contains(&right.as_str()) => {
+            Ok(Ok(())) if spared.contains(&right) => {
                 let warnings = locked(&warned).iter().filter(|line| line.contains("cannot")).count();
                 if warnings > 1 {
                     wrong.push(format!("{right}: {:?}", locked(&warned)));
@@ -314,14 +490,21 @@ async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
                 let text = error.to_string();
                 println!("| {wire:?} | {right} | {text} |");
                 let name = if right.starts_with('+') { format!("'{named}'") } else { named.replace('*', "") };
-                if error.code() != "unavailable" || !text.contains(&name) || SPARED.contains(&right.as_str()) {
+                // Of keys that a script makes up the server tells no name.
+                let named = text.contains(&name) || right.contains("rwlock_timeout") && text.contains("keys");
+                if error.code() != "unavailable" || !named || spared.contains(&right) {
                     wrong.push(format!("{right}: {text}"));
                 }
             }
         }
+        let eternal = server.command::<Vec<String>>(&["KEYS", "*"]).into_iter().filter(|key| {
+            // The server may end it meanwhile.
+            server.command::<i64>(&["PTTL", key]) == -1
+        });
+        wrong.extend(eternal.map(|key| format!("{right}: {key} has no ttl")));
         let _: () = server.command(&["FLUSHALL"]);
     }
-    assert!(wrong.is_empty(), "{wire:?} without {}", wrong.join("\n  "));
+    wrong
 }
 
 #[tokio::test]
@@ -332,6 +515,31 @@ async fn a_right_that_is_missing_is_named() {
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_for_strings() {
     names_what_is_missing(Wire::Token, &["+hset", "+hexists", "+hkeys", "+hdel"]).await;
+}
+
+/// Those that only a read/write lock needs, and those without which it could leave a key behind for ever. One more command is
+/// for readers of Redisson's alone.
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_for_read_write_locks() {
+    let Rules { server, read_write, .. } = documented();
+    let rights = single_rights(&read_write);
+    let missed = ["+hgetall"];
+    let rights = rights.iter().map(String::as_str).filter(|right| !missed.contains(right)).chain(["+pexpire", "+set"]);
+    let spared = ["&redlock_wake:*", "&redisson_rwlock:*"];
+    let (rights, rules) = (rights.collect::<Vec<_>>(), [server.clone(), read_write.clone()].concat());
+    each_is_missed(Wire::Redisson, &rules, &rights, &spared, everything_inside).await;
+}
+
+/// Those that only a semaphore needs. One more command is for one of which a key was lost.
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_for_semaphores() {
+    let Rules { server, semaphore, .. } = documented();
+    let rights = single_rights(&semaphore);
+    let missed = ["+hgetall"];
+    let rights = rights.iter().map(String::as_str).filter(|right| !missed.contains(right)).chain(["+pexpire"]);
+    let spared = ["&redlock_wake:*", "&redlock_semaphore:*"];
+    let (rights, rules) = (rights.collect::<Vec<_>>(), [server.clone(), semaphore.clone()].concat());
+    each_is_missed(Wire::Redisson, &rules, &rights, &spared, everything_permitted).await;
 }
 
 /// From 7.0 on the script asks whether it may; before, it tries on a key that is not there.

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use redlock::{Client, Config, LockOptions, LostReason, clock};
-use redlock_tests::{server::Server, until};
+use redlock_tests::{
+    server::{Server, release_channel},
+    until,
+};
 
 const HOUR: i64 = 3_600_000_000_000;
 
@@ -36,15 +39,10 @@ async fn a_jump_forward_ends_a_lease_and_a_jump_back_does_not_prolong_it() {
     let mut options = LockOptions::default();
     options.wait = Some(Duration::from_secs(60));
     let waiting = tokio::spawn(client.lock("z", options).unwrap().acquire());
-    let channel = "redisson_lock__channel:{z}";
-    until(Duration::from_secs(20), "it waits", || {
-        let listeners: (String, usize) = server.command(&["PUBSUB", "NUMSUB", channel]);
-        listeners.1 == 1
-    })
-    .await;
+    until(Duration::from_secs(20), "it waits", || server.waiting("z") == 1).await;
     clock::test::shift(0, 0, HOUR);
     let _: () = server.command(&["DEL", "z"]);
-    let _: () = server.command(&["PUBLISH", channel, "0"]);
+    let _: () = server.command(&["PUBLISH", &release_channel("z"), "0"]);
     waiting.await.unwrap().expect("it waits for a minute").release().await.unwrap();
     clock::test::shift(0, 0, -HOUR);
     // And a loss that nobody looks at is still reported within a tick.

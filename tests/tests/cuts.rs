@@ -227,8 +227,7 @@ impl Case {
     }
 
     fn subscribers(&self) -> usize {
-        let channel = format!("redisson_lock__channel:{{{}}}", self.name);
-        self.servers.iter().map(|server| server.command::<(String, usize)>(&["PUBSUB", "NUMSUB", &channel]).1).sum()
+        self.servers.iter().map(|server| server.waiting(&self.name)).sum()
     }
 
     fn exists(&self) -> bool {

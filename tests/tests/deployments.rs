@@ -116,8 +116,7 @@ async fn either_kind_of_message_wakes_a_waiter_in_a_cluster() {
         let waiting = tokio::spawn(lock.acquire());
         until("the waiter listens", || {
             let counts: Vec<redis::Value> = owner.command(&["PUBSUB", "SHARDNUMSUB", channel]);
-            let plain: Vec<redis::Value> = owner.command(&["PUBSUB", "NUMSUB", channel]);
-            counts.last() == Some(&redis::Value::Int(1)) && plain.last() == Some(&redis::Value::Int(1))
+            counts.last() == Some(&redis::Value::Int(1)) && owner.waiting("x") == 1
         })
         .await;
         // As Redisson releases, of the one age or of the other.
@@ -255,7 +254,9 @@ async fn a_cluster_without_a_master_is_unavailable_and_the_rest_goes_on() {
     let wait = options(|options| options.wait = Some(Duration::from_secs(5)));
     let error = client.lock("x", wait).unwrap().acquire().await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
-    assert!(error.to_string().contains(&cluster.servers()[dead].port().to_string()), "{error}");
+    // By then the other servers may have given it up.
+    let named = [cluster.servers()[dead].port().to_string(), "nobody in the cluster serves slot".to_owned()];
+    assert!(named.iter().any(|name| error.to_string().contains(name)), "{error}");
     assert!(other.held());
     other.extend(Duration::from_secs(60)).await.unwrap();
     other.release().await.unwrap();

@@ -130,17 +130,35 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
     let (holder, waiter) = (client(&server, |_| {}), client(&server, |_| {}));
     let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
-    until("the waiter is subscribed", || {
-        let counts: Vec<(String, u64)> = server[0].command(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{x}"]);
-        counts[0].1 == 1
-    })
-    .await;
+    until("the waiter is subscribed", || server[0].waiting("x") == 1).await;
     // The try that follows the subscription.
     until("it tried again", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     reset(&server[0]);
     let watched = Instant::now();
     until("it polled", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     assert!(watched.elapsed() > Duration::from_secs(2), "{:?}", watched.elapsed());
+    lease.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().held());
+}
+
+/// Which servers a release of the lock would wake somebody from.
+fn listened_to(servers: &[Server], up: impl Fn(usize) -> bool) -> Vec<usize> {
+    (0..servers.len()).filter(|node| up(*node) && servers[*node].waiting("x") > 0).collect()
+}
+
+#[tokio::test]
+async fn a_waiter_listens_to_as_few_nodes_as_share_one_with_every_quorum_and_to_others_in_their_place() {
+    let mut servers = servers(5);
+    let (holder, waiter) = (client(&servers, |_| {}), client(&servers, |_| {}));
+    let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
+    until("three are listened to", || listened_to(&servers, |_| true).len() == 3).await;
+    let first = listened_to(&servers, |_| true);
+    servers[first[0]].stop();
+    until("three others are", || listened_to(&servers, |node| node != first[0]).len() >= 3).await;
+    servers[first[1]].stop();
+    let others = |node| !first[..2].contains(&node);
+    until("all that are left are", || listened_to(&servers, others).len() == 3).await;
     lease.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().held());
 }
@@ -166,13 +184,13 @@ async fn a_frozen_server_is_noticed_before_the_key_can_expire() {
 #[tokio::test]
 async fn a_deleted_key_is_noticed_at_the_next_renewal() {
     let server = servers(1);
-    let client = client(&server, |c| c.watchdog = Duration::from_millis(1500));
+    let client = client(&server, |c| c.watchdog = Duration::from_secs(3));
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let deleted = Instant::now();
     let _: () = server[0].command(&["DEL", "x"]);
     assert_eq!(lease.lost().await, Some(LostReason::Deleted));
     assert!(
-        deleted.elapsed() < Duration::from_millis(1200),
+        deleted.elapsed() < Duration::from_millis(2400),
         "a third of the lease and a little: {:?}",
         deleted.elapsed()
     );
@@ -225,7 +243,7 @@ async fn flushed_scripts_are_loaded_again() {
 #[tokio::test]
 async fn a_full_server_refuses_acquires_but_renews_and_releases() {
     let server = servers(1);
-    let client = client(&server, |c| c.watchdog = Duration::from_millis(600));
+    let client = client(&server, |c| c.watchdog = Duration::from_secs(3));
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let _: () = server[0].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     let _: () = server[0].command(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -57,6 +57,9 @@ fn nothing_promised_is_broken() {
         "kill client",
         "is away",
         "handed over",
+        "upgraded",
+        "downgraded",
+        "read twice",
     ] {
         assert!(
             bag.counts.get(what).is_some_and(|times| *times >= count / 100),

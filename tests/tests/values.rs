@@ -277,11 +277,7 @@ async fn a_lease_that_was_let_go_is_known_by_its_value_alone() {
     let waits = client.lock("x", options("next", TEN)).unwrap();
     assert!(waits.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(waits.acquire());
-    let channel = "redisson_lock__channel:{x}";
-    until("it listens", || {
-        let counts: Vec<(String, i64)> = server.command(&["PUBSUB", "NUMSUB", channel]);
-        counts[0].1 > 0
-    });
+    until("it listens", || server.waiting("x") > 0);
     assert!(other.value("x", "mine").unwrap().release().await.unwrap());
     assert!(waiting.await.unwrap().unwrap().held());
     client.close().await;

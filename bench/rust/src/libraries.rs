@@ -51,16 +51,23 @@ fn only(urls: &[String]) -> Result<&str, Unsupported> {
     if urls.len() > 1 { Err(Unsupported("one server only")) } else { Ok(&urls[0]) }
 }
 
-/// Ours, for futures; with `TOKEN_WIRE` in the format of `SET name value NX PX`, as rslock writes.
-pub(crate) struct Redlock<const TOKEN_WIRE: bool> {
+/// Ours as it is by default.
+pub(crate) const PLAIN: u8 = 0;
+/// In the format of `SET name value NX PX`, as rslock writes.
+pub(crate) const TOKEN_WIRE: u8 = 1;
+/// With fair locks.
+pub(crate) const FAIR: u8 = 2;
+
+/// Ours, for futures.
+pub(crate) struct Redlock<const KIND: u8> {
     client: Client,
     locks: RefCell<HashMap<String, Lock>>,
 }
 
-impl<const TOKEN_WIRE: bool> Redlock<TOKEN_WIRE> {
+impl<const KIND: u8> Redlock<KIND> {
     fn connected(urls: &[String]) -> Self {
         let mut config = Config::new(urls);
-        if TOKEN_WIRE {
+        if KIND == TOKEN_WIRE {
             config.wire = Wire::Token;
         }
         config.token_ttl = env::var("BENCH_TOKEN_TTL").ok().map(|ttl| Duration::from_secs(ttl.parse().unwrap()));
@@ -68,7 +75,9 @@ impl<const TOKEN_WIRE: bool> Redlock<TOKEN_WIRE> {
     }
 
     fn new_lock(&self, name: &str) -> Lock {
-        self.client.lock(name, LockOptions::default()).unwrap()
+        let mut options = LockOptions::default();
+        options.fair = KIND == FAIR;
+        self.client.lock(name, options).unwrap()
     }
 
     fn lock(&self, name: &str) -> Lock {
@@ -88,10 +97,13 @@ impl<const TOKEN_WIRE: bool> Redlock<TOKEN_WIRE> {
     }
 }
 
-impl<const TOKEN_WIRE: bool> Library for Redlock<TOKEN_WIRE> {
+impl<const KIND: u8> Library for Redlock<KIND> {
     type Lease = Lease;
 
     async fn connect(urls: &[String]) -> Result<Self, Unsupported> {
+        if KIND == FAIR && urls.len() > 1 {
+            return Err(Unsupported("needs one server"));
+        }
         Ok(Self::connected(urls))
     }
 
@@ -122,7 +134,7 @@ impl<const TOKEN_WIRE: bool> Library for Redlock<TOKEN_WIRE> {
 }
 
 /// Ours, for threads that may block.
-pub(crate) struct RedlockBlocking(Redlock<false>);
+pub(crate) struct RedlockBlocking(Redlock<PLAIN>);
 
 impl RedlockBlocking {
     fn acquire(lock: &Lock, request: Request) -> Lease {

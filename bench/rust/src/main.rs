@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    libraries::{Bare, BareBlocking, Library, Redlock, RedlockBlocking, Rslock, Unsupported, sources},
+    libraries::{
+        Bare, BareBlocking, FAIR, Library, PLAIN, Redlock, RedlockBlocking, Rslock, TOKEN_WIRE, Unsupported, sources,
+    },
     works::Form,
 };
 
@@ -68,8 +70,9 @@ fn main() {
     let urls: Vec<String> = env::var("REDIS_URLS").unwrap().split(',').map(str::to_owned).collect();
     let ours = env!("CARGO_PKG_VERSION");
     match name.as_str() {
-        "redlock" => serve::<Redlock<false>>(&name, ours, &urls),
-        "redlock-token" => serve::<Redlock<true>>(&name, ours, &urls),
+        "redlock" => serve::<Redlock<PLAIN>>(&name, ours, &urls),
+        "redlock-token" => serve::<Redlock<TOKEN_WIRE>>(&name, ours, &urls),
+        "redlock-fair" => serve::<Redlock<FAIR>>(&name, ours, &urls),
         "redlock-blocking" => serve::<RedlockBlocking>(&name, ours, &urls),
         "rslock" => serve::<Rslock>(&name, "0.10.0", &urls),
         "bare" => serve::<Bare>(&name, "redis 1", &urls),

@@ -9,7 +9,7 @@ use redlock::{
 
 use crate::{
     calls::{sink, start},
-    lock::{Lock, Unbound},
+    lock::{Lock, Unbound, permits, unbound},
     values::{Fallible, IDIOM, Settings, options},
 };
 
@@ -47,6 +47,16 @@ impl Client {
     /// A lock by name; sends nothing.
     pub(crate) fn lock(&self, name: &str, settings: Settings) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(self.core.lock(name, IDIOM.lock_options(options(settings))?)?)))
+    }
+
+    /// One of the two of a read/write lock, "read" or "write"; sends nothing.
+    pub(crate) fn part(&self, name: String, settings: Settings, part: &str) -> Fallible<Arc<Lock>> {
+        Ok(Arc::new(Lock::from(unbound(name, settings, part)?.of(&self.core)?)))
+    }
+
+    /// What takes `n` slots of a semaphore that has `of`; sends nothing.
+    pub(crate) fn permits(&self, name: String, settings: Settings, n: i32, of: i32) -> Fallible<Arc<Lock>> {
+        Ok(Arc::new(Lock::from(permits(name, settings, n, of)?.of(&self.core)?)))
     }
 
     /// A lock that waited for its client; sends nothing.

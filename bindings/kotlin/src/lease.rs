@@ -1,6 +1,6 @@
 //! A lease.
 
-use redlock::ffi::Operation::{Extend, Leave, Lost, Release};
+use redlock::ffi::Operation::{Downgrade, Extend, Leave, Lost, Release, TryUpgrade};
 
 use crate::{
     calls::start,
@@ -44,6 +44,31 @@ impl Lease {
     /// Starts to let it end so many milliseconds from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
         start(Extend(&self.core, duration("ttl", ttl_ms)?))
+    }
+
+    /// Its fencing token.
+    pub(crate) fn token(&self) -> i64 {
+        self.core.token().cast_signed()
+    }
+
+    /// The slots that it has of a semaphore.
+    pub(crate) fn slots(&self) -> Vec<i32> {
+        self.core.slots().iter().map(|slot| slot.number.cast_signed()).collect()
+    }
+
+    /// The fencing tokens of its slots.
+    pub(crate) fn tokens(&self) -> Vec<i64> {
+        self.core.slots().iter().map(|slot| slot.token.cast_signed()).collect()
+    }
+
+    /// Starts to make a reader of a writer: `Nothing`.
+    pub(crate) fn downgrade(&self) -> Fallible<i64> {
+        start(Downgrade(&self.core))
+    }
+
+    /// Starts to make a writer of a reader that is alone: a `Flag`.
+    pub(crate) fn try_upgrade(&self) -> Fallible<i64> {
+        start(TryUpgrade(&self.core))
     }
 
     /// Starts to wait for its end: `Lost`.

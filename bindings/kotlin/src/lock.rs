@@ -4,7 +4,8 @@ use redlock::{
     Owner, Request,
     ffi::{
         self,
-        Operation::{Acquire, Inspect, LeaveNewest, Locked, ReleaseNewest},
+        Operation::{Acquire, Available, Inspect, LeaveNewest, Locked, ReleaseNewest},
+        Setting,
     },
 };
 
@@ -43,11 +44,30 @@ pub(crate) struct Unbound {
 impl Unbound {
     /// Refuses what a client with the default options would refuse.
     #[uniffi::constructor]
-    pub(crate) fn new(name: String, settings: Settings) -> Fallible<Self> {
-        let core = ffi::Unbound { name, options: IDIOM.lock_options(options(settings))? };
+    pub(crate) fn new(name: String, settings: Settings, part: &str) -> Fallible<Self> {
+        let core = unbound(name, settings, part)?;
         core.check()?;
         Ok(Self { core })
     }
+
+    /// The same, of `n` slots of a semaphore that has `of`.
+    #[uniffi::constructor]
+    pub(crate) fn permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<Self> {
+        let core = permits(name, settings, n, of)?;
+        core.check()?;
+        Ok(Self { core })
+    }
+}
+
+/// So many slots of a semaphore, for whichever client.
+pub(crate) fn permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<ffi::Unbound> {
+    let part = ffi::Part::permits(&Setting::Number(n.into()), &Setting::Number(of.into()))?;
+    Ok(ffi::Unbound { name, options: IDIOM.lock_options(options(settings))?, part })
+}
+
+/// A name and options, for whichever client. `part`: "read" or "write" of a read/write lock, else empty.
+pub(crate) fn unbound(name: String, settings: Settings, part: &str) -> Fallible<ffi::Unbound> {
+    Ok(ffi::Unbound { name, options: IDIOM.lock_options(options(settings))?, part: ffi::Part::named(Some(part)) })
 }
 
 /// A lock by name.
@@ -123,6 +143,11 @@ impl Lock {
     /// Starts to ask whether anybody holds it: a `Flag`.
     pub(crate) fn locked(&self) -> Fallible<i64> {
         start(Locked(&self.core))
+    }
+
+    /// Starts to ask how many slots of its semaphore are free: a `Count`.
+    pub(crate) fn available(&self) -> Fallible<i64> {
+        start(Available(&self.core))
     }
 
     /// Starts to ask who holds it: `Info`.

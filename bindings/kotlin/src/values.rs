@@ -139,8 +139,12 @@ impl From<NodeStatus> for Node {
 /// Who holds a lock.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Holder {
+    /// How it is held.
+    kind: String,
     /// The explicit owner, or `uuid:tenure`.
     owner: String,
+    /// All of them.
+    owners: Vec<String>,
     /// How long the key lives, in milliseconds.
     ttl: Option<f64>,
     /// The last fencing token.
@@ -170,6 +174,11 @@ pub(crate) enum Outcome {
     Flag {
         /// Which.
         value: bool,
+    },
+    /// A number.
+    Count {
+        /// Which.
+        value: u32,
     },
     /// A lease.
     Leased {
@@ -215,6 +224,7 @@ impl From<ffi::Outcome> for Outcome {
             Err(error) => Self::Failed { failure: error.into() },
             Ok(Value::Nothing) => Self::Nothing,
             Ok(Value::Flag(value)) => Self::Flag { value },
+            Ok(Value::Count(value)) => Self::Count { value },
             Ok(Value::Lease(lease)) => Self::Leased {
                 name: lease.name().to_owned(),
                 owner: lease.owner().to_owned(),
@@ -238,6 +248,7 @@ impl From<ffi::Outcome> for Outcome {
 impl From<redlock::LockInfo> for Holder {
     fn from(info: redlock::LockInfo) -> Self {
         let ttl = info.ttl.map(|ttl| IDIOM.number(ttl));
-        Self { owner: info.owner, ttl, token: info.token.cast_signed() }
+        let kind = info.kind.as_str().to_owned();
+        Self { kind, owner: info.owner, owners: info.owners, ttl, token: info.token.cast_signed() }
     }
 }

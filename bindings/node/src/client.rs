@@ -11,7 +11,7 @@ use crate::{
     handle::Handle,
     lock::{Lock, Unbound, unbound},
     value::HeldValue,
-    values::{NODE, Options, OrThrow, settings},
+    values::{Given, NODE, Options, OrThrow, permits, settings},
 };
 
 /// A function of JavaScript, of a name and options, that makes a lock.
@@ -72,9 +72,29 @@ impl Client {
         let client = self.core.clone();
         env.create_function_from_closure("lock", move |given| {
             let (name, options) = (given.get(0)?, given.get(1)?);
-            let lock = unbound(name, options).and_then(|lock| lock.of(&client));
+            let lock = unbound(name, options, ffi::Part::Whole).and_then(|lock| lock.of(&client));
             Ok(Handle(Lock { core: lock.or_throw(given.env)?, _client: client.clone() }))
         })
+    }
+
+    /// One of the two of a read/write lock: "read" or "write". Sends nothing.
+    #[napi]
+    pub fn part(&self, env: &Env, name: Given, options: Option<Options>, part: String) -> Result<Handle<Lock>> {
+        self.made(env, unbound(name, options, ffi::Part::named(Some(&part))).and_then(|lock| lock.of(&self.core)))
+    }
+
+    /// What takes `n` slots of a semaphore that has `of`. Sends nothing.
+    #[napi]
+    pub fn permits(
+        &self,
+        env: &Env,
+        name: Given,
+        options: Option<Options>,
+        n: Given,
+        of: Given,
+    ) -> Result<Handle<Lock>> {
+        let lock = permits(&n, &of).and_then(|part| unbound(name, options, part));
+        self.made(env, lock.and_then(|lock| lock.of(&self.core)))
     }
 
     /// A lock that waited for its client. Sends nothing.

@@ -15,8 +15,8 @@ use redlock::{
     ffi::{
         Call, Calls,
         Operation::{
-            self, Acquire, Attach, Close, Extend, ForceRelease, InitNodes, Inspect, IsValueThere, Leave, Locked, Lost,
-            Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
+            self, Acquire, Attach, Available, Close, Downgrade, Extend, ForceRelease, InitNodes, Inspect, IsValueThere,
+            Leave, Locked, Lost, Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue, TryUpgrade,
         },
         Outcome, block,
         completions::Started,
@@ -190,7 +190,10 @@ starters! {
     release_newest(lock: Held<'_, Lock>) => ReleaseNewest(&lock.core, Owner::Fresh);
     locked(lock: Held<'_, Lock>) => Locked(&lock.core);
     inspect(lock: Held<'_, Lock>) => Inspect(&lock.core);
+    available(lock: Held<'_, Lock>) => Available(&lock.core);
     extend(lease: Held<'_, Lease>, ttl: Given) => Extend(&lease, duration("ttl", ttl)?);
+    downgrade(lease: Held<'_, Lease>) => Downgrade(&lease);
+    try_upgrade(lease: Held<'_, Lease>) => TryUpgrade(&lease);
     release_value(value: &HeldValue) => ReleaseValue(&value.core);
     retime_value(value: &HeldValue, how: String, millis: f64) => RetimeValue(&value.core, how.parse()?, millis as i64);
     is_value_there(value: &HeldValue) => IsValueThere(&value.core);

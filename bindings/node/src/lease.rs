@@ -27,6 +27,18 @@ pub fn token(lease: Held<'_, Lease>) -> u64 {
     lease.token()
 }
 
+/// The slots that it has of a semaphore.
+#[napi(namespace = "leases")]
+pub fn slots(lease: Held<'_, Lease>) -> Vec<u32> {
+    lease.slots().iter().map(|slot| slot.number).collect()
+}
+
+/// The fencing tokens of its slots.
+#[napi(namespace = "leases")]
+pub fn tokens(lease: Held<'_, Lease>) -> Vec<u64> {
+    lease.slots().iter().map(|slot| slot.token).collect()
+}
+
 /// Whether the lock is held, right now.
 #[napi(namespace = "leases")]
 pub fn held(lease: Held<'_, Lease>) -> bool {

@@ -69,6 +69,11 @@ pub(crate) fn text(argument: &'static str, Given(setting): Given) -> std::result
     ffi::text(argument, setting)
 }
 
+/// So many slots of a semaphore, and of how many.
+pub(crate) fn permits(Given(n): &Given, Given(of): &Given) -> std::result::Result<ffi::Part, LockError> {
+    ffi::Part::permits(n, of)
+}
+
 /// A time.
 pub(crate) fn duration(argument: &'static str, Given(setting): Given) -> std::result::Result<Duration, LockError> {
     NODE.duration(argument, &setting)
@@ -107,14 +112,17 @@ impl<T> OrThrow<T> for std::result::Result<T, LockError> {
 /// Who holds a lock.
 #[napi(object, object_from_js = false)]
 pub struct LockInfo {
+    pub kind: &'static str,
     pub owner: String,
+    pub owners: Vec<String>,
     pub ttl: Option<f64>,
     pub token: u64,
 }
 
 impl From<redlock::LockInfo> for LockInfo {
     fn from(info: redlock::LockInfo) -> Self {
-        Self { owner: info.owner, ttl: info.ttl.map(|ttl| NODE.number(ttl)), token: info.token }
+        let redlock::LockInfo { kind, owner, owners, ttl, token, .. } = info;
+        Self { kind: kind.as_str(), owner, owners, ttl: ttl.map(|ttl| NODE.number(ttl)), token }
     }
 }
 
@@ -165,6 +173,7 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
     match value {
         Value::Nothing => ().into_unknown(env),
         Value::Flag(flag) => flag.into_unknown(env),
+        Value::Count(count) => count.into_unknown(env),
         Value::Lease(lease) => Handle(lease).into_unknown(env),
         Value::Released(how) => how.into_unknown(env),
         Value::Info(info) => info.map(LockInfo::from).into_unknown(env),

@@ -9,7 +9,7 @@ use pyo3::{
 };
 use redlock::{
     Config, LockError, LockOptions,
-    ffi::{Idiom::SnakeSeconds, Setting},
+    ffi::{Idiom::SnakeSeconds, Part, Setting},
 };
 
 use crate::errors::{Failure, Fallible};
@@ -89,6 +89,17 @@ pub(crate) fn config(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>
 /// A lock's name.
 pub(crate) fn name(value: &Bound<'_, PyAny>) -> Fallible<String> {
     value.extract().map_err(|_| invalid("name", "must be a string of valid Unicode"))
+}
+
+/// Which lock of a name: none, "read" or "write", or a pair for a semaphore: how many slots, and of how many.
+pub(crate) fn part(value: Option<&Bound<'_, PyAny>>) -> Fallible<Part> {
+    match value {
+        None => Ok(Part::Whole),
+        Some(value) => match value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() {
+            Ok((n, of)) => Ok(Part::permits(&setting(&n), &setting(&of))?),
+            Err(_) => Ok(Part::named(value.extract().ok())),
+        },
+    }
 }
 
 /// A lock's options.

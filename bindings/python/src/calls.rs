@@ -14,8 +14,8 @@ use redlock::{
     ffi::{
         self,
         Operation::{
-            self, Acquire, Attach, Close, Extend, ForceRelease, InitNodes, Inspect, IsValueThere, Leave, Locked, Lost,
-            Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue,
+            self, Acquire, Attach, Available, Close, Downgrade, Extend, ForceRelease, InitNodes, Inspect, IsValueThere,
+            Leave, Locked, Lost, Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue, TryUpgrade,
         },
         Outcome, Value,
         completions::Started,
@@ -40,6 +40,7 @@ use crate::{
 pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     match value {
         Value::Flag(flag) => flag.into_py_any(py),
+        Value::Count(count) => count.into_py_any(py),
         Value::Lease(lease) => Lease::new(lease).into_py_any(py),
         Value::Released(how) => how.into_py_any(py),
         Value::Info(Some(known)) => LockInfo::from(known).into_py_any(py),
@@ -201,9 +202,12 @@ starters! {
     release_newest(lock: &Lock) => ReleaseNewest(lock.core(py)?, Caller::current(py)?.owner);
     locked(lock: &Lock) => Locked(lock.core(py)?);
     inspect(lock: &Lock) => Inspect(lock.core(py)?);
+    available(lock: &Lock) => Available(lock.core(py)?);
     release(lease: &Lease) => Release(&lease.core);
     leave(lease: &Lease) => Leave(&lease.core);
     extend(lease: &Lease, ttl: &Bound<'_, PyAny>) => Extend(&lease.core, arguments::duration("ttl", ttl)?);
+    downgrade(lease: &Lease) => Downgrade(&lease.core);
+    try_upgrade(lease: &Lease) => TryUpgrade(&lease.core);
     lost(lease: &Lease) => Lost(&lease.core, None);
     release_value(value: &HeldValue) => ReleaseValue(&value.core);
     retime_value(value: &HeldValue, how: &str, millis: i64) => RetimeValue(&value.core, how.parse()?, millis);

@@ -17,30 +17,45 @@ fn shown<const N: usize>(class: &str, names: [&str; N], parts: &Bound<'_, PyTupl
 type Pickled<'py> = (Bound<'py, PyType>, Bound<'py, PyTuple>);
 
 /// Who holds a lock, as a quorum of nodes saw it.
-#[pyclass(frozen, eq, get_all, module = "redlock")]
+#[pyclass(frozen, eq, module = "redlock")]
 #[derive(PartialEq)]
 pub(crate) struct LockInfo {
-    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`.
+    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first.
+    #[pyo3(get)]
     owner: String,
     /// Seconds until the key ends unless it is renewed; None when a peer gave it no time to live.
+    #[pyo3(get)]
     ttl: Option<f64>,
     /// The last fencing token; 0 when the holder draws none.
+    #[pyo3(get)]
     token: u64,
+    /// How it is held: "lock", "read" or "write" for a read/write lock, or "semaphore".
+    #[pyo3(get)]
+    kind: String,
+    owners: Vec<String>,
 }
 
 impl LockInfo {
-    const PARTS: [&str; 3] = ["owner", "ttl", "token"];
+    const PARTS: [&str; 5] = ["owner", "ttl", "token", "kind", "owners"];
 
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        (&self.owner, self.ttl, self.token).into_pyobject(py)
+        (&self.owner, self.ttl, self.token, &self.kind, self.owners(py)?).into_pyobject(py)
     }
 }
 
 #[pymethods]
 impl LockInfo {
     #[new]
-    fn new(owner: String, ttl: Option<f64>, token: u64) -> Self {
-        Self { owner, ttl, token }
+    #[pyo3(signature = (owner, ttl, token, kind="lock".to_owned(), owners=None))]
+    fn new(owner: String, ttl: Option<f64>, token: u64, kind: String, owners: Option<Vec<String>>) -> Self {
+        let owners = owners.unwrap_or_else(|| vec![owner.clone()]);
+        Self { owner, ttl, token, kind, owners }
+    }
+
+    /// All owners: several only if they read, or have permits of a semaphore.
+    #[getter]
+    fn owners<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.owners)
     }
 
     #[classattr]
@@ -113,7 +128,9 @@ impl NodeStatus {
 
 impl From<redlock::LockInfo> for LockInfo {
     fn from(info: redlock::LockInfo) -> Self {
-        Self { owner: info.owner, ttl: info.ttl.map(|ttl| SnakeSeconds.number(ttl)), token: info.token }
+        let ttl = info.ttl.map(|ttl| SnakeSeconds.number(ttl));
+        let kind = info.kind.as_str().to_owned();
+        Self { owner: info.owner, ttl, token: info.token, kind, owners: info.owners }
     }
 }
 

@@ -1,10 +1,14 @@
 //! A lease as Python holds it. Python's garbage collector decides when a lease object ends, so that releases nothing;
 //! only an explicit release does, or `abandon` for one that nobody got to see.
 
-use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
+use pyo3::{
+    exceptions::PyTypeError,
+    prelude::*,
+    types::{PyString, PyTuple},
+};
 use redlock::ffi::{
     Idiom::SnakeSeconds,
-    Operation::{self, Extend, Leave, Release},
+    Operation::{self, Downgrade, Extend, Leave, Release, TryUpgrade},
 };
 
 use crate::{
@@ -54,6 +58,18 @@ impl Lease {
         self.core.token()
     }
 
+    /// The slots that it has of a semaphore; empty for a lock.
+    #[getter]
+    fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.core.slots().iter().map(|slot| slot.number))
+    }
+
+    /// The fencing tokens of its slots, in their order; empty for a lock.
+    #[getter]
+    fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.core.slots().iter().map(|slot| slot.token))
+    }
+
     /// Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False.
     #[getter]
     fn held(&self) -> bool {
@@ -74,6 +90,20 @@ impl Lease {
     /// is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
     fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         run(py, Extend(&self.core, arguments::duration("ttl", ttl)?))
+    }
+
+    /// Makes a reader of a writer of a read/write lock, without anybody else writing in between: readers that wait come in, and
+    /// the token becomes a reader's. Does nothing for one that reads. Raises `LockLost` after a loss, `Unavailable` while too
+    /// few nodes answer (it reads then, and others may be kept out until it is called again), and `InvalidArgument` for a
+    /// lease of another lock.
+    fn downgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
+        run(py, Downgrade(&self.core))
+    }
+
+    /// Makes a writer of a reader of a read/write lock if nobody else reads, and tells whether it is one now; then it has a new
+    /// token. Never waits. Raises as `downgrade()` does.
+    fn try_upgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
+        run(py, TryUpgrade(&self.core))
     }
 
     /// Ends this lease; the last one of its owner frees the lock. Returns "released", "lost" (it had been lost before)

@@ -10,8 +10,8 @@ use pyo3::{prelude::*, types::PyDict};
 use redlock::{
     LockError, LockOptions,
     ffi::{
-        Operation::{Acquire, Inspect, Locked, ReleaseNewest},
-        Unbound, Value,
+        Operation::{Acquire, Available, Inspect, Locked, ReleaseNewest},
+        Part, Unbound, Value,
     },
 };
 
@@ -91,7 +91,7 @@ impl Lock {
 
     /// A lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
-        let known = Unbound { name: name.to_owned(), options };
+        let known = Unbound { name: name.to_owned(), options, part: Part::Whole };
         Ok(Self { core: OnceLock::from(known.of(client)?), known, entered: Entered::default() })
     }
 
@@ -107,11 +107,18 @@ impl Lock {
 
 #[pymethods]
 impl Lock {
-    /// A lock of a client, or of the default client, with the options of `LockOptions`. Nothing is sent here.
+    /// A lock of a client, or of the default client, with the options of `LockOptions`. Nothing is sent here. `part`: "read" or
+    /// "write" of a read/write lock, or (n, k): n slots of a semaphore that has k.
     #[new]
-    #[pyo3(signature = (client, name, **options))]
-    fn new(client: Option<&Client>, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
-        let known = Unbound { name: arguments::name(name)?, options: arguments::lock_options(options)? };
+    #[pyo3(signature = (client, name, part=None, **options))]
+    fn new(
+        client: Option<&Client>,
+        name: &Bound<'_, PyAny>,
+        part: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Fallible<Self> {
+        let (name, options) = (arguments::name(name)?, arguments::lock_options(options)?);
+        let known = Unbound { name, options, part: arguments::part(part)? };
         let core = match client {
             Some(client) => OnceLock::from(known.of(&client.core)?),
             // Bad options are refused now, not when the default client is known.
@@ -166,6 +173,12 @@ impl Lock {
     /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Inspect(self.core(py)?))
+    }
+
+    /// How many slots of its semaphore are free.
+    #[pyo3(name = "_available")]
+    fn available(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
+        run(py, Available(self.core(py)?))
     }
 
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {

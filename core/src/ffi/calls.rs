@@ -255,10 +255,13 @@ impl Calls {
                 let call = |polled| lease.extend_in(polled, ttl).map(|end| ended(end, Value::from));
                 self.start_where_polled(false, |caller| lease.polled(caller), call)
             }
+            Do::Downgrade(lease) => Ok(Self::run(queue, lease.downgrade(), Value::from)),
+            Do::TryUpgrade(lease) => Ok(Self::run(queue, lease.try_upgrade(), Value::Flag)),
             Do::Lost(lease, limit) => pending(queue.listen(operations::lost(lease, limit).map(Ended::Outcome))),
             Do::Events(events) => pending(queue.watch(operations::happened(events).map(Ended::Outcome))),
             Do::Locked(lock) => Ok(Self::run(queue, lock.locked(), Value::Flag)),
             Do::Inspect(lock) => Ok(Self::run(queue, lock.inspect(), Value::Info)),
+            Do::Available(lock) => Ok(Self::run(queue, lock.available(), Value::Count)),
             Do::ReleaseValue(value) => Ok(Self::run(queue, value.release(), Value::Flag)),
             Do::RetimeValue(value, how, millis) => Ok(Self::run(queue, value.retime(how, millis), Value::Flag)),
             Do::IsValueThere(value) => Ok(Self::run(queue, value.is_there(), Value::Flag)),

@@ -21,7 +21,7 @@ pub use events::Events;
 pub use operations::{Operation, block, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
 pub use outcome::{Failure, NodeStatus, Outcome, Value};
-pub use unbound::Unbound;
+pub use unbound::{Part, Unbound};
 
 #[cfg(test)]
 #[path = "../testing/ffi.rs"]

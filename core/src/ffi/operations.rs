@@ -33,12 +33,18 @@ pub enum Operation<'a> {
     Locked(&'a Lock),
     /// `lock.inspect()`: an `Info`.
     Inspect(&'a Lock),
+    /// How many slots of a semaphore are free: a `Count`.
+    Available(&'a Lock),
     /// `lease.release()`: `Released`.
     Release(&'a Lease),
     /// Ends the block of a lease: `Nothing`.
     Leave(&'a Lease),
     /// `lease.extend()`: `Nothing`.
     Extend(&'a Lease, Duration),
+    /// `lease.downgrade()`: `Nothing`.
+    Downgrade(&'a Lease),
+    /// `lease.try_upgrade()`: a `Flag`.
+    TryUpgrade(&'a Lease),
     /// Waits for the end of a lease, no longer than that: `Lost`. Giving it up ends the waiting and nothing else.
     Lost(&'a Lease, Option<Duration>),
     /// `value.release()`: a `Flag`.
@@ -69,8 +75,14 @@ impl<'a> Operation<'a> {
             | Self::ReleaseNewest(lock, _)
             | Self::LeaveNewest(lock, _)
             | Self::Locked(lock)
-            | Self::Inspect(lock) => lock.name(),
-            Self::Release(lease) | Self::Leave(lease) | Self::Extend(lease, _) | Self::Lost(lease, _) => lease.name(),
+            | Self::Inspect(lock)
+            | Self::Available(lock) => lock.name(),
+            Self::Release(lease)
+            | Self::Leave(lease)
+            | Self::Extend(lease, _)
+            | Self::Downgrade(lease)
+            | Self::TryUpgrade(lease)
+            | Self::Lost(lease, _) => lease.name(),
             Self::ReleaseValue(value) | Self::RetimeValue(value, ..) | Self::IsValueThere(value) => value.name(),
             Self::ForceRelease(_, name) => name,
             Self::Ping(_) | Self::InitNodes(_) | Self::Attach(..) | Self::Close(_) | Self::Events(_) => "",
@@ -89,9 +101,12 @@ impl<'a> Operation<'a> {
             Self::LeaveNewest(lock, owner) => lock.leave_blocking(&owner, check).map(Value::from),
             Self::Locked(lock) => see(name, lock.locked().map_ok(Value::Flag), check),
             Self::Inspect(lock) => see(name, lock.inspect().map_ok(Value::Info), check),
+            Self::Available(lock) => see(name, lock.available().map_ok(Value::Count), check),
             Self::Release(lease) => lease.release_blocking(check).map(Value::from),
             Self::Leave(lease) => lease.leave_blocking(check).map(Value::from),
             Self::Extend(lease, ttl) => lease.extend_blocking(ttl, check).map(Value::from),
+            Self::Downgrade(lease) => lease.downgrade_blocking(check).map(Value::from),
+            Self::TryUpgrade(lease) => lease.try_upgrade_blocking(check).map(Value::Flag),
             Self::Lost(lease, limit) => see(name, lost(lease, limit), check),
             Self::ReleaseValue(value) => value.release_blocking(check).map(Value::Flag),
             Self::RetimeValue(value, how, millis) => value.retime_blocking(how, millis, check).map(Value::Flag),

@@ -67,12 +67,13 @@ const CLIENT_OPTIONS: [Choice<Config>; 19] = [
     ("key", |config, given| given.text().map(|pem| config.tls.key = Some(pem))),
 ];
 /// The options of a lock.
-const LOCK_OPTIONS: [Choice<LockOptions>; 5] = [
+const LOCK_OPTIONS: [Choice<LockOptions>; 6] = [
     ("ttl", |lock, given| given.ttl().map(|ttl| lock.ttl = ttl)),
     ("wait", |lock, given| given.duration().map(|limit| lock.wait = Some(limit))),
     ("owner", |lock, given| given.text().map(|owner| lock.owner = Some(owner))),
     ("max_hold", |lock, given| given.duration().map(|limit| lock.max_hold = Some(limit))),
     ("reentrant", |lock, given| given.flag().map(|reentrant| lock.reentrant = reentrant)),
+    ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];
 
 /// An option that a host gave. The methods that read its value fail with `invalid` if it is of another kind.
@@ -266,4 +267,11 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
         // Not shown: it may be a secret.
         _ => Err(LockError::invalid(argument, "must be a string of valid Unicode")),
     }
+}
+
+/// A number of things that there are; too many to be counted as 32 bits are refused as what they are.
+pub(crate) fn count(argument: &'static str, value: &Setting) -> Result<u32, LockError> {
+    // The idiom matters to times alone.
+    let given = Given { idiom: Idiom::SnakeSeconds, name: argument, value: value.clone() };
+    Ok(u32::try_from(given.whole(0)?).unwrap_or(u32::MAX))
 }

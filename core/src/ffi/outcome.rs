@@ -1,6 +1,6 @@
 //! What a call results in, in words and plain values: flat, so that a binding has little to convert.
 
-use crate::{client, error::LockError, event::Event, lease::Lease, lock::LockInfo, tenure::ReleaseOutcome};
+use crate::{client, error::LockError, event::Event, holders::LockInfo, lease::Lease, tenure::ReleaseOutcome};
 
 /// An error, flat.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub enum Value {
     Nothing,
     /// Yes or no.
     Flag(bool),
+    /// A number.
+    Count(u32),
     /// A lease. Dropping it releases nothing once it was drained.
     Lease(Lease),
     /// How a release ended.

@@ -6,6 +6,8 @@ pub(crate) mod names;
 #[doc(hidden)]
 pub mod parts;
 pub(crate) mod primitive;
+mod read_write;
 pub(crate) mod reply;
 #[doc(hidden)]
 pub mod script;
+mod semaphore;

@@ -51,6 +51,74 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
     Some((vote, time))
 }
 
+/// One of the slots of a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct Slot {
+    /// Its number, from 0: no other permit has it at the same time.
+    pub number: u32,
+    /// Its fencing token, in µs: larger than that of every earlier permit for this slot.
+    pub token: u64,
+}
+
+/// What a node answered to one that takes a lock in its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    Granted {
+        token: i64,
+        /// Of a permit.
+        slots: Vec<Slot>,
+    },
+    /// Somebody else holds it, for so long, or comes before; `None`: without end. It has no place.
+    Busy(Option<Duration>),
+    /// It has a place. Tickets rise in the order of the places.
+    Waits {
+        ticket: i64,
+        /// How many are before it.
+        ahead: u64,
+        /// When something may have to be done about it that nobody tells; `None`: never.
+        look: Option<Duration>,
+    },
+    Conflict,
+}
+
+/// The reply to `enter`.
+pub(crate) fn entered(reply: &Reply) -> Option<Entered> {
+    let Reply::Text(text) = reply else { return None };
+    let numbers: Vec<i64> = text.split(' ').map(number).collect::<Option<_>>()?;
+    let time = |left: i64| if left == -1 { Some(None) } else { millis(left).map(Some) };
+    match numbers[..] {
+        [1, token, _] if TOKENS.contains(&token) => Some(Entered::Granted { token, slots: Vec::new() }),
+        [0, left, _] => Some(Entered::Busy(time(left)?)),
+        [0, look, _, ticket, ahead] if TOKENS.contains(&ticket) => {
+            Some(Entered::Waits { ticket, ahead: u64::try_from(ahead).ok()?, look: time(look)? })
+        }
+        [2, 0, _] => Some(Entered::Conflict),
+        _ => None,
+    }
+}
+
+/// The reply to `semaphore/acquire` that asked for so many slots below `of`.
+pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<Entered> {
+    let Reply::Text(text) = reply else { return None };
+    let Some((slots, time)) = text.strip_prefix("1 ").and_then(|rest| rest.split_once(' ')) else {
+        return entered(reply);
+    };
+    number(time)?;
+    let slot = |text: &str| {
+        let (slot, token) = text.split_once(':')?;
+        let (slot, token) = (number(slot)?, number(token)?);
+        let known = (0..i64::from(of)).contains(&slot) && TOKENS.contains(&token);
+        known.then_some(Slot { number: slot as u32, token: token.unsigned_abs() })
+    };
+    let slots: Vec<Slot> = slots.split(',').map(slot).collect::<Option<_>>()?;
+    let twice = |(at, slot): (usize, &Slot)| slots[..at].iter().any(|other| other.number == slot.number);
+    if slots.len() != count as usize || slots.iter().enumerate().any(twice) {
+        return None;
+    }
+    Some(Entered::Granted { token: slots[0].token.cast_signed(), slots })
+}
+
 /// A number as a script writes it: without a plus sign, or zeros in front.
 fn number(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -62,6 +130,8 @@ fn number(text: &str) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
     Extended,
+    /// It is there, and was extended, but reads only.
+    Reads,
     /// The key is gone.
     Gone,
     /// The key is somebody else's.
@@ -70,11 +140,12 @@ pub(crate) enum Renewed {
     Ended,
 }
 
-/// The reply to `renew` for so many tenures: one answer for each, or none at all.
-pub(crate) fn renewals(reply: &Reply, tenures: usize) -> Option<Vec<Renewed>> {
+/// The reply to `renew` for so many tenures: one answer for each, or none at all. `inside`: of read/write locks.
+pub(crate) fn renewals(reply: &Reply, tenures: usize, inside: bool) -> Option<Vec<Renewed>> {
     let codes = reply.list().filter(|codes| codes.len() == tenures)?;
     let each = codes.iter().map(|code| match code {
         Reply::Int(1) => Some(Renewed::Extended),
+        Reply::Int(2) if inside => Some(Renewed::Reads),
         Reply::Int(0) => Some(Renewed::Gone),
         Reply::Int(-1) => Some(Renewed::Taken),
         Reply::Int(-2) => Some(Renewed::Ended),
@@ -99,13 +170,50 @@ pub(crate) enum End {
     Tenures(u64),
     /// The key is no lock.
     Conflict,
+    /// It is a read/write lock.
+    Inside,
 }
 
 /// The reply to `end`.
 pub(crate) fn end(reply: &Reply) -> Option<End> {
     match reply.int()? {
         -1 => Some(End::Conflict),
+        -2 => Some(End::Inside),
         count => Some(End::Tenures(u64::try_from(count).ok()?)),
+    }
+}
+
+/// How a key is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// By an owner of an exclusive lock.
+    #[default]
+    Lock,
+    /// By the readers of a read/write lock.
+    Read,
+    /// By the writer of a read/write lock.
+    Write,
+    /// By those with permits of a semaphore.
+    Semaphore,
+}
+
+impl Kind {
+    /// As they stand in a reply.
+    const INSIDE: [Self; 3] = [Self::Lock, Self::Read, Self::Write];
+
+    /// As all languages spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Semaphore => "semaphore",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::INSIDE.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
@@ -115,24 +223,77 @@ pub(crate) struct Holders {
     /// `None`: without end.
     pub(crate) ttl: Option<Duration>,
     pub(crate) counter: u64,
+    pub(crate) kind: Kind,
     /// Empty when nobody does.
     pub(crate) fields: Vec<String>,
 }
 
-/// The reply to `inspect`.
-pub(crate) fn holders(reply: &Reply) -> Option<Holders> {
-    let [Reply::Int(ttl), Reply::Int(counter), fields @ ..] = reply.list()? else { return None };
-    let fields: Option<Vec<String>> = fields
-        .iter()
-        .map(|field| match field {
-            Reply::Text(field) => Some(field.clone()),
+impl Holders {
+    fn read([pttl, counter]: [i64; 2], kind: Kind, fields: &[Reply]) -> Option<Self> {
+        let text = |one: &Reply| match one {
+            Reply::Text(text) => Some(text.clone()),
             Reply::Int(_) | Reply::List(_) => None,
-        })
-        .collect();
-    let fields = fields.filter(|fields| fields.is_empty() == (*ttl == -2))?;
-    let ttl = if *ttl < 0 { None } else { Some(millis(*ttl)?) };
-    // The counter's key may hold what no client wrote there.
-    Some(Holders { ttl, counter: u64::try_from(*counter).unwrap_or_default(), fields })
+        };
+        let fields: Vec<String> = fields.iter().map(text).collect::<Option<_>>()?;
+        let ttl = if pttl < 0 { None } else { Some(millis(pttl)?) };
+        // The counter's key may hold what no client wrote there.
+        let holders = Self { ttl, counter: u64::try_from(counter).unwrap_or_default(), kind, fields };
+        (pttl != -2 || holders.fields.is_empty()).then_some(holders)
+    }
+}
+
+/// What a node answered to an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Exclusive(Holders),
+    /// It is a read/write lock, which has a script of its own.
+    Inside,
+}
+
+/// The reply to `inspect`.
+pub(crate) fn seen(reply: &Reply) -> Option<Seen> {
+    if reply.int() == Some(-2) {
+        return Some(Seen::Inside);
+    }
+    let [Reply::Int(pttl), Reply::Int(counter), fields @ ..] = reply.list()? else { return None };
+    // Nobody holds a key that is not there, and somebody one that is.
+    (fields.is_empty() == (*pttl == -2)).then_some(())?;
+    Holders::read([*pttl, *counter], Kind::Lock, fields).map(Seen::Exclusive)
+}
+
+/// The reply to `read_write/inspect`, where the leases of all who were inside may be over.
+pub(crate) fn inside(reply: &Reply) -> Option<Holders> {
+    let [Reply::Int(pttl), Reply::Int(counter), Reply::Text(kind), fields @ ..] = reply.list()? else { return None };
+    Holders::read([*pttl, *counter], Kind::named(kind)?, fields)
+}
+
+/// A permit of a semaphore, as somebody sees it who has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Permitted {
+    pub(crate) field: String,
+    pub(crate) slots: Vec<u32>,
+    pub(crate) left: Duration,
+}
+
+/// What a node answered to who asks for the permits of a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Permits {
+    Held(Vec<Permitted>),
+    /// The key is no semaphore.
+    Conflict,
+}
+
+/// The reply to `semaphore/inspect`.
+pub(crate) fn permits(reply: &Reply) -> Option<Permits> {
+    if reply.int() == Some(-1) {
+        return Some(Permits::Conflict);
+    }
+    let each = reply.list()?.chunks(3).map(|one| {
+        let [Reply::Text(field), Reply::Text(slots), Reply::Int(left)] = one else { return None };
+        let slots = slots.split(',').map(|slot| u32::try_from(number(slot)?).ok()).collect::<Option<_>>()?;
+        Some(Permitted { field: field.clone(), slots, left: millis(*left)? })
+    });
+    each.collect::<Option<_>>().map(Permits::Held)
 }
 
 /// What a node answered to an attach.

@@ -20,7 +20,8 @@ pub struct Script {
 }
 
 impl Script {
-    fn new(wire: Wire, name: &'static str, body: &str) -> Self {
+    /// `own`: what its family shares besides what all scripts of the wire do, and what that is called.
+    fn new(wire: Wire, name: &'static str, own: (&str, &str), body: &str) -> Self {
         let prelude = match wire {
             Wire::Redisson => include_str!("lua/wire_redisson.lua"),
             Wire::Token => include_str!("lua/wire_token.lua"),
@@ -28,8 +29,12 @@ impl Script {
         let body = without_comments(body);
         #[cfg(feature = "simulation")]
         let body = crate::mutant::alter(name, &body).unwrap_or(body);
-        let shared = include_str!("lua/wire.lua");
-        let source = needed(&without_comments(&[shared, prelude].concat()), &body) + &body;
+        let (shared, queue) = (include_str!("lua/wire.lua"), include_str!("lua/queue.lua"));
+        #[cfg(feature = "simulation")]
+        let queue = &crate::mutant::alter("queue", queue).unwrap_or_else(|| queue.to_owned());
+        #[cfg(feature = "simulation")]
+        let own = (own.0, &*crate::mutant::alter(own.0, own.1).unwrap_or_else(|| own.1.to_owned()));
+        let source = needed(&without_comments(&[shared, prelude, queue, own.1].concat()), &body) + &body;
         let sha = sha1_smol::Sha1::from(&source).digest().to_string();
         Self { name, wire, source, sha }
     }
@@ -49,8 +54,9 @@ fn needed(prelude: &str, body: &str) -> String {
     for start in starts.collect::<Vec<_>>().into_iter().rev() {
         let definition = &prelude[start..end];
         end = start;
-        let name = words(definition).find(|word| !["local", "function"].contains(word));
-        if name.is_some_and(|name| words(body).chain(words(&chosen)).any(|word| word == name)) {
+        let head = definition.split(['=', '(']).next().unwrap_or_default();
+        let mut names = words(head).filter(|word| !["local", "function"].contains(word));
+        if names.any(|name| words(body).chain(words(&chosen)).any(|word| word == name)) {
             chosen.insert_str(0, definition);
         }
     }
@@ -63,15 +69,18 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 macro_rules! scripts {
-    ($($name:ident),* $(,)?) => {
-        /// All scripts of one wire format.
+    ($(#[$doc:meta])* $set:ident in $folder:literal with $own:expr; $($name:ident),* $(,)?) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub struct Scripts { $(#[doc = concat!("`lua/", stringify!($name), ".lua`")] pub $name: Script,)* }
+        pub struct $set { $(#[doc = concat!("`lua/", $folder, stringify!($name), ".lua`")] pub $name: Script,)* }
 
-        impl Scripts {
+        impl $set {
             fn of(wire: Wire) -> Self {
                 Self { $($name: Script::new(
-                    wire, stringify!($name), include_str!(concat!("lua/", stringify!($name), ".lua")),
+                    wire,
+                    concat!($folder, stringify!($name)),
+                    $own,
+                    include_str!(concat!("lua/", $folder, stringify!($name), ".lua")),
                 ),)* }
             }
 
@@ -83,7 +92,56 @@ macro_rules! scripts {
     };
 }
 
-scripts!(acquire, bump, renew, repair, release, end, inspect, attach, retime, learn, provision);
+scripts! {
+    /// All scripts of one wire format.
+    Scripts in "" with ("", "");
+    acquire, enter, leave, bump, renew, repair, release, end, inspect, attach, retime, learn, provision,
+}
+
+scripts! {
+    /// The scripts of a read/write lock, which both wires write alike.
+    ReadWriteScripts in "read_write/" with ("read_write", include_str!("lua/read_write.lua"));
+    read, write, leave, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
+}
+
+scripts! {
+    /// The scripts of a semaphore, which both wires write alike.
+    SemaphoreScripts in "semaphore/" with ("semaphore", include_str!("lua/semaphore.lua"));
+    acquire, leave, renew, end, inspect, attach,
+}
+
+/// What both wires write alike, made once; with a fault in it once for each fault.
+macro_rules! made_once {
+    ($(#[$doc:meta])* $name:ident: $set:ident) => {
+        $(#[$doc])*
+        pub fn $name() -> &'static $set {
+            static SCRIPTS: OnceBox<$set> = OnceBox::new();
+            #[cfg(feature = "simulation")]
+            if crate::mutant::alters_scripts() {
+                use std::cell::Cell;
+
+                use crate::mutant::{Mutant, current};
+                thread_local! { static MADE: Cell<Option<(Mutant, &'static $set)>> = const { Cell::new(None) }; }
+                let mutant = current().expect("a fault");
+                let made = MADE.get().filter(|(of, _)| *of == mutant);
+                let (_, scripts) = made.unwrap_or_else(|| (mutant, Box::leak(Box::new($set::of(Wire::Redisson)))));
+                MADE.set(Some((mutant, scripts)));
+                return scripts;
+            }
+            SCRIPTS.get_or_init(|| Box::new($set::of(Wire::Redisson)))
+        }
+    };
+}
+
+made_once! {
+    /// The scripts of a read/write lock.
+    read_write_scripts: ReadWriteScripts
+}
+
+made_once! {
+    /// The scripts of a semaphore.
+    semaphore_scripts: SemaphoreScripts
+}
 
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {

@@ -22,9 +22,10 @@ use crate::{
     owner::OwnerKey,
     process::driver::Driver,
     protocol::{
-        calls::Taker,
+        calls::{Label, Taker},
         names::Names,
-        reply::{self, Vote},
+        primitive::Primitive,
+        reply::{self, Slot, Vote},
         script::Call,
     },
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
@@ -57,6 +58,8 @@ pub(crate) enum Verdict {
 /// A quorum's grant.
 pub(crate) struct Grant {
     pub(crate) token: u64,
+    /// Of a permit.
+    pub(crate) slots: Vec<Slot>,
     /// Before the requests were sent.
     pub(crate) since: Stamp,
     /// For each node, what is known of the tenure there.
@@ -69,13 +72,15 @@ pub(crate) struct Grant {
 /// How long the node that is asked first is waited for before the others are asked all the same.
 const FIRST_GRACE: Duration = Duration::from_millis(20);
 /// How long it is believed alone: it may have missed the release.
-const BELIEVED_ALONE: Duration = Duration::from_millis(150);
+pub(crate) const BELIEVED_ALONE: Duration = Duration::from_millis(150);
 
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Ballot {
     asked: Arc<Question>,
     /// Whether the field was chosen by the caller.
     is_value: bool,
+    /// Of a read/write lock: the client, and for how long it holds new readers back if it is not let in.
+    inside: Option<(String, Duration)>,
     /// Whether others want the lock at the same time.
     contended: bool,
     ttl: Duration,
@@ -87,9 +92,16 @@ pub(crate) struct Ballot {
 /// What was asked, and on which connections.
 struct Question {
     quorum: Arc<Quorum>,
+    primitive: Primitive,
     names: Arc<Names>,
     field: String,
     sent: Vec<SentOn>,
+}
+
+impl Question {
+    fn label(&self) -> Label<'_> {
+        Label { primitive: self.primitive, names: &self.names, field: &self.field }
+    }
 }
 
 /// The answers so far.
@@ -131,12 +143,25 @@ impl Ballot {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
         let asked = Question {
             quorum: quorum.clone(),
+            primitive: Primitive::Lock,
             names: names.clone(),
             field,
             sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         };
         let granted = vec![None; quorum.nodes.len()];
-        Self { asked: Arc::new(asked), is_value: false, contended: false, ttl, granted, settled: false }
+        Self { asked: Arc::new(asked), is_value: false, inside: None, contended: false, ttl, granted, settled: false }
+    }
+
+    /// A ballot for one of the two ways to hold a read/write lock. `holds_back`: for how long a client holds new readers back
+    /// if it is not let in.
+    pub(crate) fn inside(mut self, primitive: Primitive, client: &str, holds_back: Duration) -> Self {
+        if let Some(asked) = Arc::get_mut(&mut self.asked) {
+            asked.primitive = primitive;
+        }
+        self.inside = Some((client.to_owned(), holds_back));
+        // Each node is to hold new readers back, and readers do not split votes.
+        self.contended = false;
+        self
     }
 
     /// A ballot that writes what the caller chose. It was never on a node before, or is not there any more.
@@ -167,14 +192,12 @@ impl Ballot {
     }
 
     fn call(&self, owner: &OwnerKey) -> Call {
-        let taker = if self.is_value { Taker::Chosen } else { Taker::Owner(owner) };
-        self.asked.quorum.protocol.acquire(
-            &self.asked.names,
-            &self.asked.field,
-            taker,
-            self.ttl,
-            self.asked.quorum.proposal(),
-        )
+        let taker = match &self.inside {
+            Some((client, lease)) => Taker::Inside { client, lease: *lease },
+            None if self.is_value => Taker::Chosen,
+            None => Taker::Owner(owner),
+        };
+        self.asked.quorum.protocol.acquire(self.asked.label(), taker, self.ttl, self.asked.quorum.proposal())
     }
 
     /// Asks all nodes, unless one that was to be asked first denies it; returns at the q-th grant, or when there cannot be
@@ -233,7 +256,7 @@ impl Ballot {
                 quorum.provision(&names, &missing, false).await;
             });
         }
-        let token = match self.agree(driver, &tally.grants).await {
+        let token = match quorum.agree(driver, self.asked.label(), &tally.grants, self.ttl).await {
             Ok(token) => token,
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
@@ -253,7 +276,14 @@ impl Ballot {
                 None => Presence::Unknown(self.asked.sent[node].get()),
             })
             .collect();
-        Verdict::Held(Grant { token: token as u64, since, presences, late: answers, sent: self.asked.sent.clone() })
+        Verdict::Held(Grant {
+            token: token as u64,
+            slots: Vec::new(),
+            since,
+            presences,
+            late: answers,
+            sent: self.asked.sent.clone(),
+        })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
@@ -364,37 +394,6 @@ impl Ballot {
         Verdict::Busy { free_in, split: !tally.grants.is_empty() }
     }
 
-    /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
-    /// that would have been enough did not answer: nothing if they did, and have moved on.
-    async fn agree(&self, driver: Driver, grants: &[(usize, i64)]) -> Result<i64, Vec<NodeCause>> {
-        let quorum = &self.asked.quorum;
-        let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
-        let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
-        if agreed >= quorum.needed() || mutant!(NaiveMax) {
-            return Ok(token);
-        }
-        let mut causes = Vec::new();
-        let behind = grants.iter().filter(|(_, granted)| *granted < token);
-        let mut bumps = FanOut::new(behind.map(|(node, granted)| {
-            let call = quorum.protocol.bump(&self.asked.names, &self.asked.field, *granted, token);
-            quorum.ask_one(*node, driver, call, quorum.settings.reply_timeout(self.ttl), SentOn::default())
-        }));
-        let raised = bumps.count(reply::done, |node, answer| {
-            match answer {
-                Ok(done) => agreed += usize::from(done),
-                Err(error) => causes.push(quorum.cause(node, error)),
-            }
-            if agreed >= quorum.needed() { Count::Decided(()) } else { Count::More }
-        });
-        if raised.await.is_some() {
-            return Ok(token);
-        }
-        if agreed + causes.len() < quorum.needed() {
-            causes.clear();
-        }
-        Err(causes)
-    }
-
     /// The nodes that may hold something of this ballot, the connection that carried the request, and whether they
     /// said so.
     fn leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
@@ -412,7 +411,7 @@ impl Ballot {
         let asked = self.asked.clone();
         move || {
             let sent = asked.sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
-            let call = asked.quorum.protocol.release(&asked.names, &asked.field, true);
+            let call = asked.quorum.protocol.release(asked.label(), true);
             drop(asked.quorum.clean_up(sent, &call));
         }
     }
@@ -424,11 +423,49 @@ impl Ballot {
             self.settled = true;
             return None;
         }
-        let call = self.asked.quorum.protocol.release(&self.asked.names, &self.asked.field, announce);
+        let call = self.asked.quorum.protocol.release(self.asked.label(), announce);
         let leftovers = self.leftovers();
         let any = !leftovers.is_empty();
         let undone = self.asked.quorum.clean_up(leftovers, &call);
         any.then_some(undone)
+    }
+}
+
+impl Quorum {
+    /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
+    /// that would have been enough did not answer: nothing if they did, and have moved on.
+    pub(crate) async fn agree(
+        &self,
+        driver: Driver,
+        label: Label<'_>,
+        grants: &[(usize, i64)],
+        ttl: Duration,
+    ) -> Result<i64, Vec<NodeCause>> {
+        let token = grants.iter().map(|(_, token)| *token).max().unwrap_or_default();
+        let mut agreed = grants.iter().filter(|(_, granted)| *granted == token).count();
+        if agreed >= self.needed() || mutant!(NaiveMax) {
+            return Ok(token);
+        }
+        let mut causes = Vec::new();
+        let behind = grants.iter().filter(|(_, granted)| *granted < token);
+        let mut bumps = FanOut::new(behind.map(|(node, granted)| {
+            let call = self.protocol.bump(label, *granted, token);
+            self.ask_one(*node, driver, call, self.settings.reply_timeout(ttl), SentOn::default())
+        }));
+        let raised = bumps.count(reply::done, |node, answer| {
+            match answer {
+                Ok(done) => agreed += usize::from(done),
+                Err(error) => causes.push(self.cause(node, error)),
+            }
+            if agreed >= self.needed() { Count::Decided(()) } else { Count::More }
+        });
+        if raised.await.is_some() {
+            return Ok(token);
+        }
+        if agreed + causes.len() < self.needed() {
+            causes.clear();
+        }
+        Err(causes)
     }
 }
 

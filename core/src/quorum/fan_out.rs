@@ -159,6 +159,14 @@ impl FanOut {
     pub(crate) fn clear(&mut self) {
         self.open = Open::One(None);
     }
+
+    /// Forgets the answers of all nodes but these: what has not been sent to the others never will be.
+    pub(crate) fn retain(&mut self, of: impl Fn(usize) -> bool) {
+        self.open = match std::mem::replace(&mut self.open, Open::One(None)) {
+            Open::One(one) => Open::One(one.filter(|asked| of(asked.node))),
+            Open::Many(many) => Open::Many(many.into_iter().filter(|asked| of(asked.node)).collect()),
+        };
+    }
 }
 
 impl Default for FanOut {

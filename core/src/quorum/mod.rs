@@ -20,7 +20,7 @@ use tokio::{sync::watch, time::Instant};
 
 pub(crate) use self::{
     background::PendingWork,
-    ballot::{Ballot, Grant, Verdict},
+    ballot::{BELIEVED_ALONE, Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
     fan_out::{Answer, Asked, Count, FanOut, MINORITY_GRACE},
 };
@@ -33,7 +33,6 @@ use crate::{
         calls::Protocol,
         names::Names,
         parts::slot,
-        primitive::Primitive,
         script::{Call, Reply},
     },
     server::{ConnectionId, Node, NodeErrorKind, SentOn},
@@ -77,7 +76,7 @@ pub(crate) enum Presence {
 impl Quorum {
     pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, settings: Arc<Settings>) -> Self {
         Self {
-            protocol: Protocol::new(Primitive::Lock(settings.config.wire), settings.clone()),
+            protocol: Protocol::new(settings.clone()),
             ordered: in_order(&nodes),
             offsets: nodes.iter().map(|_| AtomicI64::new(i64::MIN)).collect(),
             unmarked: Mutex::new(None),
@@ -95,9 +94,15 @@ impl Quorum {
         self.settings.quorum
     }
 
+    /// The nodes in the order in which those take them who want a lock at the same time.
+    pub(crate) fn order_of(&self, names: &Names) -> impl Iterator<Item = usize> + use<'_> {
+        let first = usize::from(slot(&names.lock)) % self.ordered.len();
+        self.ordered[first..].iter().chain(&self.ordered[..first]).copied()
+    }
+
     /// The node that those ask first who want a lock at the same time.
     fn first_asked(&self, names: &Names) -> usize {
-        self.ordered[usize::from(slot(&names.lock)) % self.ordered.len()]
+        self.order_of(names).next().unwrap_or_default()
     }
 
     /// How many failures make a quorum impossible.
@@ -175,14 +180,14 @@ impl Quorum {
         })
     }
 
-    /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more. Else which nodes did
-    /// not answer, and why.
+    /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more; with the nodes that did
+    /// not answer, and those that have not yet. Else which nodes did not answer, and why.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         driver: Driver,
         call: &Call,
         read: impl Fn(&Reply) -> Option<bool>,
-    ) -> Result<bool, (Vec<usize>, Vec<NodeCause>)> {
+    ) -> Result<(bool, Vec<usize>, FanOut), (Vec<usize>, Vec<NodeCause>)> {
         let mut answers = self.ask_all(driver, call);
         let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
         let decided = answers.count(read, |node, answer| {
@@ -197,14 +202,14 @@ impl Quorum {
             let over = yes >= self.needed() || no > self.spare();
             if over { Count::Decided(yes >= self.needed()) } else { Count::More }
         });
-        let Some(decided) = decided.await else { return Err((silent, causes)) };
-        // The other nodes are to run it as well, whether or not somebody waits.
-        self.spawn_pending(answers.see_through());
-        Ok(decided)
+        match decided.await {
+            Some(decided) => Ok((decided, silent, answers)),
+            None => Err((silent, causes)),
+        }
     }
 
     /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
-    fn proposal(&self) -> i64 {
+    pub(crate) fn proposal(&self) -> i64 {
         let mut known: Vec<i64> =
             self.offsets.iter().map(|offset| offset.load(Relaxed)).filter(|offset| *offset != i64::MIN).collect();
         if self.nodes.len() == 1 || known.is_empty() {
@@ -214,8 +219,11 @@ impl Quorum {
         clock::now().micros() + known[known.len() / 2]
     }
 
+    /// Notes what time it is on a node, of several: for the next proposal.
     fn learn_time(&self, node: usize, micros: i64) {
-        self.offsets[node].store(micros - clock::now().micros(), Relaxed);
+        if self.nodes.len() > 1 {
+            self.offsets[node].store(micros - clock::now().micros(), Relaxed);
+        }
     }
 }
 

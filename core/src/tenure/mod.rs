@@ -2,6 +2,7 @@
 //! [`state`] and [`renewal`], which are pure; here and in [`upkeep`] and [`release`] is what asks the nodes, and tells.
 
 mod attended;
+mod mode;
 mod release;
 mod renewal;
 mod round;
@@ -18,19 +19,25 @@ use std::{
 use tokio::sync::watch;
 
 pub use self::release::ReleaseOutcome;
-use self::state::{Effects, News, State};
 pub(crate) use self::{attended::Attended, renewal::Plan, state::Unclaimed, upkeep::Fallen};
+use self::{
+    mode::Mode,
+    state::{Effects, News, State},
+};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::LostReason,
     event::{Event, EventSink},
     owner::OwnerKey,
     process::{driver::Driver, fork},
-    protocol::names::Names,
+    protocol::{calls::Label, names::Names, primitive::Primitive, reply::Slot},
     quorum::{Grant, Quorum},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
         tell,
     },
 };
@@ -92,6 +99,10 @@ pub(crate) struct Terms {
     pub(crate) names: Arc<Names>,
     pub(crate) owner: OwnerKey,
     pub(crate) field: String,
+    /// What it was granted as.
+    pub(crate) primitive: Primitive,
+    /// What a permit has of a semaphore.
+    pub(crate) slots: Vec<Slot>,
     pub(crate) ttl: Duration,
     pub(crate) fixed: bool,
     pub(crate) adaptive: bool,
@@ -105,7 +116,9 @@ pub(crate) struct Terms {
 pub(crate) struct Tenure {
     /// Readable in a forked child, too.
     pub(crate) terms: Arc<Terms>,
-    pub(crate) token: u64,
+    token: AtomicU64,
+    /// Whether it reads, in a read/write lock. It stands for less before its nodes are told, and for more when they confirmed.
+    reads: AtomicBool,
     pub(crate) since: Stamp,
     pub(crate) generation: u64,
     /// How many lease handles the host still refers to.
@@ -114,6 +127,7 @@ pub(crate) struct Tenure {
     pub(crate) told: watch::Sender<Told>,
     events: EventSink,
     state: Mutex<State>,
+    mode: Mutex<Mode>,
 }
 
 impl Tenure {
@@ -125,11 +139,13 @@ impl Tenure {
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
+        let reads = terms.primitive.reads();
         let (presences, sent) = (grant.presences, grant.sent.clone());
         let state = State::new(&terms, grant.since, presences, sent, claim, lock, quorum.settings.clone());
         let tenure = Arc::new(Self {
             terms: Arc::new(terms),
-            token: grant.token,
+            token: AtomicU64::new(grant.token),
+            reads: AtomicBool::new(reads),
             since: grant.since,
             generation: fork::generation(),
             handles: AtomicUsize::new(0),
@@ -137,6 +153,7 @@ impl Tenure {
             told: watch::Sender::new(Told { fate: Fate::Held, outcome: None }),
             events,
             state: Mutex::new(state),
+            mode: Mutex::default(),
         });
         if !grant.late.is_over() {
             let late = tenure.clone().absorb_late_grants(grant.late, grant.sent, grant.since);
@@ -172,12 +189,31 @@ impl Tenure {
     }
 
     fn emit(&self, news: News) {
-        let (name, token) = (self.terms.names.name.clone(), self.token);
+        let (name, token) = (self.terms.names.name().to_owned(), self.token());
         (self.events)(&match news {
             News::Lost(reason) => Event::Lost { name, token, reason },
             News::AtRisk(left) => Event::AtRisk { name, token, left },
             News::Orphaned => Event::Orphaned { name, token },
         });
+    }
+
+    /// Its fencing token.
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(SeqCst)
+    }
+
+    /// What it is of.
+    pub(crate) fn primitive(&self) -> Primitive {
+        match self.terms.primitive {
+            Primitive::Read | Primitive::Write if self.reads.load(SeqCst) => Primitive::Read,
+            Primitive::Read | Primitive::Write => Primitive::Write,
+            other => other,
+        }
+    }
+
+    /// What its nodes know it by.
+    pub(crate) fn label(&self) -> Label<'_> {
+        Label { primitive: self.primitive(), names: &self.terms.names, field: &self.terms.field }
     }
 
     /// Whether both are of one lock.

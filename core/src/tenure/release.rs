@@ -43,7 +43,7 @@ impl ReleaseOutcome {
 
 impl Tenure {
     fn release_call(&self) -> Call {
-        self.quorum.protocol.release(&self.terms.names, &self.terms.field, true)
+        self.quorum.protocol.release(self.label(), true)
     }
 
     /// Releases on these nodes in the background, for as long as the key can live there.
@@ -76,8 +76,8 @@ impl Tenure {
     /// Tells what a release found.
     pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
         tell(&self.told, |told| told.outcome = Some(outcome));
-        let (name, held) = (self.terms.names.name.clone(), self.since.elapsed());
-        (self.events)(&Event::Released { name, token: self.token, held });
+        let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
+        (self.events)(&Event::Released { name, token: self.token(), held });
     }
 
     /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background. Also says

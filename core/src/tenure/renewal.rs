@@ -201,6 +201,8 @@ impl State {
             // A check moves nothing.
             Renewed::Extended if ttl.is_zero() => {}
             Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
+            // What a tenure that reads makes of that is decided before.
+            Renewed::Reads => {}
             Renewed::Gone => self.is_absent(node, LostReason::Deleted, now, effects),
             Renewed::Ended => self.is_absent(node, LostReason::Released, now, effects),
             Renewed::Taken => self.is_absent(node, LostReason::Taken, now, effects),

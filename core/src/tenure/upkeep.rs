@@ -27,6 +27,8 @@ impl Tenure {
     pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
+                // Another request tells what is there now.
+                Ok(_) if !self.is_as_taken() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
@@ -44,6 +46,11 @@ impl Tenure {
         }
     }
 
+    /// The reply to the renewal of this tenure.
+    fn renewal(&self, reply: &Reply) -> Option<Renewed> {
+        reply::renewals(reply, 1, self.terms.primitive.is_read_write()).map(|found| found[0])
+    }
+
     /// There, with a lease of `ttl` that was asked for at `since`.
     fn held_for(&self, ttl: Duration, since: Stamp) -> Presence {
         Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)))
@@ -51,6 +58,7 @@ impl Tenure {
 
     /// A node answered a renewal that asked for `ttl` at `sent`.
     pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
+        let Some(found) = self.understood(found, sent) else { return self.renewal_failed(node) };
         self.change(|state, effects| state.renewed(node, found, (ttl, sent), clock::now(), effects));
     }
 
@@ -82,23 +90,24 @@ impl Tenure {
         let limit = self.quorum.settings.reply_timeout(ttl);
         if let Some(connection) = unknown {
             // First of all the acquire that was never answered has run, or never will.
-            let call = self.quorum.protocol.renew_one(&terms.names, &terms.field, ttl);
-            match renewal(&target.eval_after(connection, call, limit).await.ok()?)? {
+            let call = self.quorum.protocol.renew_one(self.label(), ttl);
+            let found = self.renewal(&target.eval_after(connection, call, limit).await.ok()?)?;
+            match self.understood(found, since)? {
                 Renewed::Gone => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
-                Renewed::Taken | Renewed::Ended => return Some(Presence::Absent),
+                Renewed::Taken | Renewed::Ended | Renewed::Reads => return Some(Presence::Absent),
             }
         }
         if !self.is_held() {
             return Some(Presence::Absent);
         }
         let sent_on = SentOn::default();
-        let call = self.quorum.protocol.repair(&terms.names, &terms.owner, &terms.field, self.token, ttl);
+        let call = self.quorum.protocol.repair(self.label(), &terms.owner, self.token(), ttl);
         Some(match target.eval(Driver::Background, call, limit, sent_on.clone()).await {
-            Ok(reply) => match renewal(&reply) {
-                Some(Renewed::Extended) => self.held_for(ttl, since),
-                Some(_) => Presence::Absent,
-                None => Presence::Unknown(sent_on.get()),
+            Ok(reply) => match self.renewal(&reply).map(|found| self.understood(found, since)) {
+                Some(Some(Renewed::Extended)) => self.held_for(ttl, since),
+                Some(Some(_)) => Presence::Absent,
+                Some(None) | None => Presence::Unknown(sent_on.get()),
             },
             Err(error) if error.may_have_run() => Presence::Unknown(sent_on.get()),
             Err(_) => Presence::Absent,
@@ -110,7 +119,7 @@ impl Tenure {
         let sent = clock::now();
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
-        let call = self.quorum.protocol.renew_one(&self.terms.names, &self.terms.field, ttl);
+        let call = self.quorum.protocol.renew_one(self.label(), ttl);
         let limit = self.quorum.settings.reply_within(self.remaining());
         let nodes = {
             let mut state = self.state.lock();
@@ -123,7 +132,8 @@ impl Tenure {
             let asked = async move {
                 let answer = answer.await;
                 // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.
-                if let Some(found) = answer.as_ref().ok().and_then(renewal) {
+                let found = answer.as_ref().ok().and_then(|reply| tenure.renewal(reply));
+                if let Some(found) = found.and_then(|found| tenure.understood(found, sent)) {
                     tenure.change(|state, effects| state.take_in(node, found, (ttl, sent), clock::now(), effects));
                 }
                 answer
@@ -131,14 +141,19 @@ impl Tenure {
             Asked::new(node, Box::pin(asked))
         }));
         let (mut extended, mut failures) = (0, Vec::new());
-        let counted = answers.count(renewal, |node, answer| {
-            match answer {
-                Ok(found) => extended += usize::from(found == Renewed::Extended),
-                Err(error) => failures.push((node, error)),
-            }
-            let over = extended >= self.quorum.needed() || !self.is_held();
-            if over { Count::Decided(()) } else { Count::More }
-        });
+        let counted = answers.count(
+            |reply| self.renewal(reply),
+            |node, answer| {
+                match answer {
+                    Ok(found) => {
+                        extended += usize::from(self.understood(found, sent) == Some(Renewed::Extended));
+                    }
+                    Err(error) => failures.push((node, error)),
+                }
+                let over = extended >= self.quorum.needed() || !self.is_held();
+                if over { Count::Decided(()) } else { Count::More }
+            },
+        );
         let _: Option<()> = counted.await;
         if !answers.is_over() {
             self.quorum.spawn(answers.see_through());
@@ -149,9 +164,4 @@ impl Tenure {
             fate => Err(Fallen::Ended(fate)),
         }
     }
-}
-
-/// The reply to the renewal of one tenure.
-fn renewal(reply: &Reply) -> Option<Renewed> {
-    reply::renewals(reply, 1).map(|found| found[0])
 }

@@ -254,7 +254,9 @@ struct Renewal {
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
 async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
     let parts = quorum.nodes[node].traits().parts;
-    let part = |renewal: &Renewal| parts.of(&renewal.tenure.terms.names.lock);
+    // A request is about one family of locks, too.
+    let part =
+        |renewal: &Renewal| (parts.of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family());
     batch.sort_by_cached_key(part);
     let parts = batch.chunk_by(|one, next| part(one) == part(next));
     let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
@@ -268,7 +270,7 @@ async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
 
 /// Says whether the node renewed what there is to be renewed.
 async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
-    let tenures = batch.iter().map(|r| (&*r.tenure.terms.names, &*r.tenure.terms.field, r.ttl));
+    let tenures = batch.iter().map(|renewal| (renewal.tenure.label(), renewal.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer =
         quorum.nodes[node].eval(Driver::Background, quorum.protocol.renew(tenures), limit, SentOn::default()).await;
@@ -285,7 +287,8 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
             return Box::pin(renew_apart(quorum, node, batch)).await;
         }
     }
-    let Some(found) = answer.ok().and_then(|reply| reply::renewals(&reply, batch.len())) else {
+    let inside = batch.iter().any(|renewal| renewal.tenure.terms.primitive.is_read_write());
+    let Some(found) = answer.ok().and_then(|reply| reply::renewals(&reply, batch.len(), inside)) else {
         fail(node, batch);
         return false;
     };

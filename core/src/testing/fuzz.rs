@@ -267,7 +267,7 @@ proptest! {
     ) {
         let client = client(&prefix);
         let ttl = ttl.map_or(Ttl::Watchdog, Ttl::Fixed);
-        let options = LockOptions { ttl, wait, owner: owner.clone(), max_hold, reentrant: true, value: None };
+        let options = LockOptions { ttl, wait, owner: owner.clone(), max_hold, reentrant: true, ..LockOptions::default() };
         let key = format!("{prefix}{name}");
         match client.lock(&name, options) {
             Err(error) => assert!(["name", "ttl", "wait", "owner", "max_hold"].contains(&invalid(&error)), "{error}"),
@@ -291,14 +291,14 @@ proptest! {
         let settings = config.validate().expect("a valid configuration");
         if let Ok(key) = settings.check_lock(&name, &LockOptions::default()) {
             assert_eq!(key, format!("{prefix}{name}"));
-            let keys = Names::new(&name, key.clone(), &settings);
+            let keys = Names::new(key.clone(), &settings);
             let channel = if key.contains('{') {
                 format!("redisson_lock__channel:{key}")
             } else {
                 format!("redisson_lock__channel:{{{key}}}")
             };
-            assert_eq!(keys.channel, channel);
-            assert_eq!((keys.name, keys.lock), (name, key));
+            assert_eq!(keys.channel(), channel);
+            assert_eq!((keys.name(), keys.lock.as_str()), (name.as_str(), key.as_str()));
         }
     }
 

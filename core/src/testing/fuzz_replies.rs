@@ -93,13 +93,37 @@ impl Lines<'_> {
     }
 }
 
-/// The numbers of a RESP string of numbers, as they are written down, at the start of `bytes`.
-fn spelled_out(bytes: &[u8]) -> Option<Vec<i64>> {
+/// The RESP string at the start of `bytes`.
+fn text(bytes: &[u8]) -> Option<&str> {
     let mut lines = Lines(bytes);
     let length = usize::try_from(lines.number(b'$')?).ok()?;
     let text = std::str::from_utf8(lines.0.get(..length)?).ok()?;
-    lines.0[length..].starts_with(b"\r\n").then_some(())?;
-    text.split(' ').map(|part| part.parse::<i64>().ok().filter(|number| number.to_string() == part)).collect()
+    lines.0[length..].starts_with(b"\r\n").then_some(text)
+}
+
+/// A number as it is written down.
+fn written(part: &str) -> Option<i64> {
+    part.parse::<i64>().ok().filter(|number| number.to_string() == part)
+}
+
+/// The numbers of a RESP string of numbers, at the start of `bytes`.
+fn spelled_out(bytes: &[u8]) -> Option<Vec<i64>> {
+    text(bytes)?.split(' ').map(written).collect()
+}
+
+/// The slots, and their tokens, of a grant of two of four.
+fn permitted(bytes: &[u8]) -> Option<[[i64; 2]; 2]> {
+    let parts: Vec<&str> = text(bytes)?.split(' ').collect();
+    let ["1", slots, time] = parts[..] else { return None };
+    written(time)?;
+    let slot = |text: &str| {
+        let (slot, token) = text.split_once(':')?;
+        Some([written(slot)?, written(token)?])
+    };
+    let slots: Vec<[i64; 2]> = slots.split(',').map(slot).collect::<Option<_>>()?;
+    let slots: [[i64; 2]; 2] = slots.try_into().ok()?;
+    let known = slots.iter().all(|[slot, token]| (0..4).contains(slot) && (1..=1 << 53).contains(token));
+    (known && slots[0][0] != slots[1][0]).then_some(slots)
 }
 
 /// The token of a grant.
@@ -295,10 +319,36 @@ fn check_acquire(bytes: &[u8]) {
     }
 }
 
+/// A permit has exactly the slots that the bytes say, if they are a grant.
+fn check_permit(bytes: &[u8]) {
+    let semaphore = one([("semaphore/acquire", bytes.to_vec())]).semaphore("x", 4, LockOptions::default());
+    let acquired = runtime::background().block_on(semaphore.expect("a valid one").try_acquire_many(2));
+    let shown = bytes.escape_ascii();
+    match permitted(bytes) {
+        Some(slots) => {
+            let permit = acquired.unwrap_or_else(|error| panic!("{shown}: {error}")).expect("a permit");
+            let has = permit.slots().iter().map(|slot| [i64::from(slot.number), slot.token.cast_signed()]);
+            assert!(has.eq(slots), "{shown}: {:?}", permit.slots());
+        }
+        None => assert!(!matches!(acquired, Ok(Some(_))), "{shown} was taken for a grant"),
+    }
+}
+
 /// All other scripts: each result says yes exactly if the bytes do.
 fn check_others(bytes: &[u8]) {
     let shown = bytes.escape_ascii();
-    let scripts = ["renew", "release", "end", "inspect", "attach", "learn"];
+    let scripts = [
+        "renew",
+        "release",
+        "end",
+        "read_write/end",
+        "semaphore/end",
+        "inspect",
+        "read_write/inspect",
+        "semaphore/inspect",
+        "attach",
+        "learn",
+    ];
     let replies = scripts.map(|script| (script, bytes.to_vec()));
     let client = one(replies);
     let runtime = runtime::background();
@@ -324,7 +374,8 @@ fn check_others(bytes: &[u8]) {
 
     let ended = runtime.block_on(client.force_release("x"));
     match integer(bytes) {
-        Some(0) => assert!(matches!(ended, Ok(false)), "{shown}: {ended:?}"),
+        // By -2 both scripts say that it is a read/write lock.
+        Some(0 | -2) => assert!(matches!(ended, Ok(false)), "{shown}: {ended:?}"),
         Some(1..) => assert!(matches!(ended, Ok(true)), "{shown}: {ended:?}"),
         Some(-1) => assert!(matches!(ended, Err(LockError::Conflict { .. })), "{shown}: {ended:?}"),
         _ => assert!(ended.is_err(), "{shown}: {ended:?}"),
@@ -394,8 +445,10 @@ fn check_quorum(replies: &[(Vec<u8>, Vec<u8>)]) {
 #[test]
 fn the_corpus_means_what_it_says() {
     assert!(CORPUS.iter().filter(|bytes| granted(bytes).is_some()).count() >= 3, "the corpus lost its grants");
+    assert!(CORPUS.iter().any(|bytes| permitted(bytes).is_some()), "the corpus lost its permit");
     for bytes in &*CORPUS {
         check_acquire(bytes);
+        check_permit(bytes);
         check_others(bytes);
     }
 }
@@ -406,6 +459,7 @@ proptest! {
     #[test]
     fn nothing_but_a_grant_is_taken_for_one(bytes in bytes()) {
         check_acquire(&bytes);
+        check_permit(&bytes);
     }
 }
 

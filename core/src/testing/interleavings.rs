@@ -89,7 +89,7 @@ fn everybody_comes_first_or_leaves() {
         .map(|number| {
             let (registry, turns) = (registry.clone(), turns.clone());
             thread::spawn(move || {
-                let ticket = registry.enqueue("x", OwnerKey::Ambient(number), None, false);
+                let ticket = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
                 if number % 2 == 0 {
                     block_on(async {
                         while !ticket.first.load(SeqCst) {

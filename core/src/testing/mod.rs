@@ -6,6 +6,7 @@ pub(crate) mod fuzz;
 mod gated;
 #[cfg(feature = "shuttle")]
 pub(crate) mod interleavings;
+mod late;
 pub(crate) mod plain;
 #[cfg(not(feature = "shuttle"))]
 mod quorum;

@@ -14,9 +14,13 @@ use crate::{
 /// What a script replies.
 pub(crate) type Answering = dyn Fn(&Call) -> Result<Reply, NodeError> + Send + Sync;
 
+/// What a request waits for before it is sent.
+pub(crate) type Waiting = dyn Fn(&Call) -> BoxFuture<()> + Send + Sync;
+
 pub(crate) struct Scripted {
     name: String,
     answer: Arc<Answering>,
+    waiting: Arc<Waiting>,
     changes: watch::Sender<u64>,
 }
 
@@ -25,7 +29,17 @@ impl Scripted {
         name: impl Into<String>,
         answer: impl Fn(&Call) -> Result<Reply, NodeError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), answer: Arc::new(answer), changes: watch::Sender::new(0) })
+        Self::waiting(name, answer, |_| async {}.boxed())
+    }
+
+    /// One to which a request is sent only when what it waits for is over.
+    pub(crate) fn waiting(
+        name: impl Into<String>,
+        answer: impl Fn(&Call) -> Result<Reply, NodeError> + Send + Sync + 'static,
+        waiting: impl Fn(&Call) -> BoxFuture<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (answer, waiting) = (Arc::new(answer), Arc::new(waiting));
+        Arc::new(Self { name: name.into(), answer, waiting, changes: watch::Sender::new(0) })
     }
 }
 
@@ -35,10 +49,10 @@ impl Node for Scripted {
     }
 
     fn eval(&self, driver: Driver, call: Call, _: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
-        let noted = sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None });
-        let answer = self.answer.clone();
+        let (answer, waiting) = (self.answer.clone(), (self.waiting)(&call));
         async move {
-            noted?;
+            waiting.await;
+            sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None })?;
             // A request takes a while, and so does its reply.
             #[cfg(feature = "shuttle")]
             shuttle::future::yield_now().await;

@@ -46,9 +46,11 @@ fn tenure_for(
     let since = clock::now().back(TTL * 2 / 5);
     let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let terms = Terms {
-        names: Arc::new(Names::new("x", "x".to_owned(), &quorum.settings)),
+        names: Arc::new(Names::new("x".to_owned(), &quorum.settings)),
         owner: OwnerKey::Explicit("me".to_owned()),
         field: "=me:1".to_owned(),
+        primitive: Primitive::Lock,
+        slots: Vec::new(),
         ttl: TTL,
         fixed: false,
         adaptive: false,
@@ -57,7 +59,7 @@ fn tenure_for(
         identity: Weak::new(),
     };
     let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
-    let grant = Grant { token: 1, since, presences, late: FanOut::default(), sent: sent() };
+    let grant = Grant { token: 1, slots: Vec::new(), since, presences, late: FanOut::default(), sent: sent() };
     let tenure = Tenure::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
     // Somebody refers to it.
     tenure.handles.fetch_add(1, Relaxed);

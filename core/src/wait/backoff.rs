@@ -2,17 +2,31 @@
 
 use std::time::Duration;
 
-use crate::protocol::primitive::Primitive;
-
-/// How long to wait for news before trying all the same.
-pub(crate) fn before_poll(primitive: Primitive, free_in: Option<Duration>) -> Duration {
+/// How long to wait for news before trying all the same. `announces`: whether releases are announced.
+pub(crate) fn before_poll(announces: bool, free_in: Option<Duration>) -> Duration {
     if mutant!(NoPoll) {
         return Duration::from_secs(86_400);
     }
-    let poll = if primitive.announces() { 2000 + fastrand::u64(0..500) } else { 100 + fastrand::u64(0..100) };
+    let poll = if announces { 2000 + fastrand::u64(0..500) } else { 100 + fastrand::u64(0..100) };
     let poll = Duration::from_millis(poll);
-    // The key ends when its ttl ran out on the node; a little later nobody has to be asked twice.
-    free_in.map_or(poll, |free_in| poll.min(free_in + Duration::from_millis(1 + fastrand::u64(0..5))))
+    // The key ends when its ttl ran out on the node.
+    free_in.map_or(poll, |free_in| poll.min(shortly_after(free_in)))
+}
+
+/// How long one that has a place in a lock's queue may wait for a word, apart from when its client has to speak. `look`: when
+/// something may have to be done.
+pub(crate) fn in_line(announces: bool, ahead: u64, look: Option<Duration>) -> Option<Duration> {
+    if ahead == 0 {
+        // Locks of others that announce nothing are looked for by the first.
+        return if announces { look.map(shortly_after) } else { Some(before_poll(announces, look)) };
+    }
+    // The first looks then, too, if it is still there.
+    look.map(|look| look + Duration::from_millis(5 + fastrand::u64(0..50)))
+}
+
+/// A little after something ended on a server, so that nobody has to be asked twice.
+fn shortly_after(left: Duration) -> Duration {
+    left + Duration::from_millis(1 + fastrand::u64(0..5))
 }
 
 /// How long to stay away after the votes were split for the `times`-th time in a row.

@@ -1,6 +1,10 @@
 //! Waiting: who of this client holds and who waits, what wakes them, and for how long they hold back.
 
 pub(crate) mod backoff;
-pub(crate) mod listener;
+pub(crate) mod line;
+mod listener;
+pub(crate) mod place;
 pub(crate) mod registry;
+pub(crate) mod ticket;
+mod told;
 pub(crate) mod waiter;

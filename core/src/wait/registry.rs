@@ -16,11 +16,12 @@ use crate::{
     error::NodeCause,
     owner::OwnerKey,
     process::runtime,
+    protocol::primitive::Primitive,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    wait::listener::Listener,
+    wait::{line::Line, listener::Listener, ticket::Ticket},
 };
 
 /// How long a lock is listened to after its last waiter left: under contention the next one comes soon.
@@ -28,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Something that an owner holds.
 pub(crate) trait Held: Send + Sync + 'static {
-    /// The key of the lock.
+    /// What this process calls the lock.
     fn key(&self) -> &str;
 
     fn owner(&self) -> &OwnerKey;
@@ -74,6 +75,17 @@ impl<T: Held> Locks<T> {
     }
 }
 
+impl<T> Locks<T> {
+    fn listening(&mut self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> &mut Listening {
+        self.listeners.entry(key.to_owned()).or_insert_with(|| Listening {
+            listener: make(),
+            lines: [Arc::default(), Arc::default()],
+            used: Instant::now(),
+            ending: false,
+        })
+    }
+}
+
 const SWEEP_LEAST: usize = 64;
 
 struct Entry<T> {
@@ -102,6 +114,8 @@ impl<T: Held> Entry<T> {
 /// The listener of a lock, shared by its waiters one after another.
 struct Listening {
     listener: Arc<Listener>,
+    /// Those of its waiters that have places in the lock's queue, and in that of readers.
+    lines: [Arc<Line>; 2],
     /// When a waiter last left.
     used: Instant,
     /// Whether a task will end it.
@@ -113,18 +127,6 @@ struct Listening {
 pub(crate) struct Outage {
     pub(crate) since: Instant,
     pub(crate) causes: Vec<NodeCause>,
-}
-
-/// A waiter's place in the queue of one lock.
-pub(crate) struct Ticket {
-    owner: OwnerKey,
-    /// The host's thread that has to go on when it has what it waits for.
-    thread: Option<u64>,
-    /// Whether that thread stands still until then.
-    blocked: bool,
-    /// Something changed that this waiter should look at.
-    pub(crate) wake: Notify,
-    pub(crate) first: AtomicBool,
 }
 
 /// What this client itself knows about a lock, seen by one owner.
@@ -202,18 +204,38 @@ impl<T: Held> Registry<T> {
 
     /// Takes a place in the queue of a lock: the last; but a thread that stands still goes ahead of those that it would
     /// have to go on with, which could do nothing with the lock before it does.
-    pub(crate) fn enqueue(&self, key: &str, owner: OwnerKey, thread: Option<u64>, blocked: bool) -> Arc<Ticket> {
+    pub(crate) fn enqueue(
+        &self,
+        key: &str,
+        (owner, shared): (OwnerKey, bool),
+        thread: Option<u64>,
+        blocked: bool,
+    ) -> Arc<Ticket> {
         let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
         let stuck = |other: &Arc<Ticket>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
         let place = queue.iter().position(stuck).unwrap_or(queue.len());
-        let ticket =
-            Arc::new(Ticket { owner, thread, blocked, wake: Notify::new(), first: AtomicBool::new(place == 0) });
+        let ticket = Arc::new(Ticket {
+            owner,
+            shared,
+            thread,
+            blocked,
+            wake: Notify::new(),
+            first: AtomicBool::new(place == 0),
+        });
         if let (0, Some(second)) = (place, queue.front()) {
             second.first.store(false, SeqCst);
         }
         queue.insert(place, ticket.clone());
         ticket
+    }
+
+    /// Whether this one and all before it may have what they wait for at the same time.
+    pub(crate) fn may_share(&self, key: &str, ticket: &Arc<Ticket>) -> bool {
+        let locks = &self.locks.lock().entries;
+        let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
+        ticket.shared
+            && queue.find(|other| !other.shared || Arc::ptr_eq(other, ticket)).is_some_and(|other| other.shared)
     }
 
     /// Whether a thread stands still until it has the lock.
@@ -280,9 +302,9 @@ impl<T: Held> Registry<T> {
         locks.values().flat_map(|entry| &entry.queue).for_each(|ticket| ticket.wake.notify_one());
     }
 
-    /// How many messages the listener of a lock has heard, if there is one that hears them all.
-    pub(crate) fn heard(&self, key: &str) -> Option<u64> {
-        self.locks.lock().listeners.get(key)?.listener.heard()
+    /// The listener of a lock, if there is one.
+    pub(crate) fn listening(&self, key: &str) -> Option<Arc<Listener>> {
+        Some(self.locks.lock().listeners.get(key)?.listener.clone())
     }
 
     /// Notes that a waiter has the lock, after losing so many races for it.
@@ -294,9 +316,22 @@ impl<T: Held> Registry<T> {
 
     /// The listener of a lock's waiters, made by the first that needs it.
     pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
+        self.locks.lock().listening(key, make).listener.clone()
+    }
+
+    /// One that hears what is told to this client alone, too, and the waiters that it wakes one after another.
+    pub(crate) fn line(
+        &self,
+        key: &str,
+        primitive: Primitive,
+        make: impl Fn() -> Arc<Listener>,
+    ) -> (Arc<Listener>, Arc<Line>) {
         let mut locks = self.locks.lock();
-        let fresh = || Listening { listener: make(), used: Instant::now(), ending: false };
-        locks.listeners.entry(key.to_owned()).or_insert_with(fresh).listener.clone()
+        let listening = locks.listening(key, &make);
+        if !listening.listener.is_queued() {
+            listening.listener = make();
+        }
+        (listening.listener.clone(), listening.lines[usize::from(primitive.reads())].clone())
     }
 
     /// Notes that fewer than a quorum answered; returns since when they do not.
@@ -312,6 +347,10 @@ impl<T: Held> Registry<T> {
     /// Notes that a quorum answered.
     pub(crate) fn end_outage(&self, key: &str) {
         if let Some(entry) = self.locks.lock().entries.get_mut(key) {
+            if entry.outage.is_some() {
+                // Those that have no place in the lock's queue can ask for one again.
+                entry.queue.iter().for_each(|ticket| ticket.wake.notify_one());
+            }
             (entry.outage, entry.answered) = (None, true);
         }
     }

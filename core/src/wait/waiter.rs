@@ -12,10 +12,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     backoff,
-    listener::Listener,
-    registry::{Held, Registry, Ticket},
+    line::InLine,
+    listener::{Heard, Listener},
+    registry::{Held, Registry},
+    ticket::Ticket,
 };
-use crate::{owner::OwnerKey, process::timer, protocol::names::Names, quorum::Quorum, server::BoxFuture};
+use crate::{
+    owner::OwnerKey,
+    process::timer,
+    protocol::{names::Names, primitive::Primitive},
+    quorum::{BELIEVED_ALONE, Quorum},
+    server::BoxFuture,
+};
 
 /// Why something cannot be tried at once, and what to wait for.
 pub(crate) enum Pause {
@@ -31,6 +39,8 @@ pub(crate) enum Pause {
     Silent,
     /// Somebody has it, for so long if it is not renewed.
     Busy(Option<Duration>),
+    /// It has a place in the lock's queue.
+    Line,
 }
 
 /// The wait is over.
@@ -39,6 +49,7 @@ pub(crate) struct Over;
 pub(crate) struct Waiter<T: Held> {
     registry: Arc<Registry<T>>,
     quorum: Arc<Quorum>,
+    primitive: Primitive,
     names: Arc<Names>,
     /// How long it waits at most.
     wait: Option<Duration>,
@@ -49,10 +60,14 @@ pub(crate) struct Waiter<T: Held> {
     splits: u32,
     /// How often it tried after a release.
     races: u32,
-    /// Whether others are about to try, too: it was woken by a release, or the votes were split.
+    /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
-    /// How many release messages had come before the last try; `None` if some may have been missed.
-    heard: Option<u64>,
+    /// What had been heard of releases before the last try; `None` if something may have been missed.
+    heard: Option<Heard>,
+    /// How much had been heard before that, counted whether or not something may have been missed.
+    count: u64,
+    /// Its place in the lock's queue.
+    line: Option<InLine>,
 }
 
 impl<T: Held> Drop for Waiter<T> {
@@ -65,12 +80,14 @@ impl<T: Held> Waiter<T> {
     pub(crate) fn new(
         registry: Arc<Registry<T>>,
         quorum: Arc<Quorum>,
+        primitive: Primitive,
         names: Arc<Names>,
         wait: Option<Duration>,
     ) -> Self {
         Self {
             registry,
             quorum,
+            primitive,
             names,
             wait,
             started: Instant::now(),
@@ -79,6 +96,8 @@ impl<T: Held> Waiter<T> {
             races: 0,
             contended: false,
             heard: None,
+            count: 0,
+            line: None,
         }
     }
 
@@ -114,18 +133,29 @@ impl<T: Held> Waiter<T> {
         self.ticket.as_ref().is_none_or(|ticket| ticket.first.load(SeqCst))
     }
 
+    /// Whether those before it may have what it waits for together with it.
+    pub(crate) fn is_behind_sharers(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| self.registry.may_share(self.names.local(), ticket))
+    }
+
     /// Takes a place in the queue, unless it has one. `blocked`: the thread that stands still until it has what it waits
     /// for; it goes ahead of what the same thread would otherwise have to go on with.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.ticket.is_none() {
-            self.ticket = Some(self.registry.enqueue(&self.names.lock, owner.clone(), thread, blocked));
+            self.ticket = Some(self.registry.enqueue(
+                self.names.local(),
+                (owner.clone(), self.primitive.is_shared()),
+                thread,
+                blocked,
+            ));
         }
     }
 
     /// Leaves the queue.
     pub(crate) fn leave(&mut self) {
+        self.line = None;
         if let Some(ticket) = self.ticket.take() {
-            self.registry.leave(&self.names.lock, &ticket);
+            self.registry.leave(self.names.local(), &ticket);
         }
     }
 
@@ -136,18 +166,49 @@ impl<T: Held> Waiter<T> {
 
     /// A try begins: messages from now on are news.
     pub(crate) fn tries(&mut self) {
-        self.heard = self.registry.heard(&self.names.lock);
+        let listener = self.registry.listening(self.names.local());
+        self.heard = listener.as_ref().and_then(|listener| listener.heard());
+        self.count = listener.as_ref().map_or(0, |listener| listener.count());
+        let begins = self.races == 0 && self.splits == 0 && !self.is_try();
+        self.contended |= begins && listener.is_some_and(|listener| listener.has_rivals());
     }
 
-    /// Whether others are about to try, too.
+    /// Whether others are about to try, too, and there is time to ask one node before all.
     pub(crate) fn is_contended(&self) -> bool {
-        self.contended
+        self.contended && self.left().is_none_or(|left| left > BELIEVED_ALONE)
+    }
+
+    /// Whether it has a place in the lock's queue.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// Whether it has to ask for its place in the lock's queue, or for what became of it.
+    pub(crate) fn is_due(&self) -> bool {
+        self.line.as_ref().is_none_or(InLine::is_due)
+    }
+
+    /// The server gave it this ticket in the lock's queue, for this client, and so many are before it. `look`: when something
+    /// may have to be done that nobody tells.
+    pub(crate) fn placed(&mut self, client: &str, ticket: i64, ahead: u64, look: Option<Duration>) {
+        let Some(place) = &self.ticket else { return };
+        let start = || Listener::start(&self.quorum, &self.names, Some(client));
+        let line = self.registry.line(self.names.local(), self.primitive, start);
+        if let Some(known) = self.line.take_if(|known| known.ticket() != ticket) {
+            known.lost();
+        }
+        let look = backoff::in_line(self.quorum.protocol.announces(self.primitive), ahead, look);
+        self.line.get_or_insert_with(|| InLine::new(line, ticket, place.clone())).waits(self.count, look);
     }
 
     /// It has what it waited for.
-    pub(crate) fn won(&self) {
+    pub(crate) fn won(&mut self) {
+        if let Some(line) = self.line.as_mut().filter(|_| self.primitive.reads()) {
+            // So may the others.
+            line.share();
+        }
         if self.races > 0 {
-            self.registry.won(&self.names.lock, self.races - 1);
+            self.registry.won(self.names.local(), self.races - 1);
         }
     }
 
@@ -163,11 +224,15 @@ impl<T: Held> Waiter<T> {
                 self.until(pin!(timer::brief(backoff::after_split(self.splits)))).await
             }
             Pause::Silent => self.until(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
+            Pause::Line => match &self.line {
+                Some(line) => self.until(pin!(line.due())).await,
+                None => Ok(()),
+            },
             Pause::Busy(free_in) => {
                 self.splits = 0;
-                let listener =
-                    self.registry.listener(&self.names.lock, || Listener::start(&self.quorum, &self.names.channel));
-                let patience = backoff::before_poll(self.quorum.protocol.primitive, free_in);
+                let start = || Listener::start(&self.quorum, &self.names, None);
+                let listener = self.registry.listener(self.names.local(), start);
+                let patience = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(patience, news).await.is_err() })).await?;
                 // A node that is asked first may have missed a release: who was not woken asks all.
@@ -184,11 +249,10 @@ impl<T: Held> Waiter<T> {
             // A release may have come before the subscription: look again once subscribed.
             return listener.ready().await;
         };
-        listener.news(heard, 1).await;
+        listener.news(heard).await;
         if self.quorum.nodes.len() > 1 {
-            // The release reaches the other nodes at about the same time.
-            let rest = listener.news(heard, self.quorum.needed() as u64);
-            let _ = timeout(Duration::from_millis(1), rest).await;
+            // The release reaches the other nodes at about the same time, and the one that is asked first matters most.
+            let _ = timeout(Duration::from_millis(1), listener.news_of_first(heard)).await;
         }
         timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
     }

@@ -219,6 +219,12 @@ impl Bits {
         *word = *word & !(((1 << self.width) - 1) << self.shift) | value << self.shift;
     }
 
+    /// One less, unless it is nothing already.
+    #[inline]
+    pub(crate) fn count_down(self, word: &mut u64) {
+        self.set(word, self.get(*word).saturating_sub(1));
+    }
+
     /// The same part of a later block.
     #[inline]
     pub(crate) fn at(self, offset: u32) -> Self {
@@ -240,13 +246,83 @@ impl Layout {
         bits
     }
 
+    /// Makes room for further blocks like the one before, `count` in all.
+    pub(crate) fn repeat(&mut self, block: u32, count: usize) {
+        for _ in 1..count {
+            self.take(block);
+        }
+    }
+
     pub(crate) fn used(self) -> u32 {
         self.used
     }
 }
 
+/// How wide the blocks are that each of those who are alike has, in the header and in a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    pub(crate) header: u32,
+    pub(crate) column: u32,
+}
+
+impl Blocks {
+    /// A part of somebody's block in the header.
+    #[inline]
+    pub(crate) fn of(self, bits: Bits, who: usize) -> Bits {
+        bits.at(self.header * who as u32)
+    }
+
+    /// A part of somebody's block in a column.
+    #[inline]
+    pub(crate) fn at(self, bits: Bits, who: usize) -> Bits {
+        bits.at(self.column * who as u32)
+    }
+
+    /// Somebody's whole block in the header.
+    pub(crate) fn block(self, header: u64, who: usize) -> u64 {
+        (header >> (self.header * who as u32)) & ((1 << self.header) - 1)
+    }
+
+    /// The same state with everybody's blocks in another order.
+    pub(crate) fn reordered<const K: usize>(self, state: &State<K>, order: &[usize]) -> State<K> {
+        let mut new = *state;
+        let mut copy = |word: usize, width: u32, to: usize, from: usize| {
+            let mask = ((1 << width) - 1) << (width * to as u32);
+            let block = (state[word] >> (width * from as u32)) << (width * to as u32) & mask;
+            new[word] = new[word] & !mask | block;
+        };
+        for (to, from) in order.iter().enumerate() {
+            copy(0, self.header, to, *from);
+            (1..K).for_each(|word| copy(word, self.column, to, *from));
+        }
+        new
+    }
+}
+
+/// Of all states that differ by the names of nodes and of those who are alike, the one that stands for them. There are
+/// `count` of the latter, told apart by `key`; `reordered`: the state with these in another order.
+pub(crate) fn least<const K: usize>(
+    state: State<K>,
+    count: usize,
+    key: impl Fn(&State<K>, usize) -> u64,
+    reordered: impl Fn(&State<K>, &[usize]) -> State<K>,
+) -> State<K> {
+    let mut keys = [0; 4];
+    let keys = &mut keys[..count];
+    keys.iter_mut().enumerate().for_each(|(who, of)| *of = key(&state, who));
+    let mut least: Option<State<K>> = None;
+    sorting_orders(keys, &mut |order| {
+        let mut new = reordered(&state, order);
+        new[1..].sort_unstable();
+        if least.is_none_or(|least| new < least) {
+            least = Some(new);
+        }
+    });
+    least.unwrap_or(state)
+}
+
 /// Calls `each` with every order of `0..count` that sorts `keys`; several only where keys are equal.
-pub(crate) fn sorting_orders(keys: &[u64], each: &mut impl FnMut(&[usize])) {
+fn sorting_orders(keys: &[u64], each: &mut impl FnMut(&[usize])) {
     let mut order = [0, 1, 2, 3];
     let order = &mut order[..keys.len()];
     order.sort_unstable_by_key(|at| keys[*at]);

@@ -1,13 +1,15 @@
 //! Every configuration that is checked: its name, what it is about, and what must come out. The names up to M7 and T12
 //! are those of the analysis that the algorithm comes from; M8, T13 and what follows cover what the core does beyond
-//! it.
+//! it. S and H are of what the core does not do yet.
 //!
 //! A configuration that holds names the number of its canonical states, one that breaks the length of its shortest
 //! trace: a change that takes behaviour away from the model would hold just as well, but not with the same numbers.
 
 use crate::{
     exclusion::{self, Repair},
+    hand_over, read_write,
     resource::{self, Check},
+    slots,
     tokens::{self, Memory, Raise, RepairedCounter, Watch},
 };
 
@@ -29,6 +31,9 @@ pub enum Expected {
 pub enum Subject {
     Exclusion(exclusion::Config),
     Tokens(tokens::Config),
+    ReadWrite(read_write::Config),
+    Slots(slots::Config),
+    HandOver(hand_over::Config),
     Resource(resource::Config),
 }
 
@@ -92,6 +97,7 @@ const CLOCK: tokens::Config =
 const TWO: &str = "two clients hold";
 const SPOILED: &str = "a client holds on";
 const ORPHAN: &str = "a key is left";
+const ALONE: &str = "a writer is not alone";
 
 /// All of them.
 #[must_use]
@@ -102,6 +108,9 @@ pub fn all() -> Vec<Configuration> {
     };
     exclusion(&mut add);
     tokens(&mut add);
+    read_write(&mut add);
+    slots(&mut add);
+    hand_over(&mut add);
     resource(&mut add);
     list
 }
@@ -267,6 +276,82 @@ fn tokens(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subj
     t("T13e", 3, "a repair, counters seeded by clocks, two amnesias", Holds(4_780_861), seeded);
     let lowers = Config { repairs: 1, repaired: RepairedCounter::Token, attempts: 3, prompt: true, ..p2 };
     t("T13d", 3, "a repair that sets the counter to the token, also down", Breaks("P2", 12), lowers);
+}
+
+fn read_write(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {
+    use Expected::{Breaks, Holds};
+    use read_write::Config;
+    let mut w = |name, nodes, about, expected, config| add(name, nodes, about, expected, Subject::ReadWrite(config));
+    let one = Config {
+        readers_quorum: 2,
+        writers_quorum: 2,
+        writers: 1,
+        readers: 1,
+        lease: 1,
+        belief: 1,
+        changes: 0,
+        crowded: false,
+        ignored: false,
+    };
+    w("W1", 3, "a writer and two readers", Holds(5_370_305), Config { readers: 2, ..one });
+    w("W1b", 3, "two writers and a reader", Holds(2_318_597), Config { writers: 2, ..one });
+    w("W1c", 3, "a writer and a reader, two changes between them", Holds(214_942), Config { changes: 2, ..one });
+    let readers = Config { writers: 0, readers: 2, changes: 2, ..one };
+    w("W1d", 3, "two readers that both want to write", Holds(371_445), readers);
+    w("W2", 3, "a reader on one node is one", Breaks(ALONE, 8), Config { readers_quorum: 1, ..one });
+    let five = Config { readers_quorum: 2, writers_quorum: 3, ..one };
+    w("W2b", 5, "readers on two of five nodes, writers on three", Breaks(ALONE, 12), five);
+    w("W3", 3, "a reader becomes the writer beside others", Breaks(ALONE, 15), Config { crowded: true, ..readers });
+    w("W4", 3, "readers enter where a plain lock is held", Breaks(ALONE, 10), Config { ignored: true, ..one });
+    w("W5", 3, "belief one tick longer than the key's life", Breaks(ALONE, 12), Config { belief: 2, ..one });
+}
+
+fn slots(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {
+    use Expected::{Breaks, Holds, Unfinished};
+    use slots::Config;
+    let mut s = |name, nodes, about, expected, config| add(name, nodes, about, expected, Subject::Slots(config));
+    let two = Config { quorum: 2, clients: 2, permits: 2, starts: 2, lease: 1, belief: 1, ..Config::default() };
+    let three = Config { clients: 3, starts: 3, ..two };
+    s("S1", 3, "two slots, two clients", Holds(1_363_805), two);
+    s("S1b", 3, "two slots, three clients", Unfinished(40_000_000), three);
+    let timeless = Config { lease: 0, ..three };
+    s("S1c", 3, "two slots, three clients, nothing expires", Holds(8_249_481), timeless);
+    let counted = Config { counted: true, ..timeless };
+    s("S2", 3, "nodes count their holders, any q grants make one", Breaks("more hold", 15), counted);
+    s("S3", 3, "a move takes a slot whoever has it", Breaks("two hold", 13), Config { seizes: true, ..two });
+    s("S4", 3, "belief one tick longer than the slot's life", Breaks("two hold", 12), Config { belief: 2, ..two });
+}
+
+fn hand_over(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {
+    use Expected::{Breaks, Holds};
+    use hand_over::Config;
+    let mut h = |name, about, expected, config| add(name, 1, about, expected, Subject::HandOver(config));
+    let queue = Config {
+        clients: [0, 0, 1],
+        ttl: 2,
+        patience: 2,
+        belief: 2,
+        from_message: false,
+        unnamed: false,
+        keeps_ticket: false,
+        ordered: true,
+    };
+    h("H1", "two waiters of one client, one of another", Holds(385_113), queue);
+    h("H1b", "a waiter of one client, two of another", Holds(385_113), Config { clients: [0, 1, 1], ..queue });
+    h("H1c", "waiters wait longer than the lock is held", Holds(589_314), Config { patience: 3, ..queue });
+    h("H2", "who is told believes from then on", Breaks(TWO, 14), Config { from_message: true, ..queue });
+    let unnamed = Config { unnamed: true, ..queue };
+    h("H3", "what a waiter is told does not name its ticket", Breaks(TWO, 17), unnamed);
+    let keeps = Config { keeps_ticket: true, ..queue };
+    h("H4", "who enters the queue anew does so with its old ticket", Breaks(TWO, 17), keeps);
+    h(
+        "H5",
+        "belief as long as the ttl, though waiters wait for less",
+        Breaks(TWO, 13),
+        Config { patience: 1, ..queue },
+    );
+    let overtaken = Config { ordered: false, ..queue };
+    h("H6", "what takes an acquire back overtakes it", Breaks("the lock was taken", 4), overtaken);
 }
 
 fn resource(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {

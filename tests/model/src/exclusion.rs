@@ -11,7 +11,7 @@
 //! A client's place at a node is the rest of the deadline that its last success there gave; it believes while q places
 //! are left. Each further attempt writes a fresh value.
 
-use crate::checker::{Bits, Layout, Model, State, sorting_orders};
+use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
 /// What a repair does where the key is somebody else's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,14 +145,13 @@ pub struct Exclusion<const K: usize> {
     rounds: usize,
     // The header: the clients' blocks, then what faults are left.
     client: ClientBits,
-    client_block: u32,
+    blocks: Blocks,
     starts: Bits,
     crashes: Bits,
     flushes: Bits,
     jumps: Bits,
     // A column: the clients' blocks (each a place, then a block an attempt), then the node's own.
     place: PlaceBits,
-    place_block: u32,
     attempt_block: u32,
     key: Bits,
     ttl: Bits,
@@ -181,9 +180,7 @@ impl<const K: usize> Exclusion<K> {
             timers,
         };
         let client_block = header.used();
-        for _ in 1..config.clients {
-            header.take(client_block);
-        }
+        header.repeat(client_block, config.clients);
         let (starts, crashes, flushes, jumps) = (header.take(3), header.take(2), header.take(2), header.take(2));
 
         let mut column = Layout::default();
@@ -194,25 +191,20 @@ impl<const K: usize> Exclusion<K> {
         messages[..rounds].fill_with(|| column.take(2));
         let place = PlaceBits { place: own, acquire, release, rounds: messages };
         let attempt_block = column.used() - before;
-        for _ in 1..config.attempts {
-            column.take(attempt_block);
-        }
+        column.repeat(attempt_block, config.attempts);
         let place_block = column.used();
-        for _ in 1..config.clients {
-            column.take(place_block);
-        }
+        column.repeat(place_block, config.clients);
         let (key, ttl, quarantine, unmarked) = (column.take(4), column.take(time), column.take(time), column.take(1));
         Self {
             config,
             rounds,
             client,
-            client_block,
+            blocks: Blocks { header: client_block, column: place_block },
             starts,
             crashes,
             flushes,
             jumps,
             place,
-            place_block,
             attempt_block,
             key,
             ttl,
@@ -224,15 +216,15 @@ impl<const K: usize> Exclusion<K> {
     // ---- parts of a state ----
 
     fn of(&self, bits: Bits, client: usize) -> Bits {
-        bits.at(self.client_block * client as u32)
+        self.blocks.of(bits, client)
     }
 
     fn place(&self, client: usize) -> Bits {
-        self.place.place.at(self.place_block * client as u32)
+        self.blocks.at(self.place.place, client)
     }
 
     fn message(&self, bits: Bits, client: usize, attempt: usize) -> Bits {
-        bits.at(self.place_block * client as u32 + self.attempt_block * attempt as u32)
+        self.blocks.at(bits, client).at(self.attempt_block * attempt as u32)
     }
 
     fn phase(&self, state: &State<K>, client: usize) -> u64 {
@@ -420,19 +412,15 @@ impl<const K: usize> Exclusion<K> {
     }
 
     fn tick(&self, state: &mut State<K>) {
-        let down = |word: &mut u64, bits: Bits| {
-            let left = bits.get(*word);
-            bits.set(word, left.saturating_sub(1));
-        };
         for column in &mut state[1..] {
-            down(column, self.ttl);
-            down(column, self.quarantine);
-            (0..self.config.clients).for_each(|client| down(column, self.place(client)));
+            self.ttl.count_down(column);
+            self.quarantine.count_down(column);
+            (0..self.config.clients).for_each(|client| self.place(client).count_down(column));
         }
         for client in 0..self.config.clients {
-            down(&mut state[0], self.of(self.client.timer, client));
+            self.of(self.client.timer, client).count_down(&mut state[0]);
             for round in 0..self.rounds {
-                down(&mut state[0], self.of(self.client.timers[round], client));
+                self.of(self.client.timers[round], client).count_down(&mut state[0]);
             }
             if self.phase(state, client) == HOLDING && !self.believes(state, client) && !self.config.resumes {
                 self.end(state, client);
@@ -485,16 +473,7 @@ impl<const K: usize> Exclusion<K> {
 
     /// The same state with the clients in another order.
     fn reordered(&self, state: &State<K>, order: &[usize]) -> State<K> {
-        let mut new = *state;
-        let mut copy = |word: usize, width: u32, to: usize, from: usize| {
-            let mask = ((1 << width) - 1) << (width * to as u32);
-            let block = (state[word] >> (width * from as u32)) << (width * to as u32) & mask;
-            new[word] = new[word] & !mask | block;
-        };
-        for (to, from) in order.iter().enumerate() {
-            copy(0, self.client_block, to, *from);
-            (1..K).for_each(|word| copy(word, self.place_block, to, *from));
-        }
+        let mut new = self.blocks.reordered(state, order);
         for column in &mut new[1..] {
             let key = self.key.get(*column) as usize;
             if key != 0 {
@@ -504,10 +483,6 @@ impl<const K: usize> Exclusion<K> {
             }
         }
         new
-    }
-
-    fn block(&self, state: &State<K>, client: usize) -> u64 {
-        (state[0] >> (self.client_block * client as u32)) & ((1 << self.client_block) - 1)
     }
 }
 
@@ -615,18 +590,12 @@ impl<const K: usize> Model<K> for Exclusion<K> {
 
     fn canonical(&self, mut state: State<K>) -> State<K> {
         self.tidy(&mut state);
-        let mut blocks = [0; 4];
-        let blocks = &mut blocks[..self.config.clients];
-        blocks.iter_mut().enumerate().for_each(|(client, block)| *block = self.block(&state, client));
-        let mut least: Option<State<K>> = None;
-        sorting_orders(blocks, &mut |order| {
-            let mut new = self.reordered(&state, order);
-            new[1..].sort_unstable();
-            if least.is_none_or(|least| new < least) {
-                least = Some(new);
-            }
-        });
-        least.unwrap_or(state)
+        least(
+            state,
+            self.config.clients,
+            |state, who| self.blocks.block(state[0], who),
+            |state, order| self.reordered(state, order),
+        )
     }
 
     fn violation(&self, state: &State<K>) -> Option<&'static str> {

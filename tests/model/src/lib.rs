@@ -7,13 +7,19 @@
 pub mod checker;
 pub mod configurations;
 pub mod exclusion;
+pub mod hand_over;
+pub mod read_write;
 pub mod resource;
+pub mod slots;
 pub mod tokens;
 
 use checker::{Outcome, search};
 use configurations::{Configuration, Subject};
 use exclusion::Exclusion;
+use hand_over::HandOver;
+use read_write::ReadWrite;
 use resource::Schedules;
+use slots::Slots;
 use tokens::Tokens;
 
 /// What came out.
@@ -37,6 +43,11 @@ pub fn run(configuration: &Configuration, limit: usize) -> Result {
         (Subject::Tokens(config), 1) => search(&Tokens::<2>::new(config), limit),
         (Subject::Tokens(config), 3) => search(&Tokens::<4>::new(config), limit),
         (Subject::Tokens(config), 5) => search(&Tokens::<6>::new(config), limit),
+        (Subject::ReadWrite(config), 3) => search(&ReadWrite::<4>::new(config), limit),
+        (Subject::ReadWrite(config), 5) => search(&ReadWrite::<6>::new(config), limit),
+        (Subject::Slots(config), 3) => search(&Slots::<4>::new(config), limit),
+        (Subject::Slots(config), 5) => search(&Slots::<6>::new(config), limit),
+        (Subject::HandOver(config), 1) => search(&HandOver::new(config), limit),
         (Subject::Resource(config), _) => return Result::Scheduled(resource::schedules(&config)),
         (_, nodes) => unreachable!("no configuration has {nodes} nodes"),
     })

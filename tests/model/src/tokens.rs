@@ -11,7 +11,7 @@
 //! first grant (P2). Where counters are seeded by clocks, one tick of the clock is worth more tokens than are ever
 //! drawn.
 
-use crate::checker::{Bits, Layout, Model, State, sorting_orders};
+use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
 /// How the quorum's token gets to the nodes that granted a smaller one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,14 +167,13 @@ struct MessageBits {
 pub struct Tokens<const K: usize> {
     config: Config,
     attempt: AttemptBits,
-    attempt_block: u32,
+    blocks: Blocks,
     resent: Bits,
     amnesias: Bits,
     repairs: Bits,
     now: Bits,
     wrong: Bits,
     message: MessageBits,
-    message_block: u32,
     key: Bits,
     counter: Bits,
     quarantine: Bits,
@@ -200,9 +199,7 @@ impl<const K: usize> Tokens<K> {
             floor: header.take(width),
         };
         let attempt_block = header.used();
-        for _ in 1..config.attempts {
-            header.take(attempt_block);
-        }
+        header.repeat(attempt_block, config.attempts);
         let (resent, amnesias, repairs) = (header.take(2), header.take(2), header.take(2));
         let (now, wrong) = (header.take(time), header.take(2));
         let mut column = Layout::default();
@@ -216,21 +213,18 @@ impl<const K: usize> Tokens<K> {
             repair: column.take(u32::from(config.repairs > 0)),
         };
         let message_block = column.used();
-        for _ in 1..config.attempts {
-            column.take(message_block);
-        }
+        column.repeat(message_block, config.attempts);
         let (key, counter, quarantine) = (column.take(2), column.take(width), column.take(time));
         Self {
             config,
             attempt,
-            attempt_block,
+            blocks: Blocks { header: attempt_block, column: message_block },
             resent,
             amnesias,
             repairs,
             now,
             wrong,
             message,
-            message_block,
             key,
             counter,
             quarantine,
@@ -240,11 +234,11 @@ impl<const K: usize> Tokens<K> {
     // ---- parts of a state ----
 
     fn of(&self, bits: Bits, attempt: usize) -> Bits {
-        bits.at(self.attempt_block * attempt as u32)
+        self.blocks.of(bits, attempt)
     }
 
     fn at(&self, bits: Bits, attempt: usize) -> Bits {
-        bits.at(self.message_block * attempt as u32)
+        self.blocks.at(bits, attempt)
     }
 
     fn phase(&self, state: &State<K>, attempt: usize) -> u64 {
@@ -503,16 +497,7 @@ impl<const K: usize> Tokens<K> {
 
     /// The same state with the attempts in another order.
     fn reordered(&self, state: &State<K>, order: &[usize]) -> State<K> {
-        let mut new = *state;
-        let mut copy = |word: usize, width: u32, to: usize, from: usize| {
-            let mask = ((1 << width) - 1) << (width * to as u32);
-            let block = (state[word] >> (width * from as u32)) << (width * to as u32) & mask;
-            new[word] = new[word] & !mask | block;
-        };
-        for (to, from) in order.iter().enumerate() {
-            copy(0, self.attempt_block, to, *from);
-            (1..K).for_each(|word| copy(word, self.message_block, to, *from));
-        }
+        let mut new = self.blocks.reordered(state, order);
         for column in &mut new[1..] {
             let key = self.key.get(*column) as usize;
             if key != 0 {
@@ -636,30 +621,19 @@ impl<const K: usize> Model<K> for Tokens<K> {
         if now < config.ticks {
             with(Step::Tick, &|new| {
                 self.now.set(&mut new[0], now + 1);
-                for column in &mut new[1..] {
-                    let left = self.quarantine.get(*column);
-                    self.quarantine.set(column, left.saturating_sub(1));
-                }
+                new[1..].iter_mut().for_each(|column| self.quarantine.count_down(column));
             });
         }
     }
 
     fn canonical(&self, mut state: State<K>) -> State<K> {
         self.tidy(&mut state);
-        let mut blocks = [0; 4];
-        let blocks = &mut blocks[..self.config.attempts];
-        for (attempt, block) in blocks.iter_mut().enumerate() {
-            *block = (state[0] >> (self.attempt_block * attempt as u32)) & ((1 << self.attempt_block) - 1);
-        }
-        let mut least: Option<State<K>> = None;
-        sorting_orders(blocks, &mut |order| {
-            let mut new = self.reordered(&state, order);
-            new[1..].sort_unstable();
-            if least.is_none_or(|least| new < least) {
-                least = Some(new);
-            }
-        });
-        least.unwrap_or(state)
+        least(
+            state,
+            self.config.attempts,
+            |state, who| self.blocks.block(state[0], who),
+            |state, order| self.reordered(state, order),
+        )
     }
 
     fn violation(&self, state: &State<K>) -> Option<&'static str> {

@@ -6,6 +6,8 @@ use std::collections::HashSet;
 use redlock_model::{
     checker::{Model, Unreduced, reachable},
     exclusion::{self, Exclusion},
+    read_write::{self, ReadWrite},
+    slots::{self, Slots},
     tokens::{self, Tokens},
 };
 
@@ -76,4 +78,26 @@ fn of_tokens() {
 fn of_tokens_with_a_resent_acquire_and_a_repair() {
     let config = tokens::Config { quorum: 2, attempts: 2, resent: 1, repairs: 1, ..tokens::Config::default() };
     lose_nothing(&Tokens::<3>::new(config));
+}
+
+#[test]
+fn of_slots() {
+    let config =
+        slots::Config { quorum: 2, clients: 2, permits: 2, starts: 2, lease: 1, belief: 1, ..slots::Config::default() };
+    lose_nothing(&Slots::<3>::new(config));
+}
+
+#[test]
+fn of_readers_and_writers() {
+    let config = read_write::Config {
+        readers_quorum: 1,
+        writers_quorum: 1,
+        writers: 1,
+        readers: 2,
+        lease: 1,
+        belief: 1,
+        changes: 1,
+        ..read_write::Config::default()
+    };
+    lose_nothing(&ReadWrite::<2>::new(config));
 }

@@ -8,7 +8,7 @@ use std::{
 
 use redlock::{
     Client, Identity, Lease, Lock, LockError, LostReason, Owner, Request,
-    ffi::{Idiom::SnakeSeconds, Setting},
+    ffi::{Idiom::SnakeSeconds, Part, Setting, Unbound},
 };
 use serde_json::{Value, json};
 
@@ -68,9 +68,17 @@ impl Actors {
 
     fn lock(&self, order: &Value) -> Result<Lock, LockError> {
         let step = &order["step"];
-        let options = |name: &str| ["ttl_ms", "wait_ms", "max_hold_ms", "owner", "reentrant"].contains(&name);
+        let options = |name: &str| ["ttl_ms", "wait_ms", "max_hold_ms", "owner", "reentrant", "fair"].contains(&name);
         let options = SnakeSeconds.lock_options(settings(step, options))?;
-        self.client(order)?.lock(text(&step["lock"]), options)
+        let (client, name) = (self.client(order)?, text(&step["lock"]).to_owned());
+        let part = match &step["permits"] {
+            Value::Null => Part::named(step["part"].as_str()),
+            permits => Part::permits(
+                &step.get("n").map_or(Setting::Number(1.0), |n| setting("n", n)),
+                &setting("permits", permits),
+            )?,
+        };
+        Unbound { name, options, part }.of(&client)
     }
 
     fn lease(&self, step: &Value) -> Arc<Lease> {
@@ -79,7 +87,8 @@ impl Actors {
     }
 
     fn keep(&self, step: &Value, lease: Lease) -> Value {
-        let value = json!({ "token": lease.token(), "name": lease.name(), "owner": lease.owner() });
+        let slots: Vec<u32> = lease.slots().iter().map(|slot| slot.number).collect();
+        let value = json!({ "token": lease.token(), "name": lease.name(), "owner": lease.owner(), "slots": slots });
         let mut leases = locked(&self.leases);
         // One without a name is held to the end all the same.
         let name = step["as"].as_str().map_or_else(|| format!("unnamed {}", leases.len()), str::to_owned);
@@ -100,8 +109,10 @@ impl Actors {
             "unlock" => json!(self.lock(order)?.release(&self.owner(order)).await?.as_str()),
             "owned" => json!(self.lock(order)?.owned(&self.owner(order))),
             "locked" => json!(self.lock(order)?.locked().await?),
+            "available" => json!(self.lock(order)?.available().await?),
             "inspect" => self.lock(order)?.inspect().await?.map_or(Value::Null, |info| {
-                json!({ "owner": info.owner, "token": info.token, "ttl_ms": info.ttl.map(|ttl| ttl.as_millis() as u64) })
+                let ttl = info.ttl.map(|ttl| ttl.as_millis() as u64);
+                json!({ "owner": info.owner, "token": info.token, "ttl_ms": ttl, "kind": info.kind.as_str(), "owners": info.owners.len() })
             }),
             "force_release" => json!(self.client(order)?.force_release(text(&step["lock"])).await?),
             "attach" => {
@@ -116,6 +127,9 @@ impl Actors {
             "remaining" => json!(self.lease(step).remaining().as_millis() as u64),
             "check" => json!(self.lease(step).check()?),
             "extend" => json!(self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?),
+            "downgrade" => json!(self.lease(step).downgrade().await?),
+            "try_upgrade" => json!(self.lease(step).try_upgrade().await?),
+            "token" => json!(self.lease(step).token()),
             "wait_lost" => json!(self.lease(step).lost().await.map(LostReason::as_str)),
             "detach" => {
                 let detached = self.lease(step).detach()?;

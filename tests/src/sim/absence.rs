@@ -7,7 +7,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use redlock::{
-    Lease, Lock, LockError, LockOptions, Owner, Request,
+    Lease, Lock, LockError, LockOptions, LostReason, Owner, Request,
     ffi::{Calls, Operation, Outcome, Value, completions::Started},
 };
 use tokio::{
@@ -242,7 +242,7 @@ impl Actor {
             }
             (self.absence.away, self.absence.kept) = (away, kept);
         }
-        self.update(lease.name(), lease.token()).await;
+        self.update(&lease).await;
         match self.rng.u32(0..5) {
             0 if self.hand_over(&lease).is_some() => {}
             1 if !self.absence.kept => {
@@ -310,7 +310,10 @@ impl Actor {
             }
             Some(Err(error)) => {
                 note(self.host, error.code(), || format!("attaching {name}: {error}"));
-                if let (LockError::Lost { .. }, Some(attempt)) = (&error, attempt) {
+                // A wall clock that is set forward ends what its client holds, also while that is on its way.
+                let ended =
+                    matches!(error, LockError::Lost { reason: LostReason::Expired, .. }) && self.clock_was_set();
+                if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
                     world::with(|world| {
                         let (tried, dead) = ((number, attempt), world.dead.clone());
                         world.checks.attach_lost(host::here(), &self.plan, tried, self.host, &dead);

@@ -52,11 +52,16 @@ pub struct Checks {
     pub waiting: BTreeMap<u64, (usize, String, Time)>,
     /// Since when no server has the key of a lock.
     pub free: BTreeMap<String, Time>,
+    /// Those in the queues of locks, by queue and entry, numbered in the order in which they came.
+    arrivals: BTreeMap<(String, String), u64>,
+    arrived: u64,
     /// Since when a server has a tenure that nobody holds.
     orphans: BTreeMap<(usize, String), Time>,
     /// Until when something is or was wrong.
     pub trouble: Time,
     tokens_promised: bool,
+    /// Whether a server keeps the phases of readers and writers.
+    phases: bool,
     /// How often a script ran on a server while a fault was there, or just after.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
     /// Counts of what a run went through.
@@ -106,12 +111,18 @@ impl Text {
 }
 
 /// What a script found.
-pub struct Before(Vec<(String, Vec<String>, Option<i64>)>);
+pub struct Before {
+    /// Of each of its locks the tenures, and until when the key lives.
+    locks: Vec<(String, Vec<String>, Option<i64>)>,
+    /// Whether readers had the first of them.
+    read: bool,
+}
 
 impl Checks {
     /// For a plan.
     pub fn new(plan: &Plan) -> Self {
-        Self { tokens_promised: plan.tokens, absences: plan.absent > 0.0, ..Self::default() }
+        let phases = plan.read_write && plan.queues();
+        Self { tokens_promised: plan.tokens, absences: plan.absent > 0.0, phases, ..Self::default() }
     }
 
     /// Notes a violation.
@@ -131,7 +142,8 @@ impl Checks {
 
     /// An acquire arrives once more.
     pub fn repeated(&mut self, call: &Call) {
-        if matches!(call.script.name, "acquire" | "attach" | "repair") {
+        let begins = ["acquire", "enter", "attach", "repair"].contains(&call.script.name);
+        if begins || call.script.name.starts_with("read_write/") {
             self.again.extend(call.args.iter().filter(|arg| arg.contains(':')).cloned());
         }
     }
@@ -140,8 +152,13 @@ impl Checks {
     pub fn asked(&mut self, call: &Call) {
         match (call.script.name, &call.args[..]) {
             // Where it arrives late it lives for its ttl, whatever became of the call.
-            ("attach", [_, new, ..]) => drop(self.detached.entry(new.clone()).or_default()),
-            ("acquire", [field, _, ttl, ..]) if self.absences => {
+            ("attach", [_, new, ..]) | ("read_write/attach", [new, ..]) => {
+                self.detached.entry(new.clone()).or_default();
+            }
+            ("acquire" | "enter", [field, _, ttl, ..])
+            | ("read_write/read" | "read_write/write", [field, _, _, _, _, _, _, ttl, ..])
+                if self.absences =>
+            {
                 let ttl = ttl.parse::<Time>().unwrap_or_default() * (SECOND / 1000);
                 self.offers.insert(field.clone(), (ttl / 6).min(5 * SECOND));
             }
@@ -159,7 +176,8 @@ impl Checks {
     fn locks(call: &Call) -> Vec<&String> {
         match call.script.name {
             "renew" => call.keys.iter().step_by(2).collect(),
-            "learn" | "provision" | "inspect" => Vec::new(),
+            "read_write/renew" => call.keys.iter().step_by(3).collect(),
+            "learn" | "provision" | "inspect" | "read_write/inspect" => Vec::new(),
             _ => call.keys.iter().take(1).collect(),
         }
     }
@@ -167,10 +185,129 @@ impl Checks {
     /// Looks at the locks of a call before it runs.
     pub fn before(&mut self, store: &mut Store, call: &Call) -> Before {
         let look = |key: &String| {
-            let tenures = store.tenures(key);
+            let tenures = store.live(key);
             (key.clone(), tenures, store.entry(key).and_then(|entry| entry.expires))
         };
-        Before(Self::locks(call).into_iter().map(look).collect())
+        let locks: Vec<_> = Self::locks(call).into_iter().map(look).collect();
+        let read = locks.first().is_some_and(|(key, ..)| store.mode(key).as_deref() == Some("read"));
+        for queue in queues(call) {
+            // Those that went in between, with their client or with the key.
+            let waiting = store.members(queue);
+            let there: BTreeSet<&String> = waiting.iter().map(|(_, entry)| entry).collect();
+            self.arrivals.retain(|(known, entry), _| known != queue || there.contains(entry));
+            self.arrive(queue, waiting);
+        }
+        Before { locks, read }
+    }
+
+    /// A server has other keys all at once.
+    pub fn forget_queues(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// Notes who came to a queue.
+    fn arrive(&mut self, queue: &str, waiting: Vec<(i64, String)>) {
+        for (_, entry) in waiting {
+            let arrived = &mut self.arrived;
+            self.arrivals.entry((queue.to_owned(), entry)).or_insert_with(|| {
+                *arrived += 1;
+                *arrived
+            });
+        }
+    }
+
+    /// I14: nobody whose client lives is overtaken in the queue of a lock.
+    fn look_at_queue(&mut self, now: Time, store: &mut Store, call: &Call, tenures: &[String], left: &[String]) {
+        let [queue] = queues(call)[..] else { return };
+        let latest = self.arrived;
+        let (waiting, alive) = (store.members(queue), store.members(&call.keys[3]));
+        // Who joins an owner that has it passes nobody by.
+        let begun =
+            left.iter().find(|field| !tenures.contains(field)).filter(|_| tenures.is_empty() || left.len() == 1);
+        if let Some(begun) = begun {
+            let own = |(known, entry): &(String, String)| known == queue && entry.ends_with(&format!("/{begun}"));
+            let known = self.arrivals.iter().find(|(key, _)| own(key));
+            let (entry_of, own) =
+                (known.map(|((_, entry), _)| entry.clone()), known.map_or(latest, |(_, number)| *number));
+            let lives = |entry: &str| {
+                let client = entry.split('/').nth(1).unwrap_or_default();
+                alive.iter().any(|(until, name)| name == client && *until > store.now)
+            };
+            let handed = entry_of.filter(|entry| call.args[0] != *begun && !lives(entry));
+            if let Some(entry) = handed {
+                self.violations.push((now, format!("I14 {} was handed to {entry}, which is gone", call.keys[0])));
+            }
+            for (_, entry) in &waiting {
+                let lives = lives(entry);
+                let before = self.arrivals.get(&(queue.clone(), entry.clone())).is_some_and(|number| *number < own);
+                if lives && before {
+                    let lock = &call.keys[0];
+                    self.violations.push((now, format!("I14 {begun} got {lock} ahead of {entry}")));
+                }
+            }
+        }
+        self.arrive(queue, waiting);
+    }
+
+    /// I14, for read/write locks: no reader comes in beside others while a writer waits whose client lives, no writer ahead
+    /// of one, and nobody waits whose turn it is once somebody left.
+    fn look_at_phases(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        (call, reply): (&Call, &Result<Reply, NodeError>),
+        before: &Before,
+        left: &[String],
+    ) {
+        let [writing, reading] = queues(call)[..] else { return };
+        let (lock, latest, alive, time) = (&call.keys[0], self.arrived, store.members(&call.keys[5]), store.now);
+        let lives = |entry: &str| {
+            let client = entry.split('/').nth(1).unwrap_or_default();
+            alive.iter().any(|(until, name)| name == client && *until > time)
+        };
+        let of = |members: Vec<(i64, String)>| -> Vec<String> {
+            members.into_iter().map(|(_, entry)| entry).filter(|entry| lives(entry)).collect()
+        };
+        let tickets = (store.members(writing), store.members(reading));
+        let (writers, readers) = (of(tickets.0.clone()), of(tickets.1.clone()));
+        let (read, there) = (store.mode(lock).as_deref() == Some("read"), &before.locks[0].1);
+        let begun = left.iter().find(|field| !there.contains(field));
+        let name = call.script.name;
+        match begun {
+            Some(reader) if read && before.read && !there.is_empty() && name == "read_write/read" => {
+                if let Some(writer) = writers.first() {
+                    self.violations.push((now, format!("I14 {reader} reads {lock} ahead of {writer}")));
+                }
+            }
+            Some(writer) if !read => {
+                let own =
+                    |(known, entry): &(String, String)| known == writing && entry.ends_with(&format!("/{writer}"));
+                let own = self.arrivals.iter().find(|(key, _)| own(key)).map_or(latest, |(_, number)| *number);
+                let earlier = |entry: &&String| {
+                    self.arrivals.get(&(writing.clone(), (*entry).clone())).is_some_and(|number| *number < own)
+                };
+                if let Some(other) = writers.iter().find(earlier) {
+                    self.violations.push((now, format!("I14 {writer} writes {lock} ahead of {other}")));
+                }
+            }
+            _ => {}
+        }
+        // Who gave up a place was in the queue of writers or in that of readers.
+        let gave_up = call.args.get(7).filter(|entry| !entry.is_empty()).is_some_and(|entry| {
+            [writing, reading].iter().any(|queue| self.arrivals.contains_key(&((*queue).clone(), entry.clone())))
+        });
+        let ended = matches!(name, "read_write/leave" | "read_write/downgrade") && *reply == Ok(Reply::Int(1));
+        if ended || gave_up && reply.is_ok() {
+            let turn = if left.is_empty() { writers.first().or(readers.first()) } else { None };
+            // Those behind a writer whose client is gone see that when they ask next.
+            let ends_a_phase = !before.read || gave_up;
+            let turn = turn.or(if read && writers.is_empty() && ends_a_phase { readers.first() } else { None });
+            if let Some(entry) = turn {
+                self.violations.push((now, format!("I14 {entry} waits for {lock}, though it is its turn, by {name}")));
+            }
+        }
+        self.arrive(writing, tickets.0);
+        self.arrive(reading, tickets.1);
     }
 
     /// Looks at them after it ran.
@@ -185,81 +322,116 @@ impl Checks {
     ) {
         let name = call.script.name;
         self.count(name);
-        for (key, tenures, expires) in &before.0 {
+        for (key, tenures, expires) in &before.locks {
             let (left, until) = (store.tenures(key), store.entry(key).map(|entry| entry.expires));
+            let read = store.mode(key).as_deref() == Some("read");
             let mut wrong = |what: String| self.violations.push((now, format!("{what}, by {name} on server {server}")));
             // I6: one tenure, counted once, with a ttl that only grows.
             let owners: BTreeSet<&str> = left.iter().map(|field| owner(field)).collect();
-            if owners.len() > 1 {
+            if owners.len() > 1 && !read {
                 wrong(format!("I6 {key} holds {left:?}"));
             }
             if let Some(super::store::Value::Hash(fields)) = store.entry(key).map(|entry| entry.value.clone())
-                && let Some((field, count)) = fields.iter().find(|(_, count)| count != "1")
+                && let Some((field, count)) = fields.iter().find(|(field, count)| count != "1" && field != "mode")
             {
                 wrong(format!("I6 {key} counts {count} for {field}"));
             }
             match (expires, until) {
                 (_, Some(None)) => wrong(format!("I6 {key} has no ttl")),
-                (Some(old), Some(Some(new))) if new < *old => {
+                // Of those that hold it now as they did before.
+                (Some(old), Some(Some(new))) if new < *old && tenures.iter().any(|field| left.contains(field)) => {
                     wrong(format!("I6 the ttl of {key} shrank by {} ms", old - new));
                 }
                 _ => {}
             }
             // I7: a release touches its own tenure and no other.
-            if name == "release" {
+            let own = ["read", "write", "leave", "upgrade", "downgrade"];
+            if matches!(name, "release" | "leave")
+                || name.strip_prefix("read_write/").is_some_and(|name| own.contains(&name))
+            {
                 let touched: Vec<&String> = tenures.iter().filter(|field| !left.contains(field)).collect();
                 if let Some(other) = touched.iter().find(|field| Some(**field) != call.args.first()) {
                     wrong(format!("I7 {key} lost {other}"));
                 }
             }
         }
-        let granted = matches!(reply, Ok(Reply::List(list)) if list.first() == Some(&Reply::Int(1)));
-        if name == "repair" && *reply == Ok(Reply::List(vec![Reply::Int(-1)])) {
-            let token = call.args[3].parse().unwrap_or_default();
+        let token = match name {
+            "repair" => call.args.get(3),
+            "read_write/repair" => call.args.get(5),
+            _ => None,
+        };
+        if let (Some(token), Ok(Reply::List(list))) = (token, reply)
+            && *list == [Reply::Int(-1)]
+        {
+            let token = token.parse().unwrap_or_default();
             self.outvoted.insert((call.keys[0].clone(), token));
         }
-        if let ("attach", Ok(Reply::Int(left))) = (name, reply) {
-            let left = u64::try_from(*left).unwrap_or_default();
-            self.detach(now, &call.args[1], left * (SECOND / 1000));
+        if let ("attach" | "read_write/attach", Ok(Reply::Int(left))) = (name, reply) {
+            let (left, new) = (u64::try_from(*left).unwrap_or_default(), usize::from(name == "attach"));
+            self.detach(now, &call.args[new], left * (SECOND / 1000));
         }
-        if name == "acquire" && granted {
-            let told = self.told.get(&call.keys[0]).copied().unwrap_or_default();
-            self.floors.entry(call.args[0].clone()).or_insert(told);
+        let inside = name.starts_with("read_write/");
+        if matches!(name, "acquire" | "enter" | "leave") || inside && !Self::locks(call).is_empty() {
+            let tenures = before.locks.first().map(|(_, tenures, _)| tenures.clone()).unwrap_or_default();
+            let (left, key) = (store.tenures(&call.keys[0]), &call.keys[0]);
+            for field in left.iter().filter(|field| !tenures.contains(field)) {
+                let told = self.told.get(key).copied().unwrap_or_default();
+                self.floors.entry(field.clone()).or_insert(told);
+            }
+            if inside && self.phases {
+                let live = store.live(key);
+                self.look_at_phases(now, store, (call, reply), before, &live);
+            } else {
+                self.look_at_queue(now, store, call, &tenures, &left);
+            }
         }
     }
 
     /// A holder was told of its token. I2: no token twice, and above all that were told before its first grant. An
-    /// explicit owner of one client shares its hold, and so the token.
-    pub fn told(&mut self, now: Time, lock: &str, owner: &str, floor: u64, token: u64) {
+    /// explicit owner of one client shares its hold, and so the token; readers share theirs, which no writer has.
+    pub fn told(&mut self, now: Time, lease: &Lease, floor: u64) {
         if !self.tokens_promised {
             return;
         }
+        let (lock, owner, token) = (lease.name(), lease.owner(), lease.token());
         let shared = !owner.contains(':');
-        match self.tokens.insert((lock.to_owned(), token), owner.to_owned()) {
+        let known = (lock.to_owned(), token);
+        let other =
+            if lease.reads() { self.tokens.get(&known).cloned() } else { self.tokens.insert(known, owner.to_owned()) };
+        match other {
             Some(other) if shared && other == owner => return,
             Some(other) => self.violated(now, format!("I2 token {token} of {lock} was drawn by {other} and {owner}")),
             None => {}
         }
         let floor = self.floors.get(owner).copied().unwrap_or(floor);
-        if token <= floor {
+        if token < floor || token == floor && !lease.reads() {
             self.violated(now, format!("I2 token {token} of {lock} came after {floor}"));
         }
         let told = self.told.entry(lock.to_owned()).or_default();
         *told = token.max(*told);
     }
 
-    /// I13: a user attached a text, and has its lease.
+    /// A tenure is about to get another token, above all that were told so far: above which?
+    pub fn begins_anew(&mut self, lease: &Lease) -> u64 {
+        let told = self.largest(lease.name());
+        self.floors.insert(lease.owner().to_owned(), told);
+        told
+    }
+
+    /// I13: a user attached a text, and has its lease. An acquire that arrives once more, after its tenure ended, draws a
+    /// token that the text does not know.
     pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, token: u64, held: bool) {
         let text = &mut self.texts[number];
         let (lock, had, twice) = (text.lock.clone(), text.token, std::mem::replace(&mut text.taken, true));
         if token != had {
             self.violated(now, format!("I13 attaching {lock} changed its token from {had} to {token}"));
         }
-        if twice && plan.exclusive() && !self.is_repeated(number) {
+        let exclusive = plan.exclusive() && !self.is_repeated(number);
+        if twice && exclusive {
             self.violated(now, format!("I13 {lock} with token {token} was attached twice from one text"));
         }
         let largest = self.largest(&lock);
-        if held && largest > token && plan.exclusive() && self.tokens_promised {
+        if held && largest > token && exclusive && self.tokens_promised {
             self.violated(now, format!("I13 {lock} with token {token} was attached after {largest} was drawn"));
         }
     }
@@ -333,6 +505,14 @@ impl Checks {
         }
     }
 
+    /// Reads once more. I4: nobody wrote meanwhile, or this is refused.
+    pub fn read_again(&mut self, now: Time, lock: &str, token: u64, before: u64) {
+        let changed = self.read(lock, token).is_some_and(|value| value != before);
+        if changed && self.tokens_promised {
+            self.violated(now, format!("I4 the register of {lock} changed under a reader"));
+        }
+    }
+
     /// Whether a tenure may be on a server though nobody holds it: its acquire arrived a second time, it was detached, or
     /// its owner has more of them.
     pub fn is_excused(&self, now: Time, field: &str) -> bool {
@@ -357,17 +537,34 @@ impl Checks {
         }
     }
 
-    /// I10: a lock that is free is taken by whoever waits for it, twice the longest poll later at most.
-    pub fn look_at_waiters(&mut self, now: Time, running: impl Fn(usize) -> bool) {
+    /// How many wait on a host for a lock.
+    pub fn waiters(&self, host: usize, lock: &str) -> usize {
+        self.waiting.values().filter(|(waiter, wanted, _)| *waiter == host && wanted == lock).count()
+    }
+
+    /// I10: a lock that is free is taken by whoever waits for it, twice the longest poll later at most; where there is a
+    /// queue, also by those behind waiters that are gone.
+    pub fn look_at_waiters(&mut self, now: Time, limit: Time, running: impl Fn(usize) -> bool) {
         let late = self.waiting.values().find(|(host, lock, since)| {
             let Some(free) = self.free.get(lock) else { return false };
             let since = (*since).max(*free).max(self.trouble);
-            running(*host) && now > since + 6 * SECOND
+            running(*host) && now > since + limit
         });
         if let Some((host, lock, _)) = late.cloned() {
             self.violated(now, format!("I10 a user on host {host} waits for {lock}, which is free"));
             self.waiting.clear();
         }
+    }
+}
+
+/// The queues that a call is about: that of a lock, or those of writers and of readers.
+fn queues(call: &Call) -> Vec<&String> {
+    match call.script.name {
+        "enter" | "leave" => call.keys.iter().skip(2).take(1).collect(),
+        "read_write/read" | "read_write/write" | "read_write/leave" | "read_write/downgrade" => {
+            call.keys.iter().skip(3).take(2).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

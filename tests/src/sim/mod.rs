@@ -6,12 +6,12 @@
 //!
 //! | | |
 //! |---|---|
-//! | I1 | no two leases of different owners are valid at once; a lease is held only while its key is on a quorum; none is over when it is handed out |
-//! | I2 | a token is drawn once, and is above all that were told before its first grant |
+//! | I1 | no two leases of different owners are valid at once, but readers' of one lock; a lease is held only while its key is on a quorum; none is over when it is handed out |
+//! | I2 | a token is drawn once, and is above all that were told before its first grant; readers between two writers share one, between theirs |
 //! | I3 | a lease that was lost or released is never held again, and is lost once |
-//! | I4 | a register that checks tokens on reads and writes loses no update |
+//! | I4 | a register that checks tokens on reads and writes loses no update, and changes under no reader |
 //! | I5 | what nobody holds any more is gone from the servers |
-//! | I6 | a lock holds one owner, counted once, with a ttl that never shrinks |
+//! | I6 | a lock holds one owner, or readers, counted once, with a ttl that never shrinks |
 //! | I7 | a release touches no other tenure |
 //! | I8 | every call ends in time, and in peace every lock can be taken and released |
 //! | I9 | nested leases share one tenure, and there is none in a lost one |
@@ -19,6 +19,7 @@
 //! | I11 | a renewed lease is not lost while its majority is well |
 //! | I12 | a closed client leaves no task, connection or subscription behind |
 //! | I13 | a detached lease is attached once, with its token; until its lease is over it can be |
+//! | I14 | nobody in the queue of a lock is overtaken while its client lives; the lock is handed to nobody whose client is gone; readers wait behind a writer that waits, and nobody whose turn it is |
 //!
 //! After a time of faults everything heals, and what must happen in the end is checked then.
 
@@ -76,6 +77,9 @@ pub struct Report {
     /// What happened, if wanted.
     pub lines: Vec<String>,
 }
+
+/// Who believes that it holds a lock: host, owner, token, whether it reads.
+type Believer = (usize, String, u64, bool);
 
 struct Simulation {
     plan: Arc<Plan>,
@@ -230,6 +234,7 @@ impl Simulation {
                 Fault::Failover(server) => {
                     world.crash(server);
                     world.servers[server].store.keys = world.servers[server].replica.clone();
+                    world.checks.forget_queues();
                     world.restart(server);
                     // Who was promoted does not know what it lacks.
                     world.servers[server].lost_at = 0;
@@ -315,7 +320,7 @@ impl Simulation {
     /// Looks at every lease and every lock.
     fn sample(&mut self) {
         let Some(now) = world::with(|world| world.now) else { return };
-        let mut held: BTreeMap<String, Vec<(usize, String, u64)>> = BTreeMap::new();
+        let mut held: BTreeMap<String, Vec<Believer>> = BTreeMap::new();
         let (mut findings, mut believed) = (Vec::new(), BTreeSet::new());
         let void = world::with(|world| world.checks.void.clone()).unwrap_or_default();
         let mut leases = LEASES.take();
@@ -335,15 +340,16 @@ impl Simulation {
             }
             if is_held && !void.contains(lease.owner()) {
                 let holders = held.entry(tracked.lock.clone()).or_default();
-                holders.push((tracked.host, lease.owner().to_owned(), lease.token()));
+                holders.push((tracked.host, lease.owner().to_owned(), lease.token(), lease.reads()));
             }
         }
         let newer = LEASES.take();
         leases.extend(newer);
         LEASES.set(leases);
         for (lock, holders) in &held {
-            let owners: BTreeSet<&str> = holders.iter().map(|(_, owner, _)| &**owner).collect();
-            if owners.len() > 1 && self.plan.exclusive() {
+            let owners: BTreeSet<&str> = holders.iter().map(|(_, owner, ..)| &**owner).collect();
+            let read = holders.iter().all(|(.., reads)| *reads);
+            if owners.len() > 1 && !read && self.plan.exclusive() {
                 findings.push(format!("I1 {lock} is held by {holders:?}"));
             }
             if self.plan.present() {
@@ -358,7 +364,7 @@ impl Simulation {
             }
             for lock in 0..self.plan.locks {
                 let name = lock_name(lock);
-                let taken = world.servers.iter_mut().any(|server| !server.look(now).tenures(&name).is_empty());
+                let taken = world.servers.iter_mut().any(|server| !server.look(now).live(&name).is_empty());
                 if taken {
                     world.checks.free.remove(&name);
                 } else {
@@ -373,12 +379,13 @@ impl Simulation {
             if troubled {
                 world.checks.trouble = now;
             }
-            world.checks.look_at_waiters(now, |host| running[host]);
+            let limit = if self.plan.fair || self.plan.read_write { 12 * SECOND } else { 6 * SECOND };
+            world.checks.look_at_waiters(now, limit, |host| running[host]);
             let mut orphans = BTreeSet::new();
             for lock in 0..self.plan.locks {
                 let name = lock_name(lock);
                 for server in 0..world.servers.len() {
-                    for field in world.servers[server].look(now).tenures(&name) {
+                    for field in world.servers[server].look(now).live(&name) {
                         let holder = world.checks.fields.get(&field);
                         let excused = believed.contains(&field)
                             || world.checks.is_excused(now, &field)
@@ -388,6 +395,10 @@ impl Simulation {
                         }
                     }
                 }
+            }
+            // A user that is away is not counted among those that wait.
+            if self.plan.queues() && self.plan.absent == 0.0 {
+                orphans.extend(abandoned_places(world, now, self.plan.locks, &running));
             }
             // On a clock that was set back a key lives for longer than anybody cleans up behind it.
             if self.plan.allows_kill && !self.plan.sets_server_clocks() {
@@ -404,9 +415,9 @@ impl Simulation {
     }
 
     /// I1: whoever believes has the key on a quorum of servers.
-    fn absent(&self, now: Time, lock: &str, holders: &[(usize, String, u64)]) -> Vec<String> {
+    fn absent(&self, now: Time, lock: &str, holders: &[Believer]) -> Vec<String> {
         let tenures: Vec<Vec<String>> =
-            world::with(|world| world.servers.iter_mut().map(|server| server.look(now).tenures(lock)).collect())
+            world::with(|world| world.servers.iter_mut().map(|server| server.look(now).live(lock)).collect())
                 .unwrap_or_default();
         let there = |holder: &str| {
             let mine = |field: &String| field == holder || owner(field) == holder;
@@ -414,8 +425,8 @@ impl Simulation {
         };
         holders
             .iter()
-            .filter(|(_, holder, _)| there(holder) < self.plan.quorum)
-            .map(|(host, holder, token)| {
+            .filter(|(_, holder, ..)| there(holder) < self.plan.quorum)
+            .map(|(host, holder, token, _)| {
                 format!("I1 host {host} believes in {lock} with token {token} of {holder}, which is at {tenures:?}")
             })
             .collect()
@@ -460,7 +471,7 @@ impl Simulation {
         world::with(|world| {
             for lock in 0..self.plan.locks {
                 for number in 0..world.servers.len() {
-                    for field in world.servers[number].look(now).tenures(&lock_name(lock)) {
+                    for field in world.servers[number].look(now).live(&lock_name(lock)) {
                         let excused = world.checks.is_excused(now, &field)
                             || world.checks.fields.get(&field).is_some_and(|host| dead.contains(host))
                             || self.plan.sets_server_clocks();
@@ -495,7 +506,8 @@ impl Simulation {
         let mut seen = BTreeSet::new();
         let losses = std::mem::take(&mut world.checks.losses);
         for (time, host, lock, token, reason) in &losses {
-            if !seen.insert((*host, lock.clone(), *token)) {
+            // Readers share tokens.
+            if !seen.insert((*host, lock.clone(), *token)) && !self.plan.read_write {
                 world.checks.violated(*time, format!("I3 {lock} with token {token} was lost twice"));
             }
             let lease = (lock.clone(), *token);
@@ -506,4 +518,23 @@ impl Simulation {
             }
         }
     }
+}
+
+/// I5: places in the queues of locks that more than those who wait have.
+fn abandoned_places(world: &mut World, now: Time, locks: usize, running: &[bool]) -> Vec<(usize, String)> {
+    let mut abandoned = Vec::new();
+    for lock in (0..locks).map(lock_name) {
+        let kinds = ["redlock_queue", "redlock_wqueue", "redlock_rqueue"];
+        let of = |kind| world.servers[0].look(now).members(&format!("{kind}:{{{lock}}}"));
+        let places: Vec<(i64, String)> = kinds.into_iter().flat_map(of).collect();
+        for (host, _) in running.iter().enumerate().filter(|(_, runs)| **runs) {
+            let fields = places.iter().filter_map(|(_, entry)| entry.splitn(3, '/').nth(2));
+            let own =
+                |field: &&str| world.checks.fields.get(*field) == Some(&host) && !world.checks.again.contains(*field);
+            if fields.filter(own).count() > world.checks.waiters(host, &lock) && !world.is_cut_off(host, 0) {
+                abandoned.push((0, format!("a place of host {host} in the queue of {lock}")));
+            }
+        }
+    }
+    abandoned
 }

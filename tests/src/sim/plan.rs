@@ -115,6 +115,10 @@ pub struct Plan {
     pub locks: usize,
     /// How often they do so as one of two owners that all hosts know.
     pub owners: f64,
+    /// Whether a server keeps the order of those that wait.
+    pub fair: bool,
+    /// Whether the locks are read/write locks.
+    pub read_write: bool,
     /// How often a user is away while a call of its is under way.
     pub absent: f64,
     /// How fast the clocks of the hosts run.
@@ -199,6 +203,9 @@ impl Plan {
             locks,
             // Some runs are about what owners that several hosts share do to each other.
             owners: if seed % 8 == 5 { 0.7 } else { 0.1 },
+            // Only where one server decides.
+            fair: nodes == 1 && !seed.is_multiple_of(3) && seed % 8 != 1,
+            read_write: seed % 8 == 1,
             absent: 0.0,
             host_rates,
             server_clocks,
@@ -233,6 +240,8 @@ impl Plan {
         // Counters are all that tokens need. A server that lost them goes on from its clock, which must be right; and
         // when all forget at once, the clocks are the only memory left.
         plan.tokens = !(forgets && (jumps || class == Class::Wild && nodes > 1));
+        // Readers draw none: on a counter of before they go on from there until somebody writes.
+        plan.tokens &= !(plan.read_write && some(|fault| matches!(fault, Fault::Failover(_))));
         plan
     }
 
@@ -321,7 +330,7 @@ impl Plan {
             10 if matches!(self.class, Class::Safe | Class::Wild) => {
                 add(start, Fault::ServerClock(server, rng.i64(-4_000_000..4_000_000)));
             }
-            11 if self.class == Class::Minority => add(start, Fault::Delete(rng.usize(0..self.locks))),
+            11 | 12 if self.class == Class::Minority => add(start, Fault::Delete(rng.usize(0..self.locks))),
             7..=14 if self.class == Class::Minority => {}
             8..=10 => {
                 add(start, Fault::Stop(host));
@@ -355,6 +364,11 @@ impl Plan {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::ServerClock(..)))
     }
 
+    /// Whether a server keeps queues in which each that waits has a place.
+    pub fn queues(&self) -> bool {
+        self.fair || self.read_write && self.nodes == 1
+    }
+
     /// Whether at most one owner may hold a lock at any time.
     pub fn exclusive(&self) -> bool {
         !matches!(self.class, Class::Wild | Class::Clocks)
@@ -370,7 +384,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{} on {} locks, watchdog {:?}, max_ttl {:?}, replies \
+            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{} on {} {}locks, watchdog {:?}, max_ttl {:?}, replies \
              within {:?}, calm at {} s",
             self.seed,
             self.class,
@@ -380,6 +394,7 @@ impl fmt::Display for Plan {
             self.actors,
             if self.absent > 0.0 { " that are away at times" } else { "" },
             self.locks,
+            if self.read_write { "read/write " } else { "" },
             self.watchdog,
             self.max_ttl,
             self.reply_timeout,

@@ -23,6 +23,8 @@ pub struct Store {
     pub refuses: Refuses,
     /// Channels published to since they were last taken.
     pub published: Vec<String>,
+    /// Whether the script wrote something: then it is not stopped half-way for lack of memory.
+    wrote: bool,
 }
 
 /// What a server refuses to do, and says so.
@@ -48,13 +50,15 @@ pub struct Entry {
     pub expires: Option<i64>,
 }
 
-/// A string or a hash.
+/// A string, a hash or a sorted set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A string.
     Text(String),
     /// A hash, in the order of insertion.
     Hash(Vec<(String, String)>),
+    /// A sorted set of whole scores, in their order.
+    Sorted(Vec<(i64, String)>),
 }
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -85,17 +89,36 @@ impl Store {
     /// The fields that hold a lock here, in either wire format.
     pub fn tenures(&mut self, key: &str) -> Vec<String> {
         match self.entry(key).map(|entry| &entry.value) {
-            None => Vec::new(),
+            None | Some(Value::Sorted(_)) => Vec::new(),
             Some(Value::Text(text)) => vec![text.clone()],
-            Some(Value::Hash(fields)) => fields.iter().map(|(field, _)| field.clone()).collect(),
+            Some(Value::Hash(fields)) => {
+                let fields = fields.iter().map(|(field, _)| field.as_str()).filter(|field| *field != "mode");
+                fields.map(|field| field.strip_suffix(":write").unwrap_or(field).to_owned()).collect()
+            }
         }
+    }
+
+    /// How a read/write lock is held here, by its "mode".
+    pub fn mode(&mut self, key: &str) -> Option<String> {
+        let fields = self.hash(key).ok()??;
+        fields.iter().find(|(field, _)| field == "mode").map(|(_, mode)| mode.clone())
+    }
+
+    /// The tenures whose leases are not over: of several readers one can end before the key does.
+    pub fn live(&mut self, key: &str) -> Vec<String> {
+        let mut tenures = self.tenures(key);
+        if self.mode(key).as_deref() == Some("read") {
+            let (now, leases) = (self.now, self.members(&format!("redlock_readers:{{{key}}}")));
+            tenures.retain(|field| leases.iter().any(|(until, reader)| reader == field && *until > now));
+        }
+        tenures
     }
 
     fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text.clone())),
-            Some(Value::Hash(_)) => Err(WRONG_TYPE.to_owned()),
+            Some(Value::Hash(_) | Value::Sorted(_)) => Err(WRONG_TYPE.to_owned()),
         }
     }
 
@@ -103,30 +126,60 @@ impl Store {
         match self.entry(key).map(|entry| &mut entry.value) {
             None => Ok(None),
             Some(Value::Hash(fields)) => Ok(Some(fields)),
-            Some(Value::Text(_)) => Err(WRONG_TYPE.to_owned()),
+            Some(Value::Text(_) | Value::Sorted(_)) => Err(WRONG_TYPE.to_owned()),
         }
+    }
+
+    fn sorted(&mut self, key: &str) -> Result<Option<&mut Vec<(i64, String)>>, String> {
+        match self.entry(key).map(|entry| &mut entry.value) {
+            None => Ok(None),
+            Some(Value::Sorted(members)) => Ok(Some(members)),
+            Some(Value::Text(_) | Value::Hash(_)) => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    /// The members of a sorted set.
+    pub fn members(&mut self, key: &str) -> Vec<(i64, String)> {
+        self.sorted(key).ok().flatten().cloned().unwrap_or_default()
+    }
+
+    /// Removes members of a sorted set; says how many.
+    fn remove_members(&mut self, key: &str, which: impl Fn(i64, &str) -> bool) -> Result<Answer, String> {
+        let Some(members) = self.sorted(key)? else { return Ok(Answer::Int(0)) };
+        let before = members.len();
+        members.retain(|(score, member)| !which(*score, member));
+        let (removed, empty) = (before - members.len(), members.is_empty());
+        if empty {
+            self.keys.remove(key);
+        }
+        Ok(Answer::Int(removed.cast_signed() as i64))
     }
 
     fn command(&mut self, words: &[String]) -> Result<Answer, String> {
         let name = words.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
         let word = |at: usize| words.get(at).map_or("", String::as_str);
-        let number = |at: usize| {
-            let text = word(at);
-            text.parse::<i64>().map_err(|_| "ERR value is not an integer or out of range".to_owned())
-        };
-        let writes = matches!(&*name, "SET" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE");
+        let number = |at: usize| whole(word(at));
+        let writes = matches!(
+            &*name,
+            "SET" | "HSET" | "HINCRBY" | "DEL" | "HDEL" | "PEXPIRE" | "ZADD" | "ZREM" | "ZREMRANGEBYSCORE"
+        );
         if writes && self.refuses == Refuses::ReadOnly {
             return Err("READONLY You can't write against a read only replica.".to_owned());
         }
-        if matches!(&*name, "SET" | "HSET" | "HINCRBY") && self.refuses == Refuses::OutOfMemory {
+        let needs_memory = matches!(&*name, "SET" | "HSET" | "HINCRBY" | "ZADD");
+        if needs_memory && self.refuses == Refuses::OutOfMemory && !self.wrote {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
+        self.wrote |= writes;
         let key = word(1);
         Ok(match &*name {
             "TIME" => Answer::List(vec![(self.now / 1_000_000).to_string(), (self.now % 1_000_000).to_string()]),
             "GET" => self.text(key)?.map_or(Answer::Nothing, Answer::Text),
             "EXISTS" => Answer::Int(self.entry(key).is_some().into()),
-            "DEL" => Answer::Int((self.entry(key).is_some() && self.keys.remove(key).is_some()).into()),
+            "DEL" => {
+                let there = |key: &&String| self.entry(key).is_some() && self.keys.remove(*key).is_some();
+                Answer::Int(words[1..].iter().filter(there).count().cast_signed() as i64)
+            }
             "PTTL" => {
                 let now = self.now_ms();
                 Answer::Int(self.entry(key).map_or(-2, |entry| entry.expires.map_or(-1, |at| (at - now).max(0))))
@@ -151,6 +204,20 @@ impl Store {
                 self.keys.insert(key.to_owned(), Entry { value: Value::Text(word(2).to_owned()), expires });
                 if gets { before.map_or(Answer::Nothing, Answer::Text) } else { Answer::Ok }
             }
+            "PUBLISH" => {
+                self.published.push(key.to_owned());
+                Answer::Int(1)
+            }
+            hash if hash.starts_with('H') => return self.command_of_hashes(&name, words),
+            _ => return self.command_of_sorted_sets(&name, words),
+        })
+    }
+
+    fn command_of_hashes(&mut self, name: &str, words: &[String]) -> Result<Answer, String> {
+        let word = |at: usize| words.get(at).map_or("", String::as_str);
+        let number = |at: usize| whole(word(at));
+        let key = word(1);
+        Ok(match name {
             "HEXISTS" => {
                 let field = word(2);
                 let there = self.hash(key)?.is_some_and(|fields| fields.iter().any(|(known, _)| known == field));
@@ -159,6 +226,27 @@ impl Store {
             "HKEYS" => {
                 let fields = self.hash(key)?;
                 Answer::List(fields.map(|all| all.iter().map(|(f, _)| f.clone()).collect()).unwrap_or_default())
+            }
+            "HGET" => {
+                let field = word(2);
+                let known = self.hash(key)?.and_then(|all| all.iter().find(|(known, _)| known == field));
+                known.map_or(Answer::Nothing, |(_, value)| Answer::Text(value.clone()))
+            }
+            "HLEN" => Answer::Int(self.hash(key)?.map_or(0, |all| all.len()).cast_signed() as i64),
+            "HGETALL" => {
+                let all = self.hash(key)?.cloned().unwrap_or_default();
+                Answer::List(all.into_iter().flat_map(|(field, value)| [field, value]).collect())
+            }
+            "HSET" if words.len() > 4 => {
+                self.hash(key)?;
+                let mut added = 0;
+                for pair in words[2..].chunks(2) {
+                    let one = [words[0].clone(), key.to_owned(), pair[0].clone(), pair[1].clone()];
+                    if let Answer::Int(new) = self.command(&one)? {
+                        added += new;
+                    }
+                }
+                Answer::Int(added)
             }
             "HSET" | "HINCRBY" => {
                 let (field, value) = (word(2), word(3));
@@ -191,9 +279,73 @@ impl Store {
                 }
                 Answer::Int(removed.cast_signed() as i64)
             }
-            "PUBLISH" => {
-                self.published.push(key.to_owned());
-                Answer::Int(1)
+            other => return Err(format!("ERR unknown command '{other}'")),
+        })
+    }
+
+    fn command_of_sorted_sets(&mut self, name: &str, words: &[String]) -> Result<Answer, String> {
+        let word = |at: usize| words.get(at).map_or("", String::as_str);
+        let number = |at: usize| whole(word(at));
+        let key = word(1);
+        Ok(match name {
+            "ZADD" => {
+                let options = words[2..].iter().take_while(|word| ["XX", "GT"].contains(&&***word)).count();
+                let has = |option: &str| words[2..2 + options].iter().any(|word| word == option);
+                let (known_only, greater) = (has("XX"), has("GT"));
+                let (score, member) = (number(2 + options)?, word(3 + options));
+                let is_known = self.sorted(key)?.is_some_and(|all| all.iter().any(|(_, known)| known == member));
+                if known_only && !is_known {
+                    return Ok(Answer::Int(0));
+                }
+                let fresh = || Entry { value: Value::Sorted(Vec::new()), expires: None };
+                self.keys.entry(key.to_owned()).or_insert_with(fresh);
+                let members = self.sorted(key)?.into_iter().next().ok_or("ERR no sorted set")?;
+                let known = members.iter().position(|(_, known)| known == member);
+                let old = known.map(|at| members.remove(at).0);
+                let score = old.filter(|old| greater && *old > score).unwrap_or(score);
+                let at = members.partition_point(|(other, name)| (*other, &**name) < (score, member));
+                members.insert(at, (score, member.to_owned()));
+                Answer::Int(old.is_none().into())
+            }
+            "ZREM" => {
+                let member = word(2);
+                self.remove_members(key, |_, known| known == member)?
+            }
+            "ZREMRANGEBYSCORE" => {
+                let most = number(3)?;
+                self.remove_members(key, |score, _| score <= most)?
+            }
+            "ZSCORE" | "ZRANK" => {
+                let member = word(2);
+                let members = self.sorted(key)?.cloned().unwrap_or_default();
+                match members.iter().position(|(_, known)| known == member) {
+                    None => Answer::Nothing,
+                    Some(at) if name == "ZRANK" => Answer::Int(at.cast_signed() as i64),
+                    Some(at) => Answer::Text(members[at].0.to_string()),
+                }
+            }
+            "ZCARD" => Answer::Int(self.sorted(key)?.map_or(0, |all| all.len()).cast_signed() as i64),
+            // To the end, or to a rank from the beginning; up to a score: no more is asked for.
+            "ZRANGE" => {
+                let (first, last) = (number(2)?, number(3)?);
+                let all = self.sorted(key)?.cloned().unwrap_or_default();
+                let count = if last == -1 { all.len() } else { usize::try_from(last - first + 1).unwrap_or_default() };
+                let first = usize::try_from(first).map_err(|_| "ERR another range")?;
+                let scores = word(4) == "WITHSCORES";
+                let shown = |(score, member): (i64, String)| [Some(member), scores.then(|| score.to_string())];
+                Answer::List(all.into_iter().skip(first).take(count).flat_map(shown).flatten().collect())
+            }
+            "ZRANGEBYSCORE" => {
+                let (most, all) = (number(3)?, self.sorted(key)?.cloned().unwrap_or_default());
+                let limit =
+                    if word(4) == "LIMIT" { usize::try_from(number(6)?).unwrap_or_default() } else { all.len() };
+                let until = all.into_iter().filter(|(score, _)| *score <= most);
+                Answer::List(until.take(limit).map(|(_, member)| member).collect())
+            }
+            "ZREVRANGE" => {
+                self.sorted(key)?;
+                let last = self.members(key).last().cloned();
+                Answer::List(last.map(|(score, member)| vec![member, score.to_string()]).unwrap_or_default())
             }
             other => return Err(format!("ERR unknown command '{other}'")),
         })
@@ -214,6 +366,7 @@ impl Store {
             let text = "BUSY Redis is busy running a script.";
             return Err(NodeError::new(NodeErrorKind::NotRun, text));
         }
+        self.wrote = false;
         let result = ENGINE.with(|engine| {
             CURRENT.set(Some(std::mem::take(self)));
             let result = engine.run(call);
@@ -260,10 +413,11 @@ impl Engine {
     fn new() -> mlua::Result<Self> {
         let lua = Lua::new();
         let command = lua.create_function(|lua, words: MultiValue| {
-            let words = words.iter().map(|word| text(lua, word)).collect::<mlua::Result<Vec<String>>>()?;
-            let answer = CURRENT.with_borrow_mut(|store| match store {
-                Some(store) => store.command(&words),
-                None => Err("ERR no store".to_owned()),
+            let words = words.iter().map(|word| text(lua, word)).collect::<mlua::Result<Option<Vec<String>>>>()?;
+            let answer = CURRENT.with_borrow_mut(|store| match (store, words) {
+                (Some(store), Some(words)) => store.command(&words),
+                (_, None) => Err("ERR Lua redis lib command arguments must be strings or integers".to_owned()),
+                (None, _) => Err("ERR no store".to_owned()),
             });
             Ok(match answer {
                 Ok(Answer::Nothing) => LuaValue::Boolean(false),
@@ -299,15 +453,15 @@ impl Engine {
     }
 }
 
-/// An argument of a command, as Redis reads it.
-fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<String> {
+/// An argument of a command, as Redis reads it; none if it is neither a string nor a number.
+fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<Option<String>> {
     match word {
-        LuaValue::String(text) => Ok(text.to_str()?.to_owned()),
         // `%.17g`, which is how Redis writes a number that a script passes.
-        LuaValue::Number(number) if number.fract() == 0.0 => Ok(format!("{number:.0}")),
-        other => {
-            Ok(lua.coerce_string(other.clone())?.map_or(Ok(String::new()), |t| t.to_str().map(|t| t.to_owned()))?)
+        LuaValue::Number(number) if number.fract() == 0.0 => Ok(Some(format!("{number:.0}"))),
+        LuaValue::String(_) | LuaValue::Number(_) | LuaValue::Integer(_) => {
+            lua.coerce_string(word.clone())?.map(|text| Ok(text.to_str()?.to_owned())).transpose()
         }
+        _ => Ok(None),
     }
 }
 
@@ -332,4 +486,8 @@ fn list(table: &Table) -> Result<Reply, String> {
         replies.push(convert(value.map_err(|error| error.to_string())?)?);
     }
     Ok(Reply::List(replies))
+}
+
+fn whole(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "ERR value is not an integer or out of range".to_owned())
 }

@@ -114,11 +114,18 @@ impl Actor {
         for lock in 0..self.locks {
             let mut options = LockOptions::default();
             options.wait = Some(Duration::from_secs(30));
+            options.fair = self.plan.fair;
             if self.plan.absent > 0.0 {
                 // A lease that was handed on lives for as long as it may.
                 options.wait = Some(Duration::from_secs(30) + self.plan.max_ttl.mul_f64(1.2));
             }
-            let Ok(lock) = self.client.lock(&lock_name(lock), options) else { return };
+            let name = lock_name(lock);
+            let lock = if self.plan.read_write {
+                self.client.read_write_lock(&name, options).map(|both| both.write().clone())
+            } else {
+                self.client.lock(&name, options)
+            };
+            let Ok(lock) = lock else { return };
             let result = loop {
                 let early = host::here() < self.plan.calm + AFTERMATH;
                 match self.acquire(&lock, Owner::Fresh).await {
@@ -172,8 +179,17 @@ impl Actor {
             _ => Some(Duration::from_millis(self.rng.u64(500..8_000))),
         };
         let mut options = LockOptions::default();
-        (options.ttl, options.wait) = (ttl, wait);
+        (options.ttl, options.wait, options.fair) = (ttl, wait, self.plan.fair);
         options
+    }
+
+    /// A lock by name, or one of the two of a read/write lock.
+    fn lock(&mut self, name: &str, options: LockOptions) -> Option<Lock> {
+        if !self.plan.read_write {
+            return self.client.lock(name, options).ok();
+        }
+        let both = self.client.read_write_lock(name, options).ok()?;
+        Some(if self.chance(0.6) { both.read().clone() } else { both.write().clone() })
     }
 
     async fn turn(&mut self) {
@@ -182,10 +198,10 @@ impl Actor {
         }
         let name = lock_name(self.rng.usize(0..self.locks));
         let mut options = self.options();
-        if self.chance(self.plan.owners) {
+        if !self.plan.read_write && self.chance(self.plan.owners) {
             options.owner = Some(format!("owner-{}", self.rng.u32(0..2)));
         }
-        let Ok(lock) = self.client.lock(&name, options) else { return };
+        let Some(lock) = self.lock(&name, options) else { return };
         let identity = Identity::new();
         let owner = if self.chance(0.5) { Owner::Ambient(identity.clone()) } else { Owner::Fresh };
         let Some(Ok(lease)) = self.acquire(&lock, owner.clone()).await else { return };
@@ -246,12 +262,14 @@ impl Actor {
                 world::with(|world| {
                     let now = host::here();
                     // Under an explicit owner others may have let go of the lease that is renewed.
-                    if !matches!(lock.options().ttl, Ttl::Fixed(_)) && lock.options().owner.is_none() {
+                    // Readers share tokens.
+                    let known = lock.options().owner.is_none() && !lease.reads();
+                    if !matches!(lock.options().ttl, Ttl::Fixed(_)) && known {
                         world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
                     }
                     // A nested lease has the token of the outer one.
                     if !world.checks.detached.contains_key(lease.owner()) {
-                        world.checks.told(now, lock.name(), lease.owner(), floor, lease.token());
+                        world.checks.told(now, &lease, floor);
                     }
                 });
                 Some(Ok(lease))
@@ -292,7 +310,7 @@ impl Actor {
             }
             match self.rng.u32(0..8) {
                 // Users of one explicit owner share a token: the resource cannot tell them apart.
-                0..=3 if lock.options().owner.is_none() => self.update(lock.name(), lease.token()).await,
+                0..=3 if lock.options().owner.is_none() => self.update(&lease).await,
                 4 if matches!(owner, Owner::Ambient(_)) => self.nest(lock, owner, &lease).await,
                 5 => {
                     let ttl = Duration::from_millis(self.rng.u64(50..self.plan.max_ttl.as_millis() as u64));
@@ -304,6 +322,7 @@ impl Actor {
                     };
                     note(self.host, "extended", || format!("{}: {outcome:?}", lock.name()));
                 }
+                6 if self.plan.read_write => self.change(&lease).await,
                 _ => {
                     let longest = if self.chance(0.2) { 5_000 } else { 300 };
                     sleep(Duration::from_millis(self.rng.u64(0..longest))).await;
@@ -313,20 +332,51 @@ impl Actor {
         self.end(lock, lease).await;
     }
 
-    /// Reads and writes the resource; requests take their time.
-    pub(super) async fn update(&mut self, lock: &str, token: u64) {
+    /// Reads and writes the resource, or reads it twice; requests take their time.
+    pub(super) async fn update(&mut self, lease: &Lease) {
         let slow = |rng: &mut Rng| {
             let longest = if rng.u32(0..10) == 0 { 2_000_000 } else { 9_000 };
             Duration::from_micros(rng.u64(100..longest))
         };
+        let (lock, token, reads) = (lease.name(), lease.token(), lease.reads());
         sleep(slow(&mut self.rng)).await;
         let Some(Some(value)) = world::with(|world| world.checks.read(lock, token)) else { return };
         sleep(slow(&mut self.rng)).await;
         world::with(|world| {
             let now = host::here();
+            if reads {
+                world.checks.count("read twice");
+                return world.checks.read_again(now, lock, token, value);
+            }
             world.checks.count("wrote");
             world.checks.write(now, lock, token, value);
         });
+    }
+
+    /// Goes on in the other way, or gives that up.
+    async fn change(&mut self, lease: &Arc<Lease>) {
+        let (before, reads) = (lease.token(), lease.reads());
+        let floor = world::with(|world| world.checks.begins_anew(lease)).unwrap_or_default();
+        let given_up = self.chance(0.2).then(|| self.rng.u32(1..8));
+        let (what, outcome) = if reads {
+            let upgrade = lease.try_upgrade();
+            let outcome = match given_up {
+                Some(polls) => impatient(upgrade, polls).await,
+                None => Some(upgrade.await),
+            };
+            ("upgraded", format!("{outcome:?}"))
+        } else {
+            let downgrade = lease.downgrade();
+            let outcome = match given_up {
+                Some(polls) => impatient(downgrade, polls).await,
+                None => Some(downgrade.await),
+            };
+            ("downgraded", format!("{outcome:?}"))
+        };
+        note(self.host, what, || format!("{}: {outcome}", lease.name()));
+        if lease.held() && lease.token() != before {
+            world::with(|world| world.checks.told(host::here(), lease, floor));
+        }
     }
 
     /// I9: nested leases share hold and token, and only the last one frees the lock; none is had of a lost hold.
@@ -352,6 +402,8 @@ impl Actor {
                 }
             }
             Err(LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed) => {}
+            // What wanted to write reads by now: it would wait for itself.
+            Err(LockError::Deadlock { .. } | LockError::Timeout { .. }) if outer.reads() => {}
             Err(error) => {
                 if !self.was_frozen(started) {
                     violated(format!("I9 nesting in {} failed: {error}", lock.name()));
@@ -394,7 +446,7 @@ impl Actor {
                             violated(format!("I2 attaching {} changed its token", lock.name()));
                         }
                         self.track(lock, &again);
-                        self.update(lock.name(), again.token()).await;
+                        self.update(&again).await;
                         let _ = again.release().await;
                         Self::retire(&again);
                     }

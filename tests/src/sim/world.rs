@@ -364,7 +364,10 @@ impl World {
         let time = self.arrival(number, now, false);
         self.note(now, (host, server, "ask"), || format!("host {host} → server {server}: {}", describe(&ask)));
         if let Ask::Script(call) = &ask
-            && matches!(call.script.name, "acquire" | "attach")
+            && matches!(
+                call.script.name,
+                "acquire" | "enter" | "attach" | "read_write/read" | "read_write/write" | "read_write/attach"
+            )
         {
             let fields = call.args.iter().take(2).filter(|arg| arg.contains(':'));
             self.checks.asked(call);
@@ -372,6 +375,8 @@ impl World {
         }
         if self.weather.duplicates > 0.0
             && let Ask::Script(call) = &ask
+            // Nobody sends this one again, and no connection delivers it twice: behind an upgrade it would undo that.
+            && call.script.name != "read_write/downgrade"
             && self.rng.f64() < self.weather.duplicates
         {
             let later = time + self.rng.u64(0..3_000_000_000);

@@ -59,19 +59,22 @@ impl Place {
         keys
     }
 
-    /// How many listen for the release of a lock.
+    /// How many listen for the release of a lock, or of a read/write lock.
     pub(crate) fn listeners(&self, key: &str) -> usize {
-        let sharded = if matches!(self, Self::Cluster(_)) { self.listeners_of_shards(key) } else { 0 };
-        self.count("NUMSUB", key) + sharded
+        let both = ["redisson_lock__channel", "redisson_rwlock"].map(|kind| {
+            let sharded = if matches!(self, Self::Cluster(_)) { self.count("SHARDNUMSUB", kind, key) } else { 0 };
+            self.count("NUMSUB", kind, key) + sharded
+        });
+        both.into_iter().sum()
     }
 
-    /// Those of them that listen to the shard of the lock, on a cluster.
+    /// Those that listen to the shard of a lock, on a cluster.
     pub(crate) fn listeners_of_shards(&self, key: &str) -> usize {
-        self.count("SHARDNUMSUB", key)
+        self.count("SHARDNUMSUB", "redisson_lock__channel", key)
     }
 
-    fn count(&self, how: &str, key: &str) -> usize {
-        let channel = format!("redisson_lock__channel:{{{key}}}");
+    fn count(&self, how: &str, kind: &str, key: &str) -> usize {
+        let channel = format!("{kind}:{{{key}}}");
         let of = |server: &Server| server.command::<(String, usize)>(&["PUBSUB", how, &channel]).1;
         self.servers().iter().map(of).sum()
     }

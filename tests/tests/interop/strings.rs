@@ -189,7 +189,7 @@ async fn we_do_not_touch_its(peer: &Party) {
     let short = client(&server.url(), |config| {
         config.wire = Wire::Token;
         prefix(peer).clone_into(&mut config.prefix);
-        config.watchdog = Duration::from_millis(600);
+        config.watchdog = Duration::from_millis(1500);
     });
     let lease = lock(&short, "x", Ttl::Watchdog).acquire().await.unwrap();
     let _: () = server.command(&["DEL", &key]);

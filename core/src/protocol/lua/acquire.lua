@@ -12,10 +12,7 @@
 --       "3 left time"     the node is in quarantine, for so many µs
 --       "4 0 time"        the node has no marker
 local key, counter, marker, field, ttl = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[3]
-local time = redis.call('TIME')
--- Mostly all six digits are there; putting them together costs less than writing a number down.
-local micros = time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2]))
-local now = tonumber(micros)
+local now, micros = clock()
 
 if marker then
   local code, left = refuses(marker, now, ARGV[6], ARGV[7], ARGV[8], ARGV[9])
@@ -33,18 +30,6 @@ if pttl ~= -2 then
   if tonumber(ttl) < pttl then ttl = string.format('%.0f', pttl) end
 end
 
--- A proposal counts as far as 20 ms from this node's time.
-local token, text = now, micros
-if ARGV[5] ~= '0' then
-  token = math.max(now - 20000, math.min(now + 20000, ARGV[5]))
-  text = string.format('%.0f', token)
-end
-local last = write(counter, text, ARGV[4])
--- Rarely: drawn within the same microsecond, or the clock is behind. What is no token was not written by a lock.
-local known = last and tonumber(last)
-if known and known >= token and known < 9007199254740992 then
-  text = string.format('%.0f', known + 1)
-  write(counter, text, ARGV[4])
-end
+local token = draw(counter, ARGV[4], now, micros, ARGV[5])
 put(key, field, ttl)
-return '1 ' .. text .. ' ' .. micros
+return '1 ' .. token .. ' ' .. micros

@@ -1,10 +1,11 @@
 -- Ends tenures on purpose: all of an explicit owner, or everybody's. Leaves a note so that their holders learn why.
 -- KEYS  lock, ended note
 -- ARGV  1 explicit owner ("=name"), or "" for everybody   2 channel   3 on a cluster "1": announce to the shard, too
--- reply how many tenures ended, or -1: the key is no lock
+-- reply how many tenures ended, -1: the key is no lock, or -2: it is a read/write lock, which has a script of its own
 local pttl = redis.call('PTTL', KEYS[1])
 local all = fields(KEYS[1])
 if #all == 0 then return 0 end
+if is_read_write(all) then return -2 end
 if pttl == -1 and not eternal_is_lock then return -1 end
 local ended = {}
 for _, field in ipairs(all) do

@@ -33,4 +33,11 @@ local function joins(key, owner)
   end
   return true
 end
+-- Whether these are what stands in a read/write lock.
+local function is_read_write(all)
+  for _, field in ipairs(all) do
+    if field == 'mode' then return true end
+  end
+  return false
+end
 local eternal_is_lock = false -- a hash without a TTL is somebody's data, not a lock

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::store::{Entry, SWEEP_AT_LEAST, State, Value};
+use super::store::{Entry, SWEEP_AT_LEAST, Sorted, State, Value};
 use crate::clock::{Deadline, Stamp};
 
 /// Why a script ends early. As on Redis, what it wrote until then stays.
@@ -72,7 +72,7 @@ impl Commands<'_> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(Value::Hash(_)) => Err(Fault::WrongType),
+            Some(Value::Hash(_) | Value::Sorted(_)) => Err(Fault::WrongType),
         }
     }
 
@@ -94,35 +94,137 @@ impl Commands<'_> {
         Ok(())
     }
 
-    /// The fields of a hash; none if the key does not exist.
-    pub(super) fn hkeys(&mut self, key: &str) -> Result<&[String], Fault> {
+    /// The fields of a hash and what they hold; none if the key does not exist.
+    pub(super) fn hgetall(&mut self, key: &str) -> Result<&[(String, String)], Fault> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(&[]),
             Some(Value::Hash(fields)) => Ok(fields),
-            Some(Value::Text(_)) => Err(Fault::WrongType),
+            Some(Value::Text(_) | Value::Sorted(_)) => Err(Fault::WrongType),
         }
     }
 
-    pub(super) fn hset(&mut self, key: &str, field: &str) -> Result<(), Fault> {
+    /// The fields of a hash.
+    pub(super) fn hkeys(&mut self, key: &str) -> Result<impl Iterator<Item = &String>, Fault> {
+        Ok(self.hgetall(key)?.iter().map(|(field, _)| field))
+    }
+
+    pub(super) fn hget(&mut self, key: &str, field: &str) -> Result<Option<String>, Fault> {
+        Ok(self.hgetall(key)?.iter().find(|(known, _)| known == field).map(|(_, value)| value.clone()))
+    }
+
+    pub(super) fn hexists(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
+        Ok(self.hkeys(key)?.any(|known| known == field))
+    }
+
+    pub(super) fn hset(&mut self, key: &str, field: &str, value: &str) -> Result<(), Fault> {
+        let pair = || (field.to_owned(), value.to_owned());
         match self.entry(key).map(|entry| &mut entry.value) {
-            None => self.insert(key, Value::Hash(vec![field.to_owned()]), None),
-            Some(Value::Text(_)) => return Err(Fault::WrongType),
-            Some(Value::Hash(fields)) if fields.iter().any(|other| other == field) => {}
-            Some(Value::Hash(fields)) => fields.push(field.to_owned()),
+            None => self.insert(key, Value::Hash(vec![pair()]), None),
+            Some(Value::Text(_) | Value::Sorted(_)) => return Err(Fault::WrongType),
+            Some(Value::Hash(fields)) => match fields.iter_mut().find(|(known, _)| known == field) {
+                Some((_, held)) => value.clone_into(held),
+                None => fields.push(pair()),
+            },
         }
         Ok(())
     }
 
-    pub(super) fn hdel(&mut self, key: &str, field: &str) -> Result<(), Fault> {
+    pub(super) fn hdel(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
         match self.entry(key).map(|entry| &mut entry.value) {
-            None => {}
-            Some(Value::Text(_)) => return Err(Fault::WrongType),
+            None => Ok(false),
+            Some(Value::Text(_) | Value::Sorted(_)) => Err(Fault::WrongType),
             Some(Value::Hash(fields)) => {
-                fields.retain(|other| other != field);
+                let before = fields.len();
+                fields.retain(|(other, _)| other != field);
+                let removed = fields.len() < before;
                 if fields.is_empty() {
                     self.state.keys.remove(key);
                 }
+                Ok(removed)
             }
+        }
+    }
+
+    fn sorted(&mut self, key: &str) -> Result<Option<&mut Sorted>, Fault> {
+        match self.entry(key).map(|entry| &mut entry.value) {
+            None => Ok(None),
+            Some(Value::Sorted(sorted)) => Ok(Some(sorted)),
+            Some(Value::Text(_) | Value::Hash(_)) => Err(Fault::WrongType),
+        }
+    }
+
+    /// The member with the least score, or with the largest, and that score.
+    pub(super) fn zend(&mut self, key: &str, largest: bool) -> Result<Option<(String, i64)>, Fault> {
+        let end = self.sorted(key)?.and_then(|sorted| if largest { sorted.order.last() } else { sorted.order.first() });
+        Ok(end.map(|(score, member)| (member.clone(), *score)))
+    }
+
+    pub(super) fn zscore(&mut self, key: &str, member: &str) -> Result<Option<i64>, Fault> {
+        Ok(self.sorted(key)?.and_then(|sorted| sorted.scores.get(member).copied()))
+    }
+
+    /// How many members there are.
+    pub(super) fn zcard(&mut self, key: &str) -> Result<usize, Fault> {
+        Ok(self.sorted(key)?.map_or(0, |sorted| sorted.order.len()))
+    }
+
+    /// The first members, in their order.
+    pub(super) fn zfirst(&mut self, key: &str, most: usize) -> Result<Vec<String>, Fault> {
+        let sorted = self.sorted(key)?;
+        Ok(sorted
+            .map_or_else(Vec::new, |sorted| sorted.order.iter().take(most).map(|(_, member)| member.clone()).collect()))
+    }
+
+    /// The member of this rank.
+    pub(super) fn znth(&mut self, key: &str, rank: usize) -> Result<Option<String>, Fault> {
+        Ok(self.sorted(key)?.and_then(|sorted| sorted.order.iter().nth(rank)).map(|(_, member)| member.clone()))
+    }
+
+    /// The members with no more than this score.
+    pub(super) fn zuntil(&mut self, key: &str, score: i64) -> Result<Vec<String>, Fault> {
+        let sorted = self.sorted(key)?;
+        let until = |(least, _): &&(i64, String)| *least <= score;
+        Ok(sorted.map_or_else(Vec::new, |sorted| {
+            sorted.order.iter().take_while(until).map(|(_, member)| member.clone()).collect()
+        }))
+    }
+
+    /// How many members are before it; nothing if it is none.
+    pub(super) fn zrank(&mut self, key: &str, member: &str) -> Result<Option<usize>, Fault> {
+        let Some(sorted) = self.sorted(key)? else { return Ok(None) };
+        let Some(score) = sorted.scores.get(member) else { return Ok(None) };
+        Ok(Some(sorted.order.range(..(*score, member.to_owned())).count()))
+    }
+
+    pub(super) fn zadd(&mut self, key: &str, score: i64, member: &str) -> Result<(), Fault> {
+        if self.sorted(key)?.is_none() {
+            self.insert(key, Value::Sorted(Sorted::default()), None);
+        }
+        if let Some(sorted) = self.sorted(key)? {
+            sorted.put(member, score);
+        }
+        Ok(())
+    }
+
+    /// `ZADD key GT score member`
+    pub(super) fn zadd_later(&mut self, key: &str, score: i64, member: &str) -> Result<(), Fault> {
+        let known = self.zscore(key, member)?;
+        self.zadd(key, known.map_or(score, |known| known.max(score)), member)
+    }
+
+    pub(super) fn zrem(&mut self, key: &str, member: &str) -> Result<bool, Fault> {
+        let Some(sorted) = self.sorted(key)? else { return Ok(false) };
+        let (removed, empty) = (sorted.remove(member), sorted.order.is_empty());
+        if empty {
+            self.state.keys.remove(key);
+        }
+        Ok(removed)
+    }
+
+    /// Removes the members with no more than this score.
+    pub(super) fn zrem_until(&mut self, key: &str, score: i64) -> Result<(), Fault> {
+        while let Some((member, _)) = self.zend(key, false)?.filter(|(_, least)| *least <= score) {
+            self.zrem(key, &member)?;
         }
         Ok(())
     }

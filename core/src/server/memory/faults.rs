@@ -47,7 +47,7 @@ impl Memory {
     /// Adds a field to a hash, as `HSET`; a new hash has no ttl. Returns `false`, and does nothing, if the key holds
     /// a string.
     pub fn hset(&self, key: &str, field: &str) -> bool {
-        self.with(|commands| commands.hset(key, field)).is_ok()
+        self.with(|commands| commands.hset(key, field, "1")).is_ok()
     }
 
     /// Lets a key expire after `ttl`, rounded up to milliseconds, as `PEXPIRE`; tells whether it existed.

@@ -4,7 +4,7 @@
 //! may have been held when it was forked.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, OnceLock},
 };
 
@@ -111,8 +111,29 @@ pub(super) struct Entry {
 
 pub(super) enum Value {
     Text(String),
-    /// In the order of insertion, as Redis keeps small hashes. What the fields hold is never read by a script.
-    Hash(Vec<String>),
+    /// In the order of insertion, as Redis keeps small hashes.
+    Hash(Vec<(String, String)>),
+    Sorted(Sorted),
+}
+
+/// A sorted set, of whole scores.
+#[derive(Default)]
+pub(super) struct Sorted {
+    pub(super) scores: HashMap<String, i64>,
+    pub(super) order: BTreeSet<(i64, String)>,
+}
+
+impl Sorted {
+    pub(super) fn put(&mut self, member: &str, score: i64) {
+        self.remove(member);
+        self.scores.insert(member.to_owned(), score);
+        self.order.insert((score, member.to_owned()));
+    }
+
+    pub(super) fn remove(&mut self, member: &str) -> bool {
+        let known = self.scores.remove(member);
+        known.is_some_and(|score| self.order.remove(&(score, member.to_owned())))
+    }
 }
 
 pub(super) struct Subscriber {

@@ -1,6 +1,9 @@
 //! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
 //! them with the script on a real server.
 
+mod read_write;
+mod semaphore;
+
 use std::{fmt::Display, sync::Arc};
 
 use super::{
@@ -12,8 +15,8 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, CHOSEN, End, Guard, Identity, Inspect, Learn, Provision, Release, Renew,
-            Repair, Retime,
+            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Provision,
+            Release, Renew, Repair, Retime,
         },
         script::{Call, Reply},
     },
@@ -36,6 +39,8 @@ impl State {
         let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
         let result = match script.name {
             "acquire" => lock.acquire(given),
+            "enter" => lock.enter(given),
+            "leave" => lock.leave(given),
             "bump" => lock.bump(given),
             "renew" => lock.renew(given),
             "repair" => lock.repair(given),
@@ -46,6 +51,23 @@ impl State {
             "retime" => lock.retime(given),
             "learn" => lock.redis.learn(given),
             "provision" => lock.redis.provision(given),
+            "read_write/read" => lock.read(given),
+            "read_write/write" => lock.write(given),
+            "read_write/leave" => lock.leave_inside(given),
+            "read_write/downgrade" => lock.downgrade(given),
+            "read_write/upgrade" => lock.upgrade(given),
+            "read_write/bump" => lock.bump_inside(given),
+            "read_write/renew" => lock.renew_inside(given),
+            "read_write/repair" => lock.repair_inside(given),
+            "read_write/end" => lock.end_inside(given),
+            "read_write/inspect" => lock.inspect_inside(given),
+            "read_write/attach" => lock.attach_inside(given),
+            "semaphore/acquire" => lock.acquire_permit(given),
+            "semaphore/leave" => lock.leave_permit(given),
+            "semaphore/renew" => lock.renew_permits(given),
+            "semaphore/end" => lock.end_permits(given),
+            "semaphore/inspect" => lock.inspect_permits(given),
+            "semaphore/attach" => lock.attach_permit(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
         };
         result.map_err(|fault| match fault {
@@ -98,14 +120,14 @@ struct Wired<'a> {
 impl Wired<'_> {
     fn holds(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
         Ok(match self.wire {
-            Wire::Redisson => self.redis.hkeys(key)?.iter().any(|other| other == field),
+            Wire::Redisson => self.redis.hexists(key, field)?,
             Wire::Token => self.redis.get(key)? == Some(field),
         })
     }
 
     fn fields(&mut self, key: &str) -> Result<Vec<String>, Fault> {
         Ok(match self.wire {
-            Wire::Redisson => self.redis.hkeys(key)?.to_vec(),
+            Wire::Redisson => self.redis.hkeys(key)?.cloned().collect(),
             Wire::Token => self.redis.get(key)?.into_iter().map(str::to_owned).collect(),
         })
     }
@@ -113,7 +135,7 @@ impl Wired<'_> {
     fn put(&mut self, key: &str, field: &str, ttl: i64) -> Result<(), Fault> {
         match self.wire {
             Wire::Redisson => {
-                self.redis.hset(key, field)?;
+                self.redis.hset(key, field, "1")?;
                 self.redis.pexpire(key, ttl);
                 Ok(())
             }
@@ -128,7 +150,7 @@ impl Wired<'_> {
     fn remove(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
         let there = self.holds(key, field)?;
         match self.wire {
-            Wire::Redisson => self.redis.hdel(key, field)?,
+            Wire::Redisson => drop(self.redis.hdel(key, field)?),
             Wire::Token => drop(there && self.redis.del(key)),
         }
         Ok(there)
@@ -137,14 +159,14 @@ impl Wired<'_> {
     fn rename(&mut self, key: &str, old: &str, new: &str, ttl: i64) -> Result<(), Fault> {
         self.put(key, new, ttl)?;
         match self.wire {
-            Wire::Redisson => self.redis.hdel(key, old),
+            Wire::Redisson => self.redis.hdel(key, old).map(drop),
             Wire::Token => Ok(()),
         }
     }
 
     fn joins(&mut self, key: &str, owner: &str) -> Result<bool, Fault> {
         Ok(match self.wire {
-            Wire::Redisson => self.redis.hkeys(key)?.iter().all(|field| owner_of(field) == Some(owner)),
+            Wire::Redisson => self.redis.hkeys(key)?.all(|field| owner_of(field) == Some(owner)),
             Wire::Token => false,
         })
     }
@@ -183,16 +205,151 @@ impl Wired<'_> {
             ttl = ttl.max(pttl);
         }
 
-        let known = self.redis.get_number(counter)?.filter(|last| *last < LARGEST_EXACT as f64);
-        let next = known.map_or(0, |last| last as i64 + 1);
-        let proposal = match number(proposal)? {
+        let token = self.draw(counter, counter_ttl, number(proposal)?)?;
+        self.put(key, field, ttl)?;
+        Ok(vote(1, token, now))
+    }
+
+    /// `draw` of `lua/wire.lua`
+    fn draw(&mut self, counter: &str, counter_ttl: &str, proposal: i64) -> Result<i64, Fault> {
+        let now = self.redis.time();
+        let known = self.redis.get_number(counter)?.filter(|last| *last < (LARGEST_EXACT - 1) as f64);
+        let next = known.map_or(0, |last| last as i64 + 2);
+        let proposal = match proposal {
             0 => now,
             proposal => proposal.min(now + PROPOSAL_SLACK).max(now - PROPOSAL_SLACK),
         };
         let token = next.max(proposal);
         self.set_counter(counter, token.to_string(), counter_ttl)?;
-        self.put(key, field, ttl)?;
-        Ok(vote(1, token, now))
+        Ok(token)
+    }
+
+    /// `first` of `lua/queue.lua`
+    fn first(&mut self, queue: &str, alive: &str) -> Result<Option<(String, i64)>, Fault> {
+        let now = self.redis.time();
+        while let Some((entry, _)) = self.redis.zend(queue, false)? {
+            let lives = match parse_entry(&entry) {
+                Some((_, client, _)) => self.redis.zscore(alive, client)?.unwrap_or_default(),
+                None => 0,
+            };
+            if lives > now {
+                return Ok(Some((entry, lives)));
+            }
+            self.redis.zrem(queue, &entry)?;
+        }
+        Ok(None)
+    }
+
+    /// `line_up` of `lua/queue.lua`
+    fn line_up(&mut self, (queue, alive): (&str, &str), entry: &str, client: &str, lease: i64) -> Result<i64, Fault> {
+        let now = self.redis.time();
+        let ticket = if let Some(ticket) = self.redis.zscore(queue, entry)? {
+            ticket
+        } else {
+            let ticket = now.max(self.redis.zend(queue, true)?.map_or(0, |(_, last)| last + 1));
+            self.redis.zadd(queue, ticket, entry)?;
+            ticket
+        };
+        self.redis.pexpire(queue, lease);
+        self.redis.zadd_later(alive, now + lease * 1000, client)?;
+        self.redis.pexpire(alive, lease);
+        self.redis.zrem_until(alive, now)?;
+        Ok(ticket)
+    }
+
+    /// How many are before an entry. Like Lua's `%d`, it fails for one that is not there.
+    fn ahead(&mut self, queue: &str, entry: &str) -> Result<usize, Fault> {
+        self.redis.zrank(queue, entry)?.ok_or_else(|| not_a_number(queue))
+    }
+
+    /// `hand_over` of `lua/queue.lua`
+    fn hand_over(&mut self, to: &Handing<'_>) -> Result<bool, Fault> {
+        let Some((entry, lives)) = self.first(to.queue, to.alive)? else { return Ok(false) };
+        let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| not_a_number(to.queue))?;
+        if to.grants != "0" {
+            self.redis.zrem(to.queue, &entry)?;
+            self.draw(to.counter, to.counter_ttl, 0)?;
+            self.put(to.key, field, number(ttl)?.min((lives - self.redis.time() + 999) / 1000))?;
+        }
+        self.redis.publish(&format!("{}:{client}", to.wake));
+        Ok(true)
+    }
+
+    /// `lua/enter.lua`
+    fn enter(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, lease, wake, grants } =
+            Enter::read(&mut given).ok_or_else(missing)?;
+        let (now, entry, lease) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(lease)?);
+        let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
+        let mut ttl = number(ttl)?;
+        let mut pttl = self.redis.pttl(key);
+        if pttl == -2 {
+            let head = self.first(queue, alive)?;
+            let queued = head.is_some();
+            if head.is_none_or(|(head, _)| head == entry) {
+                return self.enter_granted(&handing, field, queued.then_some(&entry), ttl);
+            }
+            self.hand_over(&handing)?;
+            pttl = self.redis.pttl(key);
+        } else {
+            if self.holds(key, field)? {
+                if pttl < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+            }
+            if pttl == -1 && !self.eternal_is_lock() {
+                return Ok(vote(2, 0, now));
+            }
+            if !owner.is_empty() && self.joins(key, owner)? {
+                ttl = ttl.max(pttl);
+                return self.enter_granted(&handing, field, Some(&entry), ttl);
+            }
+        }
+        if lease == 0 {
+            return Ok(vote(0, pttl.max(-1), now));
+        }
+
+        let ticket = self.line_up((queue, alive), &entry, client, lease)?;
+        let look = match self.first(queue, alive)? {
+            Some((head, lives)) if head != entry && pttl >= 0 => pttl.max((lives - now + 999) / 1000),
+            _ => pttl,
+        };
+        let ahead = self.ahead(queue, &entry)?;
+        Ok(Reply::Text(format!("0 {} {now} {ticket} {ahead}", look.max(-1))))
+    }
+
+    /// `grant` of `lua/enter.lua`
+    fn enter_granted(
+        &mut self,
+        of: &Handing<'_>,
+        field: &str,
+        queued: Option<&String>,
+        ttl: i64,
+    ) -> Result<Reply, Fault> {
+        let token = self.draw(of.counter, of.counter_ttl, 0)?;
+        self.put(of.key, field, ttl)?;
+        if let Some(entry) = queued {
+            self.redis.zrem(of.queue, entry)?;
+        }
+        Ok(vote(1, token, self.redis.time()))
+    }
+
+    /// `lua/leave.lua`
+    fn leave(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Leave { lock: key, counter, queue, alive, field, entry, counter_ttl, channel, wake, grants } =
+            Leave::read(&mut given).ok_or_else(missing)?;
+        let left = !entry.is_empty() && self.redis.zrem(queue, entry)?;
+        // A key of another type is somebody else's.
+        let removed = self.remove(key, field).unwrap_or(false);
+        let alone = removed && !field.starts_with('=');
+        if alone || (removed || left) && !self.redis.exists(key) {
+            let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
+            if !self.hand_over(&handing)? {
+                self.redis.publish(channel);
+            }
+        }
+        Ok(Reply::Int(removed.into()))
     }
 
     /// `lua/bump.lua`
@@ -293,6 +450,11 @@ impl Wired<'_> {
         Ok(Reply::Int(1))
     }
 
+    /// `is_read_write` of `lua/wire_redisson.lua`
+    fn is_read_write(&self, fields: &[String]) -> bool {
+        self.wire == Wire::Redisson && fields.iter().any(|field| field == "mode")
+    }
+
     /// `lua/end.lua`
     fn end(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let End { lock: key, ended: note, owner, channel } = End::read(&mut given).ok_or_else(missing)?;
@@ -300,6 +462,9 @@ impl Wired<'_> {
         let mut ended = self.fields(key)?;
         if ended.is_empty() {
             return Ok(Reply::Int(0));
+        }
+        if self.is_read_write(&ended) {
+            return Ok(Reply::Int(-2));
         }
         if pttl == -1 && !self.eternal_is_lock() {
             return Ok(Reply::Int(-1));
@@ -323,6 +488,9 @@ impl Wired<'_> {
     fn inspect(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let Inspect { lock: key, counter } = Inspect::read(&mut given).ok_or_else(missing)?;
         let fields = self.fields(key)?;
+        if self.is_read_write(&fields) {
+            return Ok(Reply::Int(-2));
+        }
         let token = self.redis.get_number(counter)?.unwrap_or_default();
         let mut reply = vec![Reply::Int(self.redis.pttl(key)), Reply::Int(token as i64)];
         reply.extend(fields.into_iter().map(Reply::Text));
@@ -367,6 +535,24 @@ impl Wired<'_> {
         let ttl = number(ttl)?;
         self.redis.set_px(counter, token, ttl)
     }
+}
+
+/// What `hand_over` needs.
+struct Handing<'a> {
+    key: &'a str,
+    counter: &'a str,
+    counter_ttl: &'a str,
+    queue: &'a str,
+    alive: &'a str,
+    wake: &'a str,
+    grants: &'a str,
+}
+
+/// `entry:match('^(%d+)/([^/]*)/(.*)$')`: the ttl, the client and the field of an entry.
+fn parse_entry(entry: &str) -> Option<(&str, &str, &str)> {
+    let (ttl, rest) = entry.split_once('/')?;
+    let (client, field) = rest.split_once('/')?;
+    (!ttl.is_empty() && ttl.bytes().all(|b| b.is_ascii_digit())).then_some((ttl, client, field))
 }
 
 /// `field:match('^(.*):%d+$')`: the owner in a field.

@@ -137,7 +137,7 @@ fn advice(code: &str, lower: &str) -> Option<Advice> {
         _ if has("cluster support disabled") => Advice::Behind("; it is no Redis Cluster: use redis://"),
         _ if has("unknown command") && has("sentinel") => Advice::Behind("; it is no Sentinel: use redis://"),
         _ if has("after non deterministic commands") => {
-            Advice::Instead("the server is too old: Redis 5.0 or newer is needed")
+            Advice::Instead("the server is too old: Redis 6.2 or newer is needed")
         }
         _ if has("max number of clients reached") => Advice::Behind("; raise maxclients, or close some"),
         _ => return None,

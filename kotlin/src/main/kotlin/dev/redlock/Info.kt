@@ -62,14 +62,37 @@ public enum class ReleaseOutcome {
     }
 }
 
+/** How a lock is held. */
+public enum class LockKind {
+    /** By an owner of an exclusive lock. */
+    LOCK,
+
+    /** By the readers of a read/write lock. */
+    READ,
+
+    /** By the writer of a read/write lock. */
+    WRITE,
+
+    /** By those with permits of a semaphore. */
+    SEMAPHORE,
+}
+
 /**
- * Who holds a lock, as a quorum saw it.
+ * Who holds a lock, as a quorum of nodes saw it.
  *
- * @property owner the explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`
- * @property ttl how long the key lives unless it is renewed; null when a peer gave it no ttl
+ * @property owner the explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`; of several readers the first
+ * @property ttl how long the key lives unless it is renewed; null when a peer gave it no time to live
  * @property token the last fencing token; 0 when the holder draws none
+ * @property kind how it is held
+ * @property owners all owners: several only if they read, or have permits of a semaphore
  */
-public data class LockInfo(val owner: String, val ttl: Duration?, val token: Long) {
+public data class LockInfo(
+    val owner: String,
+    val ttl: Duration?,
+    val token: Long,
+    val kind: LockKind,
+    val owners: List<String>,
+) {
     /** [ttl] in milliseconds, for Java. */
     public val ttlMillis: Long? get() = ttl?.inWholeMilliseconds
 }
@@ -91,6 +114,7 @@ public data class NodeStatus(
     val cause: String?,
 )
 
-internal fun Holder.info() = LockInfo(owner, ttl?.milliseconds, token)
+internal fun Holder.info() =
+    LockInfo(owner, ttl?.milliseconds, token, LockKind.entries.first { it.name.lowercase() == kind }, owners)
 
 internal fun Node.status() = NodeStatus(address, cause == null, run, version, cause)

@@ -32,9 +32,16 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
 
     /**
      * The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it has
-     * seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back.
+     * seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back. Changes when
+     * [downgrade] or [tryUpgrade] does, and only then.
      */
-    public val token: Long = outcome.token
+    public val token: Long get() = native.token()
+
+    /** The slots that it has of a [Semaphore], from 0; empty for a lock. */
+    public val slots: List<Int> get() = native.slots()
+
+    /** The fencing tokens of its [slots], in their order; empty for a lock. */
+    public val tokens: List<Long> get() = native.tokens()
 
     /** Made when it is asked for: most never are. */
     private val loss by lazy { CompletableDeferred<LostReason>().endsWith(native) }
@@ -78,6 +85,32 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
     public fun extendBlocking(ttl: JavaDuration) {
         Calls.block { native.extend(ttl.toKotlinDuration().millis) }
     }
+
+    /**
+     * Makes a reader of a writer of a [ReadWriteLock], without anybody else writing in between: readers that wait come in,
+     * and the token becomes a reader's. Does nothing for one that reads.
+     *
+     * @throws LockLost after a loss
+     * @throws Unavailable while too few nodes answer: it reads then, and others may be kept out until this is called again
+     * @throws InvalidArgument for a lease of another lock
+     */
+    public suspend fun downgrade() {
+        Calls.call { native.downgrade() }
+    }
+
+    /** [downgrade], blocking. */
+    public fun downgradeBlocking() {
+        Calls.block { native.downgrade() }
+    }
+
+    /**
+     * Makes a writer of a reader of a [ReadWriteLock] if nobody else reads; says whether it is one now, with a new token.
+     * Never waits. Fails as [downgrade] does.
+     */
+    public suspend fun tryUpgrade(): Boolean = Calls.call { native.tryUpgrade() }.flag()
+
+    /** [tryUpgrade], blocking. */
+    public fun tryUpgradeBlocking(): Boolean = Calls.block { native.tryUpgrade() }.flag()
 
     /**
      * Ends this lease; the last lease of its owner frees the lock. Returns once a quorum confirmed, after the reply

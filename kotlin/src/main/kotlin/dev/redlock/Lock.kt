@@ -109,6 +109,12 @@ public class Lock internal constructor(
         return Lease(Calls.block(interruptible = true) { native.acquireBlocking(millis, thread) } as Outcome.Leased)
     }
 
+    /** How many slots of its semaphore are free. */
+    internal suspend fun available(): Int = Calls.call { native.available() }.count()
+
+    /** [available], blocking. */
+    internal fun availableBlocking(): Int = Calls.block { native.available() }.count()
+
     /** [release], blocking. */
     public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
 
@@ -125,5 +131,7 @@ public class Lock internal constructor(
 }
 
 internal fun Outcome.flag() = (this as Outcome.Flag).value
+
+private fun Outcome.count() = (this as Outcome.Count).value.toInt()
 
 private fun Outcome.info() = (this as Outcome.Info).holder?.info()

@@ -175,6 +175,8 @@ public class LockOptions private constructor(internal val settings: Map<String, 
      * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
      * @param maxHold how long the lock is renewed at most; default: for ever
      * @param reentrant whether its owner may take it again; otherwise that fails with [WouldDeadlock]; default: true
+     * @param fair whether those that want it get it in the order in which they asked; needs one server, and the same
+     *   wherever the name is used; default: false
      */
     public constructor(
         ttl: Duration? = null,
@@ -182,6 +184,7 @@ public class LockOptions private constructor(internal val settings: Map<String, 
         owner: String? = null,
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
+        fair: Boolean? = null,
     ) : this(
         settings(
             "ttl" to ttl,
@@ -189,6 +192,7 @@ public class LockOptions private constructor(internal val settings: Map<String, 
             "owner" to owner,
             "maxHold" to maxHold,
             "reentrant" to reentrant,
+            "fair" to fair,
         ),
     )
 
@@ -211,6 +215,9 @@ public class LockOptions private constructor(internal val settings: Map<String, 
 
     /** These, and whether its owner may take it again. */
     public fun reentrant(reentrant: Boolean): LockOptions = with("reentrant", reentrant)
+
+    /** These, and whether those that want it get it in the order in which they asked. */
+    public fun fair(fair: Boolean): LockOptions = with("fair", fair)
 
     /** How long to wait, in milliseconds. */
     internal val waitMillis: Double get() = (settings["wait"] as? Setting.Number)?.value ?: Double.POSITIVE_INFINITY

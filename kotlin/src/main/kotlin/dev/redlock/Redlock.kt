@@ -68,6 +68,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
      * @param maxHold how long the lock is renewed at most; default: for ever
      * @param reentrant whether its owner may take it again; otherwise that fails with [WouldDeadlock]; default: true
+     * @param fair whether those that want it get it in the order in which they asked; needs one server, and the same
+     *   wherever the name is used; default: false
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun lock(
@@ -77,7 +79,45 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         owner: String? = null,
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
-    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
+        fair: Boolean? = null,
+    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+
+    /**
+     * A read/write lock of this client; sends nothing.
+     *
+     * @throws InvalidArgument when the name or an option is wrong
+     */
+    @JvmOverloads
+    public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
+        ReadWriteLock(name) { part ->
+            Lock(name, options, lazyOf(native { native.part(name, options.settings, part) }))
+        }
+
+    /**
+     * A read/write lock of this client; sends nothing. Null means the default.
+     *
+     * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
+     * @param wait how long to wait for the lock; zero is one try; default: for ever
+     * @param maxHold how long the lock is renewed at most; default: for ever
+     * @throws InvalidArgument when the name or an option is wrong
+     */
+    public fun readWriteLock(
+        name: String,
+        ttl: Duration? = null,
+        wait: Duration? = null,
+        maxHold: Duration? = null,
+    ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold))
+
+    /**
+     * A semaphore of this client with [permits] slots, 1 to 65536; sends nothing.
+     *
+     * @throws InvalidArgument when the name, the number or an option is wrong
+     */
+    @JvmOverloads
+    public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
+        Semaphore(name, permits) { n ->
+            Lock(name, options, lazyOf(native { native.permits(name, options.settings, n, permits) }))
+        }
 
     /** Asks every node for a sign of life. */
     public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
@@ -167,9 +207,34 @@ public fun configure(url: String, options: RedlockOptions = RedlockOptions()): U
  * @throws InvalidArgument when the name or an option is wrong
  */
 @JvmOverloads
-public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
+public fun lock(name: String, options: LockOptions = LockOptions()): Lock = later(name, options, "")
+
+/**
+ * A read/write lock of the default client: that of `configure`, or else that of the environment variable `REDLOCK_URL`. It
+ * is looked for when the lock is used for the first time.
+ *
+ * @throws InvalidArgument when the name or an option is wrong
+ */
+@JvmOverloads
+public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
+    ReadWriteLock(name) { part -> later(name, options, part) }
+
+/**
+ * A semaphore of the default client with [permits] slots, 1 to 65536. The client is looked for when it is used for the first
+ * time.
+ *
+ * @throws InvalidArgument when the name, the number or an option is wrong
+ */
+@JvmOverloads
+public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
+    Semaphore(name, permits) { n -> later(name, options) { Unbound.permits(name, options.settings, n, permits) } }
+
+private fun later(name: String, options: LockOptions, part: String): Lock =
+    later(name, options) { Unbound(name, options.settings, part) }
+
+private fun later(name: String, options: LockOptions, made: () -> Unbound): Lock {
     // Bad options are refused now, not when the client is known.
-    val unbound = loaded { Unbound(name, options.settings) }
+    val unbound = loaded(made)
     return Lock(name, options, lazy { native { Redlock.shared.native.bind(unbound) } })
 }
 
@@ -185,7 +250,8 @@ public fun lock(
     owner: String? = null,
     maxHold: Duration? = null,
     reentrant: Boolean? = null,
-): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant))
+    fair: Boolean? = null,
+): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
 
 /** The native library's first call, which nothing else in this package comes before. */
 private inline fun <T> loaded(call: () -> T): T {

@@ -65,8 +65,25 @@ class JavaLockTest extends OnServer {
     }
 
     @Test
+    void readersAndAWriter() throws Exception {
+        ReadWriteLock config = getClient().readWriteLock("config");
+        try (Lease reading = config.getReadLock().acquireBlocking()) {
+            assertNull(elsewhere(() -> config.getWriteLock().tryAcquireBlocking()));
+            assertEquals(LockKind.READ, config.getReadLock().inspectBlocking().getKind());
+            assertTrue(reading.tryUpgradeBlocking());
+            reading.downgradeBlocking();
+        }
+        java.util.concurrent.locks.ReadWriteLock java = config.asJavaReadWriteLock();
+        java.readLock().lock();
+        assertFalse(elsewhere(() -> java.writeLock().tryLock()));
+        java.readLock().unlock();
+        assertTrue(java.writeLock().tryLock(10, TimeUnit.SECONDS));
+        java.writeLock().unlock();
+    }
+
+    @Test
     void leasesInTryWithResources() throws Exception {
-        dev.redlock.Lock lock = getClient().lock("lease", new LockOptions().wait(Duration.ofMillis(50)));
+        dev.redlock.Lock lock = getClient().lock("lease", new LockOptions().wait(Duration.ofMillis(500)));
         try (Lease lease = lock.acquireBlocking()) {
             assertTrue(lease.getHeld() && lease.getToken() > 0 && lease.remainingMillis() > 1000);
             lease.extendBlocking(Duration.ofSeconds(40));
@@ -329,7 +346,7 @@ class JavaLockTest extends OnServer {
                 .tokenKey(TokenKey.REDLOCK).tokenTtl(Duration.ofHours(2)).maxTtl(Duration.ofMinutes(1)).connectTimeout(Duration.ofSeconds(1))
                 .replyTimeout(Duration.ofSeconds(1)).strict(false).quarantine(true);
         try (Redlock client = new Redlock(List.of(getServer().getUrl()), options)) {
-            LockOptions lockOptions = new LockOptions().ttl(Duration.ofSeconds(5)).owner("java").reentrant(true);
+            LockOptions lockOptions = new LockOptions().ttl(Duration.ofSeconds(5)).owner("java").reentrant(true).fair(true);
             Lease lease = client.lock("options", lockOptions).acquireBlocking();
             assertTrue(getServer().holds("java:options"));
             String text = lease.detach();

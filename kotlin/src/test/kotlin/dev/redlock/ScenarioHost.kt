@@ -25,6 +25,10 @@ private fun JsonNode.number(name: String): Double? = get(name)?.let {
     if (it.asText() == "nan") throw Unspeakable("${name.removeSuffix("_ms")}: no such number") else it.asDouble()
 }
 
+private fun JsonNode.whole(name: String): Int? = number(name)?.let {
+    if (it % 1 != 0.0) throw Unspeakable("$name: no whole number") else it.toInt()
+}
+
 private fun JsonNode.time(name: String): Duration? = number(name)?.milliseconds
 
 private fun JsonNode.clientOptions() = RedlockOptions(
@@ -42,7 +46,9 @@ private fun JsonNode.clientOptions() = RedlockOptions(
 private fun JsonNode.lockOptions(): LockOptions {
     val isAdaptive = text("ttl_ms") == "adaptive"
     val ttl = if (isAdaptive) null else time("ttl_ms")
-    val options = LockOptions(ttl, time("wait_ms"), text("owner"), time("max_hold_ms"), get("reentrant")?.asBoolean())
+    fun flag(name: String) = get(name)?.asBoolean()
+    val options =
+        LockOptions(ttl, time("wait_ms"), text("owner"), time("max_hold_ms"), flag("reentrant"), flag("fair"))
     return if (isAdaptive) options.adaptiveTtl() else options
 }
 
@@ -60,7 +66,7 @@ private class World {
     private fun keep(step: JsonNode, lease: Lease): Any {
         // One without a name is held to the end all the same.
         leases[step.text("as") ?: "unnamed ${lease.token}"] = lease
-        return mapOf("token" to lease.token, "name" to lease.name, "owner" to lease.owner)
+        return mapOf("token" to lease.token, "name" to lease.name, "owner" to lease.owner, "slots" to lease.slots)
     }
 
     /** Does what an order says and returns it in plain values. */
@@ -77,6 +83,9 @@ private class World {
         "remaining" -> remaining().inWholeMicroseconds / 1000.0
         "check" -> check()
         "extend" -> extend(step.time("ttl_ms")!!)
+        "downgrade" -> downgrade()
+        "try_upgrade" -> tryUpgrade()
+        "token" -> token
         "detach" -> texts.set(step.text("as").orEmpty(), detach())
         "wait_lost" -> apply { lost.join() }.lostReason?.code
         else -> error("no verb $verb")
@@ -87,7 +96,29 @@ private class World {
         "close" -> client(this).close()
         "attach" -> step["text"].asText().let { keep(step, client(this).attach(texts[it] ?: it)) }
         "force_release" -> client(this).forceRelease(step["lock"].asText())
-        else -> client(this).lock(step["lock"].asText(), step.lockOptions()).perform(step)
+        else -> client(this).perform(step)
+    }
+
+    private suspend fun Redlock.perform(step: JsonNode): Any? =
+        if (step.has("permits")) semaphore(step).perform(step) else lock(step).perform(step)
+
+    private fun Redlock.semaphore(step: JsonNode) =
+        semaphore(step["lock"].asText(), step.whole("permits")!!, step.lockOptions())
+
+    private suspend fun Semaphore.perform(step: JsonNode): Any? = when (val verb = step["do"].asText()) {
+        "acquire" -> keep(step, acquire(step.whole("n") ?: 1))
+        "try_acquire" -> keep(step, acquire(step.whole("n") ?: 1, Duration.ZERO))
+        "available" -> availablePermits()
+        else -> error("no verb $verb")
+    }
+
+    private fun Redlock.lock(step: JsonNode): Lock {
+        val (name, options) = step["lock"].asText() to step.lockOptions()
+        return when (step.text("part")) {
+            null -> lock(name, options)
+            "read" -> readWriteLock(name, options).readLock
+            else -> readWriteLock(name, options).writeLock
+        }
     }
 
     private suspend fun Lock.perform(step: JsonNode): Any? = when (val verb = step["do"].asText()) {
@@ -96,9 +127,17 @@ private class World {
         "unlock" -> release().code
         "owned" -> owned()
         "locked" -> locked()
-        "inspect" -> inspect()?.let { mapOf("owner" to it.owner, "token" to it.token, "ttl_ms" to it.ttlMillis) }
+        "inspect" -> inspect()?.told()
         else -> error("no verb $verb")
     }
+
+    private fun LockInfo.told() = mapOf(
+        "owner" to owner,
+        "token" to token,
+        "ttl_ms" to ttlMillis,
+        "kind" to kind.name.lowercase(),
+        "owners" to owners.size,
+    )
 
     fun end() = clients.values.forEach(Redlock::close)
 }

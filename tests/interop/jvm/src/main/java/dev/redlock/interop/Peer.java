@@ -11,16 +11,20 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
@@ -31,6 +35,9 @@ public final class Peer {
     private static final long WATCHDOG = 30_000;
 
     private static final String CLUSTER = "redis+cluster://";
+
+    /** The thread of each session. */
+    private static final Map<String, Thread> THREADS = new ConcurrentHashMap<>();
 
     private Peer() {}
 
@@ -131,6 +138,7 @@ public final class Peer {
     }
 
     private static void answer(RedissonClient client, String[] words) {
+        THREADS.put(words[0], Thread.currentThread());
         String end;
         try {
             end = "ok " + perform(client, words);
@@ -146,9 +154,18 @@ public final class Peer {
         if (words[1].equals("id")) {
             return client.getId() + ":" + Thread.currentThread().getId();
         }
+        if (words[1].equals("asleep")) {
+            // Whether another session has done all that comes before it sleeps: a message is not lost on it any more.
+            return Arrays.stream(THREADS.get(words[2]).getStackTrace())
+                    .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
+        }
         RFencedLock fenced = client.getFencedLock(words[2]);
-        RLock lock = client.getLock(words[2]);
-        return switch (words[1]) {
+        boolean reads = words[1].startsWith("read-");
+        boolean writes = words[1].startsWith("write-");
+        RReadWriteLock both = client.getReadWriteLock(words[2]);
+        RLock lock = reads ? both.readLock() : writes ? both.writeLock() : client.getLock(words[2]);
+        // The two of a read/write lock do what any lock does.
+        return switch (words[1].substring(reads ? "read-".length() : writes ? "write-".length() : 0)) {
             // LEASE_MS, or nothing for the watchdog's.
             case "lock" -> {
                 if (words.length > 3) {

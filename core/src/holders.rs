@@ -1,0 +1,174 @@
+//! Who holds a lock, as its nodes know it, and the end of that by force.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config::Wire,
+    error::LockError,
+    owner,
+    process::driver::Driver,
+    protocol::{
+        calls::Protocol,
+        names::Names,
+        reply::{self, End, Holders, Kind, Permits, Permitted, Seen},
+    },
+    quorum::Quorum,
+    session::Session,
+};
+
+/// Who holds a lock, as a quorum saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// How it is held.
+    pub kind: Kind,
+    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first.
+    pub owner: String,
+    /// All of them: several only if they read, or have permits of a semaphore.
+    pub owners: Vec<String>,
+    /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
+    pub ttl: Option<Duration>,
+    /// The last fencing token; 0 for a semaphore, whose slots have their own, or when the holder draws none, or took the lock longer ago than the counter is kept
+    /// ([`token_ttl`](crate::Config::token_ttl)).
+    pub token: u64,
+}
+
+/// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
+pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
+    let quorum = &session.quorum;
+    let ended = quorum.gather(Driver::Background, &quorum.protocol.end(names, owner), reply::end).await;
+    let mut replies = match ended {
+        // Where locks are strings a read/write lock is of another type.
+        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::Inside)],
+        ended => ended?,
+    };
+    // Who is inside a read/write lock has no name.
+    if owner.is_none() && replies.iter().any(|(_, end)| *end == End::Inside) {
+        replies.extend(quorum.gather(Driver::Background, &quorum.protocol.end_inside(names), reply::end).await?);
+    }
+    if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
+        return Err(LockError::Conflict { key: names.lock.clone() });
+    }
+    Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
+}
+
+/// Ends whatever is held by this name. Says whether it was.
+pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<bool, LockError> {
+    match end(session, names, None).await {
+        // A semaphore is of another type than all locks.
+        Err(LockError::Conflict { .. }) if session.quorum.nodes.len() == 1 => end_permits(session, names).await,
+        ended => ended,
+    }
+}
+
+/// Ends everybody's permits of a semaphore. Says whether there was one.
+async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError> {
+    let quorum = &session.quorum;
+    let replies = quorum.gather(Driver::Background, &quorum.protocol.end_permits(names), reply::end).await?;
+    match replies.first() {
+        Some((_, End::Tenures(ended))) => Ok(*ended > 0),
+        _ => Err(LockError::Conflict { key: names.lock.clone() }),
+    }
+}
+
+/// The permits of a semaphore.
+pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Permitted>, LockError> {
+    let call = Protocol::inspect_permits(names);
+    let mut replies = session.quorum.gather(Driver::Background, &call, reply::permits).await?;
+    match replies.pop() {
+        Some((_, Permits::Held(permits))) => Ok(permits),
+        _ => Err(LockError::Conflict { key: names.lock.clone() }),
+    }
+}
+
+/// How many slots of a semaphore that has `of` are free.
+pub(crate) async fn available(session: &Session, names: &Names, of: u32) -> Result<u32, LockError> {
+    let permits = permits(session, names).await?;
+    let taken = permits.iter().flat_map(|permit| &permit.slots).filter(|slot| **slot < of).count();
+    Ok(of.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
+}
+
+/// A semaphore, as one who asks for a lock by its name sees it.
+async fn inspect_permits(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
+    let permits = permits(session, names).await?;
+    let owners: Vec<String> = permits.iter().map(|permit| owner::shown(&permit.field).to_owned()).collect();
+    let ttl = permits.iter().map(|permit| permit.left).max();
+    // Each slot has a token of its own.
+    let info = |owner: &String| LockInfo {
+        kind: Kind::Semaphore,
+        owner: owner.clone(),
+        owners: owners.clone(),
+        ttl,
+        token: 0,
+    };
+    Ok(owners.first().map(info))
+}
+
+/// What the nodes know of those who hold it: at first as if it were no read/write lock, which needs rights of its own.
+async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, LockError> {
+    match quorum.gather(Driver::Background, &quorum.protocol.inspect(names), reply::seen).await {
+        Ok(replies) => {
+            let exclusive = replies.into_iter().map(|(_, seen)| match seen {
+                Seen::Exclusive(holders) => Some(holders),
+                Seen::Inside => None,
+            });
+            if let Some(held) = exclusive.collect() {
+                return Ok(held);
+            }
+        }
+        // Where locks are strings a read/write lock is of another type.
+        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => {}
+        Err(error) => return Err(error),
+    }
+    let replies = quorum.gather(Driver::Background, &Protocol::inspect_inside(names), reply::inside).await?;
+    let held: Vec<Holders> = replies.into_iter().map(|(_, holders)| holders).collect();
+    let is_foreign = |holders: &Holders| holders.kind == Kind::Lock && !holders.fields.is_empty();
+    if quorum.protocol.wire() == Wire::Token
+        && held.iter().filter(|holders| is_foreign(holders)).count() > quorum.spare()
+    {
+        return Err(LockError::Conflict { key: names.lock.clone() });
+    }
+    Ok(held)
+}
+
+/// Who holds it, decided by a quorum.
+pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
+    let quorum = &session.quorum;
+    let replies = match holders(quorum, names).await {
+        // A semaphore is of another type than all locks.
+        Err(LockError::Conflict { .. }) if quorum.nodes.len() == 1 => return inspect_permits(session, names).await,
+        replies => replies?,
+    };
+    // The nodes that did not answer may hold what is just short of a quorum.
+    let unasked = quorum.nodes.len() - replies.len();
+    let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();
+    let (mut token, mut kind, mut read) = (0, None, false);
+    for holders in &replies {
+        token = token.max(holders.counter);
+        if !holders.fields.is_empty() {
+            kind = kind.or(Some(holders.kind));
+            read |= holders.kind == Kind::Read;
+        }
+        for field in &holders.fields {
+            match seen.iter_mut().find(|(known, ..)| known == field) {
+                Some((_, count, longest)) => {
+                    *count += 1;
+                    *longest = holders.ttl.max(*longest);
+                }
+                None => seen.push((field, 1, holders.ttl)),
+            }
+        }
+    }
+    seen.retain(|(_, count, _)| count + unasked >= quorum.needed());
+    if !read {
+        // One alone can hold it.
+        let holder = seen.into_iter().max_by_key(|(_, count, _)| *count);
+        seen = holder.into_iter().collect();
+    }
+    let Some(ttl) = seen.iter().map(|(.., ttl)| *ttl).max() else { return Ok(None) };
+    let owners: Vec<String> = seen.iter().map(|(field, ..)| owner::shown(field).to_owned()).collect();
+    let kind = if read { Kind::Read } else { kind.unwrap_or(Kind::Lock) };
+    // A reader's is the one above the last writer's.
+    let token = if read { token + 1 } else { token };
+    Ok(Some(LockInfo { kind, owner: owners[0].clone(), owners, ttl, token }))
+}

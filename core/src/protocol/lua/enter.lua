@@ -1,0 +1,47 @@
+-- Takes the lock for one tenure, in its turn, or a place in its queue. Sending it again changes nothing, but tells that the
+-- client is still there: each of its entries counts for a while after the last such word.
+-- KEYS  lock, token counter, queue, clients that are alive
+-- ARGV  1 field (the tenure)   2 explicit owner ("=name") or ""   3 ttl ms   4 counter ttl ms, 0 for none   5 client
+--       6 for how long its entries count, ms; "0" takes no place   7 wake channel   8 "0" if a lock is never handed over
+--       9 on a cluster "1": announce to the shard, too
+-- reply a string of numbers: a code, what it says, this node's time in µs, and for a place two more
+--       "1 token time"               granted
+--       "0 pttl time"                somebody else holds it or is before; no place was asked for. -1: without end
+--       "0 look time ticket ahead"   it waits behind so many, and should look again after so many ms; -1: when told
+--       "2 0 time"                   the key is no lock
+local key, counter, queue, alive, field, ttl = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[3]
+local now, micros = clock()
+local entry = ttl .. '/' .. ARGV[5] .. '/' .. field
+
+local function grant(queued)
+  local token = draw(counter, ARGV[4], now, micros, '0')
+  put(key, field, ttl)
+  if queued then redis.call('ZREM', queue, entry) end
+  return '1 ' .. token .. ' ' .. micros
+end
+
+local pttl = redis.call('PTTL', key)
+if pttl == -2 then
+  local head = first(queue, alive)
+  if not head or head == entry then return grant(head) end
+  hand_over(key, counter, ARGV[4], queue, alive, ARGV[7], ARGV[8], ARGV[9])
+  pttl = redis.call('PTTL', key)
+else
+  if holds(key, field) then
+    if pttl < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
+    return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
+  end
+  if pttl == -1 and not eternal_is_lock then return '2 0 ' .. micros end
+  if ARGV[2] ~= '' and joins(key, ARGV[2]) then
+    if tonumber(ttl) < pttl then ttl = string.format('%.0f', pttl) end
+    return grant(true)
+  end
+end
+if ARGV[6] == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+
+local ticket = line_up(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
+-- The first looks when the lock ends; the others when the first does not.
+local head, lives = first(queue, alive)
+local look = pttl
+if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end
+return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', queue, entry))

@@ -1,0 +1,47 @@
+-- The queue of a lock that goes to those who wait for it in their order. An entry is "ttl/client/field", its score the
+-- ticket: µs, in the order in which they came. `alive` has for each client until when its entries count, in µs of this node.
+local function client_of(entry) return entry:match('^%d+/([^/]*)/') end
+-- Gives an entry a place behind all others, unless it has one, and notes that those of its client count for `lease` ms from
+-- now. Returns its ticket.
+local function line_up(queue, alive, entry, client, lease, now, micros)
+  local ticket = redis.call('ZSCORE', queue, entry)
+  if not ticket then
+    local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+    ticket = string.format('%.0f', math.max(now, last and last + 1 or 0))
+    redis.call('ZADD', queue, ticket, entry)
+  end
+  -- Of what writes here this alone is allowed when memory is full; what follows a write is, too.
+  redis.call('PEXPIRE', queue, lease)
+  redis.call('ZADD', alive, 'GT', string.format('%.0f', now + lease * 1000), client)
+  redis.call('PEXPIRE', alive, lease)
+  redis.call('ZREMRANGEBYSCORE', alive, '-inf', micros)
+  return ticket
+end
+-- The first entry whose client is alive, until when that counts, and what time it is; nothing if nobody waits. What comes
+-- before it goes, also what is no entry.
+local function first(queue, alive)
+  local now, micros
+  while true do
+    local entry = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not entry then return end
+    if not now then now, micros = clock() end
+    local client = client_of(entry)
+    local lives = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+    if lives > now then return entry, lives, now, micros end
+    redis.call('ZREM', queue, entry)
+  end
+end
+-- Makes the first who waits the holder of a lock that is free, for no longer than its client counts as alive, and tells
+-- that client alone. `grants`: "0" to tell it only. False if nobody waits.
+local function hand_over(key, counter, counter_ttl, queue, alive, wake, grants, sharded)
+  local entry, lives, now, micros = first(queue, alive)
+  if not entry then return false end
+  if grants ~= '0' then
+    local ttl, field = entry:match('^(%d+)/[^/]*/(.*)$')
+    redis.call('ZREM', queue, entry)
+    draw(counter, counter_ttl, now, micros, '0')
+    put(key, field, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))))
+  end
+  announce(wake .. ':' .. client_of(entry), sharded)
+  return true
+end

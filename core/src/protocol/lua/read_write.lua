@@ -1,0 +1,119 @@
+-- What the scripts of a read/write lock share. The lock is Redisson's hash: "mode" is "read" or "write", each reader has its
+-- field, a writer its field with ":write" behind it. Redisson keeps a key for each reader, which ends when that reader's lease
+-- does; so do we, for it looks there, and until when ours read is in `readers`, too, in µs of this node.
+-- All scripts for one tenure begin with these KEYS and ARGV.
+local lock, counter, readers, field, counter_ttl, notes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
+-- Those that may let others in go on with these: the queues of writers and of readers, the clients that are alive.
+-- `how`: "1" makes those whose turn it is holders, "0" tells them only, "i" tells nobody: several nodes decide.
+local writing, reading, alive, wake, how, channel, sharded = KEYS[4], KEYS[5], KEYS[6], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local function note_of(reader) return notes .. ':' .. reader .. ':rwlock_timeout:1' end
+-- Lets a key live for so long at least.
+local function keep(key, ttl)
+  if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
+end
+-- "read", "write", "lock" for a lock of another kind; nothing when it is free.
+local function mode_of(pttl) return pttl ~= -2 and (redis.call('HGET', lock, 'mode') or 'lock') or nil end
+-- Whether a reader is there, and its lease is not over.
+local function reads(reader, now)
+  if redis.call('HEXISTS', lock, reader) == 0 then return false end
+  return tonumber(redis.call('ZSCORE', readers, reader) or 0) > now
+end
+local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
+-- Lets a reader in, or lets it stay for so long.
+local function put_reader(reader, ttl, now)
+  may_expire(lock, ttl)
+  may_expire(readers, ttl)
+  local note = note_of(reader)
+  if redis.call('PTTL', note) < tonumber(ttl) then redis.call('SET', note, '1', 'PX', ttl) end
+  redis.call('HSET', lock, 'mode', 'read', reader, '1')
+  keep(lock, ttl)
+  redis.call('ZADD', readers, 'GT', string.format('%.0f', now + ttl * 1000), reader)
+  keep(readers, ttl)
+end
+-- Lets a writer into a lock that is free.
+local function put_writer(writer, ttl)
+  may_expire(lock, ttl)
+  redis.call('HSET', lock, 'mode', 'write', writer .. ':write', '1')
+  redis.call('PEXPIRE', lock, ttl)
+end
+-- Removes readers whose leases are over, and the lock with the last of them; says whether it is free. Of Redisson's the keys
+-- tell, which are looked at only if there are such readers.
+local function purge(now)
+  local over = redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
+  for _, reader in ipairs(over) do redis.call('HDEL', lock, reader) end
+  if #over > 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now)) end
+  if redis.call('HLEN', lock) - 1 > redis.call('ZCARD', readers) then
+    local all = redis.call('HGETALL', lock)
+    for i = 1, #all, 2 do
+      local reader = all[i]
+      if reader ~= 'mode' and not redis.call('ZSCORE', readers, reader) then
+        local lives = false
+        for hold = 1, tonumber(all[i + 1]) or 0 do
+          lives = lives or redis.call('EXISTS', notes .. ':' .. reader .. ':rwlock_timeout:' .. hold) == 1
+        end
+        if not lives then redis.call('HDEL', lock, reader) end
+      end
+    end
+  end
+  if redis.call('HLEN', lock) > 1 then return false end
+  redis.call('DEL', lock, readers)
+  return true
+end
+-- The token of those who read now: the one above the last writer's, which no writer draws. Without that it begins anew.
+local function token_to_read(micros)
+  local last = tonumber(redis.call('GET', counter))
+  if not last or last >= 9007199254740990 then
+    write(counter, micros, counter_ttl)
+    last = tonumber(micros)
+  elseif counter_ttl ~= '0' then
+    redis.call('PEXPIRE', counter, counter_ttl)
+  end
+  return string.format('%.0f', last + 1)
+end
+-- Lets all readers in that wait and are alive.
+local function let_readers_in(now, micros)
+  local told = {}
+  if how == '1' then token_to_read(micros) end
+  for _, entry in ipairs(redis.call('ZRANGE', reading, 0, 999)) do
+    local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
+    local lives = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+    if lives > now then
+      if how == '1' then
+        redis.call('ZREM', reading, entry)
+        put_reader(reader, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))), now)
+      end
+      if not told[client] then
+        told[client] = true
+        announce(wake .. ':' .. client, sharded)
+      end
+    else
+      redis.call('ZREM', reading, entry)
+    end
+  end
+  announce(channel, sharded, '1')
+end
+-- Lets the first writer into a lock that is free, for no longer than its client counts as alive.
+local function let_writer_in(entry, lives, now, micros)
+  if how == '1' then
+    local ttl, writer = entry:match('^(%d+)/[^/]*/(.*)$')
+    redis.call('ZREM', writing, entry)
+    draw(counter, counter_ttl, now, micros, '0')
+    put_writer(writer, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))))
+  end
+  announce(wake .. ':' .. client_of(entry), sharded)
+end
+-- Whether it is the readers' turn where both wait and nobody knows who was inside last: whoever came first.
+local function came_before(reader, writer)
+  return tonumber(redis.call('ZSCORE', reading, reader)) < tonumber(redis.call('ZSCORE', writing, writer))
+end
+-- Lets those in whose turn it is at a lock that is free; false if nobody waits. After a writer come the readers that wait, all
+-- of them, after readers the first writer (B. B. Brandenburg, J. H. Anderson, "Reader-writer synchronization for shared-memory
+-- multiprocessor real-time systems", 2009). `was`: what it was until now, if that is known.
+local function pass_on(was, now, micros)
+  local writer, lives = first(writing, alive)
+  local reader = first(reading, alive)
+  if not writer and not reader then return false end
+  local to_readers = not writer or reader and (was == 'write' or not was and came_before(reader, writer))
+  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, lives, now, micros) end
+  return true
+end

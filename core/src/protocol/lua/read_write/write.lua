@@ -1,0 +1,44 @@
+-- Lets a writer in, if nobody is inside and it is its turn, or gives it a place in the queue of writers: then no new readers
+-- come in. Sending it again changes nothing, but tells that the client is still there.
+-- KEYS, ARGV, reply: as of `read`; 11 is the proposed token in µs, 0 for this node's time
+-- Where several nodes decide a place holds new readers back, and nobody else: a node that is free lets any writer in.
+local marker, ttl, client, lease = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
+local now, micros = clock()
+if marker then
+  local code, left = refuses(marker, now, ARGV[12], ARGV[13], ARGV[14], ARGV[15])
+  if code then return string.format('%d %.0f %s', code, left, micros) end
+end
+local pttl = redis.call('PTTL', lock)
+local mode = mode_of(pttl)
+-- Of several writers of a client, where several nodes decide, one place speaks for all.
+local entry = ttl .. '/' .. client .. '/' .. (how == 'i' and '' or field)
+if mode == 'write' and writes(field) then
+  keep(lock, ttl)
+  return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
+end
+if pttl == -1 then return '2 0 ' .. micros end
+if mode == 'read' and purge(now) then mode, pttl = nil, -2 end
+if not mode then
+  local writer, lives, reader
+  if how ~= 'i' then
+    writer, lives = first(writing, alive)
+    reader = first(reading, alive)
+  end
+  local to_readers = reader and (not writer or came_before(reader, writer))
+  if not to_readers and (not writer or writer == entry) then
+    local token = draw(counter, counter_ttl, now, micros, ARGV[11])
+    put_writer(field, ttl)
+    if writer or how == 'i' then redis.call('ZREM', writing, entry) end
+    return '1 ' .. token .. ' ' .. micros
+  end
+  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, lives, now, micros) end
+  pttl = redis.call('PTTL', lock)
+end
+if lease == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+local ticket = line_up(writing, alive, entry, client, lease, now, micros)
+if how == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+-- The first looks when the lock ends; the others when the first does not.
+local head, lives = first(writing, alive)
+local look = pttl
+if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end
+return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', writing, entry))

@@ -1,0 +1,146 @@
+-- What the scripts of a semaphore share. Its key is a sorted set with a member "field|slots" for each permit, by until when it
+-- counts, in µs of this node; slots are numbers from 0, "3,7". Beside it `slots` has the slots of each field, and `taken` each
+-- slot that is taken, by its number. They are written together, and whichever of them is lost is made again of the others
+-- before anything is decided: so no permit is granted twice, and none is missing for longer than its lease.
+-- All scripts for one permit begin with these KEYS and ARGV.
+local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+-- Those that may let others in go on with these: the queue, the clients that are alive. `how`: "1" makes those whose turn it
+-- is holders, "0" tells the first only.
+local queue, alive, token_ttl, wake, how, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- Lets three keys live for so long at least. Runs when memory is full.
+local function keep_all(key, slots, taken, ttl)
+  local longest = string.format('%.0f', math.max(ttl, redis.call('PTTL', key)))
+  redis.call('PEXPIRE', key, longest)
+  redis.call('PEXPIRE', slots, longest)
+  redis.call('PEXPIRE', taken, longest)
+end
+-- A user without the right to do so fails here, before one of them exists without a TTL.
+local function may_keep(key, slots, taken, ttl)
+  may_expire(key, ttl)
+  may_expire(slots, ttl)
+  may_expire(taken, ttl)
+end
+-- Makes what was lost again. False if the key is somebody else's.
+local function mend(key, slots, taken, now)
+  local permits = redis.pcall('ZCARD', key)
+  if type(permits) == 'table' then
+    if refused(permits) then redis.call('ZCARD', key) end
+    return false
+  end
+  local fields, there = redis.call('HLEN', slots), redis.call('ZCARD', taken) > 0
+  if permits == fields and there == (permits > 0) then return true end
+  local known, order = {}, {}
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    local one, its = member:match('^(.*)|([%d,]+)$')
+    if not one then return false end
+    known[one], order[#order + 1] = its, one
+  end
+  local left = math.max(redis.call('PTTL', key), redis.call('PTTL', slots))
+  if left < 1 then
+    redis.call('DEL', taken)
+    return permits == 0
+  end
+  may_keep(key, slots, taken, left)
+  local all = redis.call('HGETALL', slots)
+  for i = 1, #all, 2 do
+    if not known[all[i]] then
+      known[all[i]], order[#order + 1] = all[i + 1], all[i]
+      redis.call('ZADD', key, string.format('%.0f', now + left * 1000), all[i] .. '|' .. all[i + 1])
+    end
+  end
+  redis.call('DEL', slots, taken)
+  for _, one in ipairs(order) do
+    redis.call('HSET', slots, one, known[one])
+    for slot in known[one]:gmatch('%d+') do redis.call('ZADD', taken, slot, slot) end
+  end
+  keep_all(key, slots, taken, left)
+  return true
+end
+-- Ends a permit.
+local function free(one, its)
+  redis.call('ZREM', key, one .. '|' .. its)
+  redis.call('HDEL', slots, one)
+  for slot in its:gmatch('%d+') do redis.call('ZREM', taken, slot) end
+end
+-- Until when a permit counts, if it does.
+local function ends_at(one, its, now)
+  local ends = its and tonumber(redis.call('ZSCORE', key, one .. '|' .. its) or 0)
+  return ends and ends > now and ends
+end
+-- Ends permits whose leases are over, a hundred at a time; says whether there were any.
+local function sweep(now)
+  local over = redis.call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', now), 'LIMIT', 0, 100)
+  for _, member in ipairs(over) do free(member:match('^(.*)|([%d,]+)$')) end
+  return #over > 0
+end
+-- The free slot with so many free ones before it. Those that are taken stand in order: before the one with rank r so many are
+-- free as its number is above r.
+local function free_after(before)
+  local least, most = 0, redis.call('ZCARD', taken)
+  while least < most do
+    local middle = math.floor((least + most) / 2)
+    local slot = tonumber(redis.call('ZRANGE', taken, middle, middle)[1]) or 0
+    if slot - middle > before then most = middle else least = middle + 1 end
+  end
+  return least + before
+end
+-- So many free slots below `of`; nothing if there are too few.
+local function find_free(count, of, now)
+  repeat
+    if free_after(count - 1) < of then
+      local found = {}
+      for i = 1, count do found[i] = free_after(i - 1) end
+      return found
+    end
+  until not sweep(now)
+end
+-- The tokens of slots, "slot:token,...": this node's time, or the next after the slot's last.
+local function draw_each(found, now, micros)
+  local drawn = {}
+  if token_ttl ~= '0' then may_expire(tokens, token_ttl) end
+  for i, slot in ipairs(found) do
+    local last, token = tonumber(redis.call('HGET', tokens, slot) or 0) or 0, micros
+    if last >= now and last < 9007199254740991 then token = string.format('%.0f', last + 1) end
+    redis.call('HSET', tokens, slot, token)
+    drawn[i] = slot .. ':' .. token
+  end
+  if token_ttl ~= '0' then redis.call('PEXPIRE', tokens, token_ttl) end
+  return table.concat(drawn, ',')
+end
+-- Makes a permit of free slots. What stood for it in the queue is gone before, so that nothing can fail in between.
+local function grant(one, found, ttl, now, micros)
+  local drawn, its = draw_each(found, now, micros), table.concat(found, ',')
+  for _, slot in ipairs(found) do redis.call('ZADD', taken, slot, slot) end
+  redis.call('HSET', slots, one, its)
+  redis.call('ZADD', key, string.format('%.0f', now + ttl * 1000), one .. '|' .. its)
+  keep_all(key, slots, taken, ttl)
+  return drawn
+end
+-- Lets in those who wait, in their order, as long as there is room for the first, and tells each of their clients once.
+local function let_in()
+  local told = {}
+  while true do
+    local entry, until_then, now, micros = first(queue, alive)
+    if not entry then return end
+    -- What is no hash makes this fail before anything is granted.
+    redis.call('HLEN', tokens)
+    local ttl, client, count, of, one = entry:match('^(%d+)/([^/]*)/(%d+):(%d+)/(.*)$')
+    -- Nothing stands in the queue for what is held but by mistake: one field has one permit.
+    local waits = ttl and redis.call('HEXISTS', slots, one) == 0
+    if waits then may_keep(key, slots, taken, ttl) end
+    local found = waits and find_free(tonumber(count), tonumber(of), now)
+    if waits and not found then return end
+    if found and how == '0' then
+      announce(wake .. ':' .. client, sharded)
+      return
+    end
+    redis.call('ZREM', queue, entry)
+    if found then
+      grant(one, found, math.min(ttl, math.ceil((until_then - now) / 1000)), now, micros)
+      if not told[client] then
+        told[client] = true
+        announce(wake .. ':' .. client, sharded)
+      end
+    end
+  end
+end

@@ -1,0 +1,54 @@
+-- Takes slots of a semaphore for one permit, in its turn, or a place in its queue. Sending it again changes nothing, but tells
+-- that the client is still there: each of its places counts for a while after the last such word.
+-- KEYS  semaphore, slots of each field, slots that are taken, tokens of each slot, queue, clients that are alive
+-- ARGV  1 field   2 token ttl ms, 0 for none   3 wake channel   4 how   5 on a cluster "1": announce to the shard, too
+--       6 how many slots   7 of how many   8 ttl ms   9 client   10 for how long its places count, ms; "0" takes none
+-- reply a string: a code, what it says, this node's time in µs, and for a place two more
+--       "1 slot:token,... time"  granted
+--       "0 left time"            too few are free, or others are before; no place was asked for. -1: without end
+--       "0 look time ticket ahead"   it waits behind so many, and should look again after so many ms; -1: when told
+--       "2 0 time"               the key is no semaphore
+local count, of, ttl, client, lease = ARGV[6], tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
+local now, micros = clock()
+redis.call('HLEN', tokens)
+if redis.call('PTTL', key) == -1 or not mend(key, slots, taken, now) then return '2 0 ' .. micros end
+
+-- What it has already, for as long as it asks for now.
+local function mine()
+  local its = redis.call('HGET', slots, field)
+  if not its then return end
+  if not ends_at(field, its, now) then return free(field, its) end
+  keep_all(key, slots, taken, ttl)
+  redis.call('ZADD', key, 'XX', 'GT', string.format('%.0f', now + ttl * 1000), field .. '|' .. its)
+  local drawn = {}
+  for slot in its:gmatch('%d+') do drawn[#drawn + 1] = slot .. ':' .. (redis.call('HGET', tokens, slot) or 0) end
+  return '1 ' .. table.concat(drawn, ',') .. ' ' .. micros
+end
+
+local entry = ttl .. '/' .. client .. '/' .. count .. ':' .. ARGV[7] .. '/' .. field
+local granted = mine()
+if granted then return granted end
+may_keep(key, slots, taken, ttl)
+local head = first(queue, alive)
+if head and head ~= entry and how ~= '0' then
+  let_in()
+  granted = mine()
+  if granted then return granted end
+  head = first(queue, alive)
+end
+if not head or head == entry then
+  local found = find_free(tonumber(count), of, now)
+  if found then
+    if head then redis.call('ZREM', queue, entry) end
+    return '1 ' .. grant(field, found, ttl, now, micros) .. ' ' .. micros
+  end
+end
+
+local soonest = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+local look = soonest and math.max(1, math.ceil((soonest - now) / 1000)) or -1
+if lease == '0' then return string.format('0 %.0f %s', look, micros) end
+local ticket = line_up(queue, alive, entry, client, lease, now, micros)
+-- The first looks when a lease ends; the others when the first does not.
+local before, until_then = first(queue, alive)
+if before ~= entry then look = math.max(look, math.ceil((until_then - now) / 1000)) end
+return string.format('0 %.0f %s %s %d', look, micros, ticket, redis.call('ZRANK', queue, entry))

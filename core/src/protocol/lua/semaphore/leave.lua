@@ -1,0 +1,11 @@
+-- Ends one permit, or gives up what stands for it in the queue, and lets in those who are next. Runs when memory is full.
+-- KEYS, ARGV  1 to 5 as of `acquire`   6 its entry, or "" for a permit that was granted: it has none
+-- reply 1 released, 0 the permit was over
+local now = clock()
+local left = ARGV[6] ~= '' and redis.call('ZREM', queue, ARGV[6]) == 1
+local its = mend(key, slots, taken, now) and redis.call('HGET', slots, field)
+if not its and not left then return 0 end
+local released = ends_at(field, its, now)
+if its then free(field, its) end
+let_in()
+return released and 1 or 0

@@ -1,0 +1,110 @@
+//! What is asked of a server about a semaphore. Its scripts share KEYS and ARGV, and their twins in memory read them by the
+//! same lists.
+
+use std::time::Duration;
+
+use crate::{
+    config::wire_ttl,
+    protocol::{
+        calls::{
+            AttachPermit, Departure, EndPermits, Entry, InspectPermits, Label, Permit, Protocol, RenewPermit, Take,
+            Turn, joined,
+        },
+        names::Names,
+        primitive::Primitive,
+        script::{Call, semaphore_scripts},
+    },
+};
+
+impl Entry {
+    /// As the scripts of a semaphore write it.
+    fn text_for(&self, (count, of): (u32, u32)) -> String {
+        format!("{}/{}/{count}:{of}/{}", wire_ttl(self.ttl), self.client, self.field)
+    }
+}
+
+/// How many slots it stands for, and of how many.
+fn size(primitive: Primitive) -> (u32, u32) {
+    match primitive {
+        Primitive::Permits { count, of } => (count, of),
+        Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => (1, 1),
+    }
+}
+
+fn permit(names: &Names, field: &str) -> [Vec<String>; 2] {
+    let permit = Permit {
+        lock: names.lock.clone(),
+        slots: names.slots(),
+        taken: names.taken(),
+        tokens: names.slot_tokens(),
+        field: field.to_owned(),
+    };
+    permit.lists()
+}
+
+impl Protocol {
+    fn turn(&self, names: &Names) -> [Vec<String>; 2] {
+        let turn = Turn {
+            queue: names.queue(),
+            alive: names.alive(),
+            token_ttl: self.counter_ttl.clone(),
+            wake: names.wake(),
+            how: self.grants(),
+            sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
+        };
+        turn.lists()
+    }
+
+    /// Takes slots, or a place that counts for `lease`; zero gives none.
+    pub(super) fn take(&self, label: Label<'_>, entry: &Entry, lease: Duration) -> Call {
+        let (count, of) = size(label.primitive);
+        let take = Take {
+            count: count.to_string(),
+            of: of.to_string(),
+            ttl: wire_ttl(entry.ttl),
+            client: entry.client.clone(),
+            lease: lease.as_millis().to_string(),
+        };
+        let parts = [permit(label.names, label.field), self.turn(label.names), take.lists()];
+        Call { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
+    }
+
+    /// Ends a permit, and gives its place up.
+    pub(super) fn give_back(&self, label: Label<'_>, entry: Option<&Entry>) -> Call {
+        let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
+        let parts = [permit(label.names, label.field), self.turn(label.names), Departure { entry }.lists()];
+        joined(&semaphore_scripts().leave, parts)
+    }
+
+    pub(super) fn renew_permits<'a>(permits: impl Iterator<Item = (Label<'a>, Duration)>) -> Call {
+        let renew = |(label, ttl): (Label<'_>, Duration)| {
+            let one = RenewPermit {
+                lock: label.names.lock.clone(),
+                ended: label.names.ended(),
+                slots: label.names.slots(),
+                taken: label.names.taken(),
+                field: label.field.to_owned(),
+                ttl: ttl.as_millis().to_string(),
+            };
+            one.lists()
+        };
+        let call = Call::new(&semaphore_scripts().renew, Vec::new(), Vec::new());
+        permits.map(renew).fold(call, |call, [keys, args]| call.with(keys, args))
+    }
+
+    pub(super) fn attach_permit(new: Label<'_>, old: &str, ttl: Duration) -> Call {
+        let attach = AttachPermit { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
+        joined(&semaphore_scripts().attach, [permit(new.names, new.field), attach.lists()])
+    }
+
+    /// Ends everybody's permits.
+    pub(crate) fn end_permits(&self, names: &Names) -> Call {
+        let end = EndPermits { ended: names.ended() };
+        joined(&semaphore_scripts().end, [permit(names, ""), self.turn(names), end.lists()])
+    }
+
+    /// Asks who has permits.
+    pub(crate) fn inspect_permits(names: &Names) -> Call {
+        joined(&semaphore_scripts().inspect, [InspectPermits { lock: names.lock.clone() }.lists()])
+    }
+}

@@ -1,0 +1,249 @@
+//! A tenure of a read/write lock that changes from one way to hold it to the other. What it stands for here is never more than
+//! what a quorum of its nodes knows: it reads from before they are told that it does, and writes from when they confirmed.
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{Fallen, Tenure, state::State};
+use crate::{
+    clock::{self, Deadline, Stamp},
+    process::driver::Driver,
+    protocol::{
+        calls::Label,
+        primitive::Primitive,
+        reply::{self, Renewed, Vote},
+    },
+    quorum::{Asked, Count, FanOut, Presence},
+    server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
+};
+
+/// What is on its way to a node for a tenure that reads: a request to make a reader of it must not come there once it writes
+/// again. Closes when there is nothing.
+type OnTheWay = mpsc::Receiver<()>;
+
+#[derive(Default)]
+pub(super) struct Mode {
+    /// Since when it writes, if it read before.
+    upgraded: Option<Stamp>,
+    on_the_way: Option<OnTheWay>,
+}
+
+impl Tenure {
+    /// What a node said about a tenure that it was asked to keep at `sent`; `None` if that is out of date.
+    pub(super) fn understood(&self, found: Renewed, sent: Stamp) -> Option<Renewed> {
+        if found != Renewed::Reads {
+            return Some(found);
+        }
+        if self.primitive().reads() {
+            return Some(Renewed::Extended);
+        }
+        let earlier = self.mode.lock().upgraded.is_some_and(|upgraded| sent.is_before(upgraded));
+        (!earlier).then_some(Renewed::Taken)
+    }
+
+    /// Whether it was taken as what it is: answers to that request tell of it.
+    pub(super) fn is_as_taken(&self) -> bool {
+        !self.terms.primitive.reads() || self.primitive().reads()
+    }
+
+    /// Asks all nodes that may have it; those that did not answer are handed to `unanswered`, in the background if need be.
+    fn leftovers(&self) -> Vec<(usize, Presence)> {
+        self.state.lock().leftovers()
+    }
+
+    /// Makes a reader of a writer.
+    pub(crate) async fn downgrade(self: Arc<Self>) -> Result<(), Fallen> {
+        if !self.reads.swap(true, SeqCst) {
+            // No writer draws this one.
+            self.token.fetch_add(1, SeqCst);
+        }
+        let call = self.quorum.protocol.downgrade(self.label());
+        let limit = self.quorum.settings.reply_within(self.remaining());
+        let sent: Vec<SentOn> = self.quorum.nodes.iter().map(|_| SentOn::default()).collect();
+        let mut answers = FanOut::new(self.leftovers().into_iter().map(|(node, presence)| {
+            let target = &self.quorum.nodes[node];
+            let answer = match presence {
+                // Behind what may still put it there as a writer.
+                Presence::Unknown(Some(connection)) => target.eval_after(connection, call.clone(), limit),
+                _ => target.eval(Driver::Background, call.clone(), limit, sent[node].clone()),
+            };
+            Asked::new(node, answer)
+        }));
+        let (mut done, mut failures) = (0, Vec::new());
+        let counted = answers.count(reply::done, |node, answer| {
+            match answer {
+                Ok(true) => done += 1,
+                Ok(false) => self.find(node, Renewed::Gone),
+                Err(error) => failures.push((node, error)),
+            }
+            let over = done >= self.quorum.needed() || !self.is_held();
+            if over { Count::Decided(()) } else { Count::More }
+        });
+        let _: Option<()> = counted.await;
+        let enough = done >= self.quorum.needed();
+        let silent: Vec<usize> =
+            failures.iter().filter(|(_, error)| error.may_have_run()).map(|(node, _)| *node).collect();
+        self.see_through(answers, sent, silent);
+        if enough { Ok(()) } else { Err(self.fallen(failures)) }
+    }
+
+    /// Has all that were asked to make a reader of it do so before they may be asked to make a writer of it again.
+    fn see_through(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut silent: Vec<usize>) {
+        let (busy, on_the_way) = mpsc::channel(1);
+        self.mode.lock().on_the_way = Some(on_the_way);
+        let tenure = self.clone();
+        self.quorum.spawn_pending(async move {
+            while let Some((node, answer)) = answers.late().await {
+                if answer.is_err_and(|error| error.may_have_run()) {
+                    silent.push(node);
+                }
+            }
+            let behind: Vec<(usize, ConnectionId, bool)> =
+                silent.into_iter().filter_map(|node| Some((node, sent[node].get()?, false))).collect();
+            tenure.read_again(behind).recv().await;
+            drop(busy);
+        });
+    }
+
+    /// Makes a reader of it where it may have become a writer.
+    fn read_again(&self, behind: Vec<(usize, ConnectionId, bool)>) -> OnTheWay {
+        self.quorum.clean_up(behind, &self.quorum.protocol.downgrade(self.label()))
+    }
+
+    /// A node told something outside of a round of renewal.
+    fn find(&self, node: usize, found: Renewed) {
+        self.change(|state, effects| {
+            state.take_in(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
+        });
+    }
+
+    fn fallen(&self, failures: Vec<(usize, NodeError)>) -> Fallen {
+        match self.current_fate() {
+            super::Fate::Held => Fallen::Unanswered(failures),
+            fate => Fallen::Ended(fate),
+        }
+    }
+
+    /// Waits until no node can be made a reader of any more.
+    async fn settled(&self) -> Result<(), Fallen> {
+        let on_the_way = self.mode.lock().on_the_way.take();
+        let Some(mut on_the_way) = on_the_way else { return Ok(()) };
+        let limit = self.quorum.settings.reply_within(self.remaining());
+        if timeout(limit, on_the_way.recv()).await.is_ok() {
+            return Ok(());
+        }
+        self.mode.lock().on_the_way = Some(on_the_way);
+        let silent = |node| (node, NodeError::new(NodeErrorKind::Unknown, "has not confirmed the last change yet"));
+        Err(self.fallen((0..self.quorum.nodes.len()).map(silent).collect()))
+    }
+
+    /// Makes a writer of a reader, if it is alone inside; says whether it is one.
+    pub(crate) async fn upgrade(self: Arc<Self>) -> Result<bool, Fallen> {
+        if !self.primitive().reads() {
+            return Ok(true);
+        }
+        self.settled().await?;
+        let (ttl, since) = (self.terms.ttl, clock::now());
+        let quorum = &self.quorum;
+        let call = quorum.protocol.upgrade(self.label(), ttl, quorum.proposal());
+        let limit = quorum.settings.reply_within(self.remaining());
+        let sent: Vec<SentOn> = quorum.nodes.iter().map(|_| SentOn::default()).collect();
+        let mut found: Vec<Option<Vote>> = vec![None; quorum.nodes.len()];
+        self.state.lock().asked_for(ttl, since);
+        let asked = self.leftovers();
+        let mut possible = asked.len();
+        let mut answers = FanOut::new(asked.into_iter().map(|(node, _)| {
+            Asked::new(node, quorum.nodes[node].eval(Driver::Background, call.clone(), limit, sent[node].clone()))
+        }));
+        let (mut granted, mut failures) = (Vec::new(), Vec::new());
+        let counted = answers.count(reply::vote, |node, answer| {
+            match answer {
+                Ok((vote, _)) => {
+                    found[node] = Some(vote);
+                    match vote {
+                        Vote::Granted { token } => granted.push((node, token)),
+                        Vote::Conflict => self.find(node, Renewed::Gone),
+                        Vote::Denied(_) | Vote::Quarantine(_) | Vote::Unmarked => {}
+                    }
+                    possible -= usize::from(!matches!(vote, Vote::Granted { .. }));
+                }
+                Err(error) => {
+                    possible -= 1;
+                    failures.push((node, error));
+                }
+            }
+            let over = granted.len() >= quorum.needed() || possible < quorum.needed() || !self.is_held();
+            if over { Count::Decided(()) } else { Count::More }
+        });
+        let _: Option<()> = counted.await;
+        // What was not sent must not go out behind what undoes the rest.
+        answers.retain(|node| sent[node].get().is_some());
+        let writer = Label { primitive: Primitive::Write, ..self.label() };
+        let token = if granted.len() >= quorum.needed() && self.is_held() {
+            quorum.agree(Driver::Background, writer, &granted, ttl).await
+        } else {
+            Err(Vec::new())
+        };
+        let alive = !Deadline::new(since, quorum.settings.validity(ttl)).left().is_zero();
+        let Some(token) = token.ok().filter(|_| alive && self.is_held()) else {
+            // Where it was not denied it may write by now, or soon.
+            let undecided = |node: &usize| !matches!(found[*node], Some(vote) if !matches!(vote, Vote::Granted { .. }));
+            let behind = (0..quorum.nodes.len()).filter(undecided);
+            let behind = behind.filter_map(|node| Some((node, sent[node].get()?, found[node].is_some()))).collect();
+            self.mode.lock().on_the_way = Some(self.read_again(behind));
+            let denied = found.iter().flatten().any(|vote| matches!(vote, Vote::Denied(_)));
+            return if denied && self.is_held() { Ok(false) } else { Err(self.fallen(failures)) };
+        };
+        self.writes(&found, &sent, (ttl, since), token);
+        if !answers.is_over() {
+            let late = self.clone().absorb_late_upgrades(answers, (ttl, since));
+            quorum.spawn_pending(late);
+        }
+        Ok(true)
+    }
+
+    /// A quorum confirmed that it writes.
+    fn writes(self: &Arc<Self>, found: &[Option<Vote>], sent: &[SentOn], (ttl, since): (Duration, Stamp), token: i64) {
+        let deadline = Deadline::new(since, self.quorum.settings.validity(ttl));
+        let reading: Vec<(usize, Presence)> = {
+            let mut state = self.state.lock();
+            let before = state.presences.clone();
+            state.presences = found
+                .iter()
+                .zip(sent)
+                .map(|(vote, sent)| match (vote, sent.get()) {
+                    (Some(Vote::Granted { .. }), _) => Presence::Held(deadline),
+                    (None, Some(connection)) => Presence::Unknown(Some(connection)),
+                    (Some(_), _) | (None, None) => Presence::Absent,
+                })
+                .collect();
+            self.mode.lock().upgraded = Some(clock::now());
+            self.token.store(token as u64, SeqCst);
+            self.reads.store(false, SeqCst);
+            still_reading(&state, before)
+        };
+        // There it only keeps others out.
+        self.release_later(reading);
+    }
+
+    /// Takes in what nodes answered after a quorum had confirmed.
+    async fn absorb_late_upgrades(self: Arc<Self>, mut late: FanOut, (ttl, since): (Duration, Stamp)) {
+        while let Some((node, answer)) = late.late().await {
+            let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))));
+            if granted && !self.primitive().reads() {
+                let presence = Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)));
+                self.change(|state, effects| state.absorb_late_grant(node, presence, effects));
+            }
+        }
+    }
+}
+
+/// Where it reads on although it writes elsewhere.
+fn still_reading(state: &State, before: Vec<Presence>) -> Vec<(usize, Presence)> {
+    let absent = |node: usize| matches!(state.presences[node], Presence::Absent);
+    before.into_iter().enumerate().filter(|(node, known)| absent(*node) && !matches!(known, Presence::Absent)).collect()
+}

@@ -1,0 +1,191 @@
+//! A place in the queue that a server keeps for a lock: asked for, kept by asking again, and given up behind whatever was
+//! asked. Only where one node decides: those first in the queues of several would block each other.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::{self, Deadline, Stamp},
+    owner::OwnerKey,
+    process::driver::Driver,
+    protocol::{
+        calls::Entry,
+        names::Names,
+        primitive::Primitive,
+        reply::{self, Entered, Slot},
+        script::{Call, Reply},
+    },
+    quorum::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist},
+    server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
+    sync::Mutex,
+};
+
+/// How long the places of a client count after its last word. This is how long those of a dead one may hold others up:
+/// all of them at once, not one after another.
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
+
+/// Dropped before it was settled, it is given up, and what may have been granted for it is handed on.
+pub(crate) struct Place {
+    asked: Arc<Asked>,
+    owner: OwnerKey,
+    /// Whether something of it may be on the server, apart from what was not answered.
+    there: bool,
+    settled: bool,
+}
+
+struct Asked {
+    quorum: Arc<Quorum>,
+    primitive: Primitive,
+    names: Arc<Names>,
+    entry: Entry,
+    /// The connections of requests that were not answered: each may still run.
+    unanswered: Mutex<Vec<SentOn>>,
+}
+
+impl Asked {
+    fn read(&self, reply: &Reply) -> Result<Entered, NodeError> {
+        let entered = match self.primitive {
+            Primitive::Permits { count, of } => reply::taken(reply, count, of),
+            Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
+        };
+        entered.ok_or_else(NodeError::no_answer)
+    }
+
+    fn connections(&self) -> Vec<ConnectionId> {
+        let mut connections: Vec<ConnectionId> = self.unanswered.lock().iter().filter_map(SentOn::get).collect();
+        connections.sort_by_key(|connection| connection.number);
+        connections.dedup_by_key(|connection| connection.number);
+        connections
+    }
+
+    /// Gives it up, in the background. `there`: also if all that was asked was answered.
+    fn give_up(&self, there: bool) {
+        let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
+        let connections = self.connections();
+        if there && connections.is_empty() {
+            self.quorum.spawn_pending(insist(self.quorum.nodes[0].clone(), call, CLEANUP_LIMIT));
+            return;
+        }
+        let behind = connections.into_iter().map(|connection| (0, connection, true));
+        drop(self.quorum.clean_up(behind, &call));
+    }
+}
+
+impl Place {
+    pub(crate) fn new(
+        quorum: &Arc<Quorum>,
+        primitive: Primitive,
+        names: &Arc<Names>,
+        entry: Entry,
+        owner: OwnerKey,
+    ) -> Self {
+        let (quorum, names, unanswered) = (quorum.clone(), names.clone(), Mutex::default());
+        let asked = Asked { quorum, primitive, names, entry, unanswered };
+        Self { asked: Arc::new(asked), owner, there: false, settled: false }
+    }
+
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.asked.entry
+    }
+
+    /// Asks for it, or for what has become of it, and says when it was asked. `lease`: how long it counts from then on;
+    /// zero takes none.
+    pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<Entered, NodeError>) {
+        let asked = self.asked.clone();
+        let call = asked.quorum.protocol.enter(asked.primitive, &asked.names, &asked.entry, &self.owner, lease);
+        let (limit, sent) = (asked.quorum.settings.reply_timeout(asked.entry.ttl), SentOn::default());
+        asked.unanswered.lock().push(sent.clone());
+        let since = clock::now();
+        let answer = asked.quorum.nodes[0].eval(driver, call.clone(), limit, sent).await;
+        let answer = answer.and_then(|reply| asked.read(&reply));
+        let over = answer.as_ref().map_or_else(|error| error.kind == NodeErrorKind::NotRun, |_| true);
+        if over {
+            asked.unanswered.lock().pop();
+        }
+        self.there |= matches!(answer, Ok(Entered::Granted { .. } | Entered::Waits { .. }));
+        match answer {
+            Ok(granted @ Entered::Granted { .. }) => self.alone(call, (since, granted), limit).await,
+            other => (since, other),
+        }
+    }
+
+    /// Sees to it that nothing asked for a tenure can still run when that ends: it would take a place for nobody.
+    async fn alone(
+        &self,
+        call: Call,
+        mut granted: (Stamp, Entered),
+        limit: Duration,
+    ) -> (Stamp, Result<Entered, NodeError>) {
+        for connection in self.asked.connections() {
+            let since = clock::now();
+            let answer = self.asked.quorum.nodes[0].eval_after(connection, call.clone(), limit).await;
+            match answer.and_then(|reply| self.asked.read(&reply)) {
+                Ok(again @ Entered::Granted { .. }) => granted = (since, again),
+                other => return (since, other),
+            }
+        }
+        self.asked.unanswered.lock().clear();
+        (granted.0, Ok(granted.1))
+    }
+
+    /// What became of it, if there is time left of what was granted.
+    pub(crate) fn settle(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
+        let deadline = Deadline::new(since, self.asked.quorum.settings.validity(self.asked.entry.ttl));
+        if deadline.left() < self.asked.entry.ttl / 20 {
+            let detail =
+                format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.asked.entry.ttl);
+            return Err(NodeError::new(NodeErrorKind::NotRun, detail));
+        }
+        self.settled = true;
+        let presences = vec![Presence::Held(deadline)];
+        let (late, sent) = (FanOut::default(), vec![SentOn::default()]);
+        Ok(Grant { token: token as u64, slots, since, presences, late, sent })
+    }
+
+    /// What gives it up in the background, whatever may have been granted for it by then, while somebody else has it.
+    pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
+        let asked = self.asked.clone();
+        move || asked.give_up(true)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.settled && !mutant!(PlaceKept) {
+            self.asked.give_up(self.there);
+        }
+    }
+}
+
+/// That a writer waits, as several nodes know it: for a while after each time that it asks they let no new readers in. Dropped,
+/// it tells them that it does not wait any more.
+pub(crate) struct Intent {
+    quorum: Arc<Quorum>,
+    names: Arc<Names>,
+    entry: Entry,
+    over: bool,
+}
+
+impl Intent {
+    pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, client: &str, ttl: Duration) -> Self {
+        let entry = Entry { field: String::new(), ttl, client: client.to_owned() };
+        Self { quorum: quorum.clone(), names: names.clone(), entry, over: false }
+    }
+
+    /// It was let in.
+    pub(crate) fn forget(mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
+        for node in &self.quorum.nodes {
+            // What is not told ends by itself soon after.
+            self.quorum.spawn_pending(insist(node.clone(), call.clone(), LEASE));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+// A semaphore by name, for coroutines and for threads.
+
+package dev.redlock
+
+import kotlinx.coroutines.CoroutineScope
+import kotlin.time.Duration
+
+/**
+ * A semaphore by name: at most [permits] slots of it are held at once, everywhere. A permit is a [Lease], with
+ * [Lease.slots] and [Lease.tokens].
+ *
+ * Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the order in
+ * which they asked; what needs several gets them at once, and is not overtaken. Needs one server, cluster or Sentinel
+ * service.
+ *
+ * @property name the name, without the client's prefix
+ * @property permits how many slots it has
+ */
+public class Semaphore internal constructor(
+    public val name: String,
+    public val permits: Int,
+    private val make: (Int) -> Lock,
+) {
+    private val one = make(1)
+
+    internal fun taking(n: Int): Lock = if (n == 1) one else make(n)
+
+    /**
+     * Takes [n] slots at once. Waits no longer than [wait], as long as the semaphore's own `wait` if that is null, and for
+     * ever with [Duration.INFINITE]. A cancelled acquire leaves nothing behind.
+     *
+     * @throws LockTimeout when too few are free to the end
+     * @throws Unavailable when the server did not answer for the client's `patience`
+     * @throws KeyConflict when the key holds something that is no semaphore
+     * @throws InvalidArgument unless [n] is from 1 to [permits]
+     * @throws Closed after the client was closed
+     */
+    public suspend fun acquire(n: Int = 1, wait: Duration? = null): Lease = taking(n).acquire(wait)
+
+    /** Takes [n] slots if so many are free and nobody waits: null when not. Fails as [acquire] does. */
+    public suspend fun tryAcquire(n: Int = 1): Lease? = taking(n).tryAcquire()
+
+    /** Takes a slot, runs [block] and releases, as [Lock.withLock] does. */
+    public suspend fun <T> withPermit(block: suspend CoroutineScope.(Lease) -> T): T = one.withLock(block)
+
+    /** Takes [n] slots, runs [block] and releases, as [Lock.withLock] does. */
+    public suspend fun <T> withPermits(n: Int, block: suspend CoroutineScope.(Lease) -> T): T =
+        taking(n).withLock(block)
+
+    /**
+     * How many slots are free; others may wait for them.
+     *
+     * @throws Unavailable when the server does not answer
+     * @throws KeyConflict when the key holds something that is no semaphore
+     */
+    public suspend fun availablePermits(): Int = one.available()
+
+    /** [acquire], blocking, for try-with-resources. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun acquireBlocking(n: Int = 1): Lease = taking(n).acquireBlocking()
+
+    /** [tryAcquire], blocking. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun tryAcquireBlocking(n: Int = 1): Lease? = taking(n).tryAcquireBlocking()
+
+    /** [availablePermits], blocking. */
+    public fun availablePermitsBlocking(): Int = one.availableBlocking()
+
+    override fun toString(): String = "Semaphore($name, $permits)"
+}

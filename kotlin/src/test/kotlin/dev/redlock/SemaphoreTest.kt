@@ -1,0 +1,75 @@
+package dev.redlock
+
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.yield
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import kotlin.time.Duration
+
+class SemaphoreTest : OnServer() {
+    @Test
+    fun `there are as many slots as it has`(): Unit = runBlocking {
+        val gpu = client.semaphore("gpu", 2)
+        assertEquals(2, gpu.availablePermits())
+        val one = gpu.acquire()
+        assertEquals(listOf(0) to listOf(one.token), one.slots to one.tokens)
+        gpu.withPermit { other ->
+            assertEquals(listOf(1), other.slots)
+            assertNull(gpu.tryAcquire())
+            failsWith<LockTimeout> { gpu.acquire(wait = Duration.ZERO) }
+            assertEquals(0, gpu.availablePermitsBlocking())
+        }
+        assertEquals(ReleaseOutcome.RELEASED, one.release())
+        assertEquals(listOf(0, 1), gpu.withPermits(2) { it.slots })
+        gpu.acquireBlocking(2).use { both ->
+            assertTrue(both.tokens[0] > one.token)
+            assertNull(gpu.tryAcquireBlocking())
+        }
+        assertEquals(2, gpu.availablePermits())
+    }
+
+    @Test
+    fun `many callers never exceed it`(): Unit = runBlocking {
+        val gpu = client.semaphore("gpu", 3)
+        val taken = mutableSetOf<Int>()
+        var most = 0
+        val all = List(20) {
+            async {
+                gpu.withPermit { permit ->
+                    assertTrue(taken.add(permit.slots.single()))
+                    most = maxOf(most, taken.size)
+                    yield()
+                    taken.remove(permit.slots.single())
+                }
+            }
+        }
+        all.awaitAll()
+        assertEquals(3, most)
+    }
+
+    @Test
+    fun `a name of something else is refused`(): Unit = runBlocking {
+        val gpu = client.semaphore("gpu", 2)
+        val permit = gpu.acquire()
+        val info = checkNotNull(client.lock("gpu").inspect())
+        assertEquals(LockKind.SEMAPHORE to listOf(permit.owner), info.kind to info.owners)
+        failsWith<KeyConflict> { client.lock("gpu").acquire() }
+        permit.release()
+        client.lock("gpu").withLock { failsWith<KeyConflict> { gpu.acquire() } }
+    }
+
+    @Test
+    fun `what makes no sense is refused`(): Unit = runBlocking {
+        for (permits in listOf(0, -1, 65_537)) {
+            failsWith<InvalidArgument> { client.semaphore("gpu", permits) }
+        }
+        failsWith<InvalidArgument> { client.semaphore("gpu", 1, LockOptions(owner = "me")) }
+        for (n in listOf(0, -1, 3)) {
+            failsWith<InvalidArgument> { client.semaphore("gpu", 2).acquire(n) }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+"""Semaphores, with threads and with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redlock
+import redlock.asyncio
+from servers import elsewhere
+
+if TYPE_CHECKING:
+    from servers import Server
+
+
+def test_there_are_as_many_as_it_has(client: redlock.Redlock) -> None:
+    gpu = client.semaphore("gpu", 2)
+    assert (gpu.name, gpu.permits, gpu.available(), gpu.locked()) == ("gpu", 2, 2, False)
+    with gpu as one:
+        assert (one.slots, one.tokens) == ((0,), (one.token,))
+        other = elsewhere(gpu.acquire)
+        assert other.slots == (1,)
+        assert gpu.locked()
+        assert gpu.acquire(blocking=False) is None
+        assert elsewhere(lambda: gpu.acquire(timeout=0)) is None
+        assert other.release() == "released"
+        with gpu as again:
+            assert again.slots == (1,)
+            assert again.token > other.token
+    assert gpu.available() == 2
+    both = gpu.acquire(n=2)
+    assert both is not None
+    assert both.slots == (0, 1)
+    assert gpu.locked()
+    both.release()
+
+
+def test_each_thread_gives_back_its_own(client: redlock.Redlock) -> None:
+    gpu = client.semaphore("gpu", 3)
+    inside = threading.Barrier(3)
+    slots: list[tuple[int, ...]] = []
+
+    def work() -> None:
+        with gpu as permit:
+            inside.wait(30)
+            slots.append(permit.slots)
+            assert permit.held
+            inside.wait(30)
+        assert not permit.held
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(slots) == [(0,), (1,), (2,)]
+    first, second = gpu.acquire(), gpu.acquire(n=2)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(redlock.NotHeld):
+        elsewhere(gpu.release)
+    assert gpu.release() == "released"
+    assert (first.held, second.held) == (True, False)
+    assert elsewhere(first.release) == "released"
+    assert gpu.available() == 3
+
+
+def test_with_asyncio(server: Server) -> None:
+    async def main() -> None:
+        async with redlock.asyncio.Redlock(server.url) as client:
+            gpu = client.semaphore("gpu", 2)
+            most = inside = 0
+
+            async def work() -> None:
+                nonlocal most, inside
+                async with gpu as permit:
+                    inside += 1
+                    most = max(most, inside)
+                    assert len(permit.slots) == 1
+                    await asyncio.sleep(0)
+                    inside -= 1
+
+            await asyncio.gather(*(work() for _ in range(10)))
+            assert most == 2
+            both = await gpu.acquire(n=2)
+            assert both is not None
+            assert (both.slots, len(both.tokens)) == ((0, 1), 2)
+            assert await gpu.locked()
+            assert await gpu.acquire(blocking=False) is None
+            assert await gpu.release() == "released"
+            assert await gpu.available() == 2
+            again = pickle.loads(pickle.dumps(gpu))
+            assert repr(again) == repr(gpu)
+            assert isinstance(again, redlock.asyncio.Semaphore)
+
+    asyncio.run(main())
+
+
+def test_of_the_default_client(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDLOCK_URL", server.url)
+    with redlock.semaphore("gpu", 1) as permit:
+        assert permit.slots == (0,)
+        again = pickle.loads(pickle.dumps(redlock.semaphore("gpu", 1, wait=0)))
+        with pytest.raises(redlock.LockTimeout), again:
+            pass
+
+
+def test_a_name_of_something_else(client: redlock.Redlock) -> None:
+    with client.lock("gpu"), pytest.raises(redlock.KeyConflict):
+        client.semaphore("gpu", 2).acquire()
+    with client.semaphore("gpu", 2) as permit:
+        info = client.lock("gpu").inspect()
+        assert info is not None
+        assert (info.kind, info.owners) == ("semaphore", (permit.owner,))
+        with pytest.raises(redlock.KeyConflict):
+            client.lock("gpu").acquire()
+
+
+@pytest.mark.parametrize(
+    ("permits", "options", "argument"),
+    [
+        (0, {}, "permits"),
+        (-1, {}, "permits"),
+        (1.5, {}, "permits"),
+        ("2", {}, "permits"),
+        (None, {}, "permits"),
+        (65_537, {}, "permits"),
+        (2, {"ttl": 0}, "ttl"),
+        (2, {"owner": "me"}, "owner"),
+        (2, {"fair": True}, "fair"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    client: redlock.Redlock, permits: object, options: dict[str, object], argument: str
+) -> None:
+    for make in (client.semaphore, redlock.semaphore, redlock.asyncio.semaphore):
+        with pytest.raises(redlock.InvalidArgument, match=argument):
+            make("gpu", permits, **options)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("n", [0, -1, 4, 1.5, "1", None])
+def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> None:
+    with pytest.raises(redlock.InvalidArgument, match="n"):
+        client.semaphore("gpu", 3).acquire(n=n)  # type: ignore[arg-type]
+
+
+def test_not_on_a_quorum() -> None:
+    client = redlock.Redlock(["memory://a", "memory://b", "memory://c"])
+    with client, pytest.raises(redlock.InvalidArgument, match="one server"):
+        client.semaphore("gpu", 2)
