@@ -42,8 +42,8 @@ pub struct LockInfo {
     pub owner: String,
     /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
     pub ttl: Option<Duration>,
-    /// The last fencing token; 0 when the holder draws none, or took the lock longer ago than the counter is kept
-    /// ([`token_ttl`](crate::Config::token_ttl)).
+    /// The last fencing token. 0 when the holder draws none, or when its counter is gone: evicted, or, for a lock without a
+    /// ttl, older than [`token_ttl`](crate::Config::token_ttl).
     pub token: u64,
 }
 

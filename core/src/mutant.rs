@@ -80,11 +80,13 @@ mod switched {
         AttachReleases,
         /// An attach that is given up, or failed, leaves what it took under the new name.
         AttachForgets,
+        /// The token counter of a held lock is not prolonged.
+        CounterEnds,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 25] = [
+        pub const ALL: [Self; 26] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -110,6 +112,7 @@ mod switched {
             Self::AttachKeepsName,
             Self::AttachReleases,
             Self::AttachForgets,
+            Self::CounterEnds,
         ];
 
         /// What it changes in a script.

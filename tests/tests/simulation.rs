@@ -57,6 +57,8 @@ fn nothing_promised_is_broken() {
         "kill client",
         "is away",
         "handed over",
+        "prolong",
+        "held for long",
     ] {
         assert!(
             bag.counts.get(what).is_some_and(|times| *times >= count / 100),

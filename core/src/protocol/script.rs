@@ -83,7 +83,7 @@ macro_rules! scripts {
     };
 }
 
-scripts!(acquire, bump, renew, repair, release, end, inspect, attach, retime, learn, provision);
+scripts!(acquire, bump, renew, prolong, repair, release, end, inspect, attach, retime, learn, provision);
 
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {

@@ -158,7 +158,7 @@ impl Checks {
 
     fn locks(call: &Call) -> Vec<&String> {
         match call.script.name {
-            "renew" => call.keys.iter().step_by(2).collect(),
+            "renew" | "prolong" => call.keys.iter().step_by(2).collect(),
             "learn" | "provision" | "inspect" => Vec::new(),
             _ => call.keys.iter().take(1).collect(),
         }

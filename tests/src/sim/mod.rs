@@ -19,6 +19,7 @@
 //! | I11 | a renewed lease is not lost while its majority is well |
 //! | I12 | a closed client leaves no task, connection or subscription behind |
 //! | I13 | a detached lease is attached once, with its token; until its lease is over it can be |
+//! | I14 | a server has a counter that is no less than the token of whoever holds the lock |
 //!
 //! After a time of faults everything heals, and what must happen in the end is checked then.
 
@@ -348,6 +349,7 @@ impl Simulation {
             }
             if self.plan.present() {
                 findings.extend(self.absent(now, lock, holders));
+                findings.extend(Self::without_counter(now, lock, holders));
             }
         }
         let running: Vec<bool> = self.hosts.iter().map(Host::runs).collect();
@@ -419,6 +421,17 @@ impl Simulation {
                 format!("I1 host {host} believes in {lock} with token {token} of {holder}, which is at {tenures:?}")
             })
             .collect()
+    }
+
+    /// I14: whoever asks for the holder of a lock finds its token.
+    fn without_counter(now: Time, lock: &str, holders: &[(usize, String, u64)]) -> Vec<String> {
+        let counters = world::with(|world| world.servers.iter_mut().map(|s| s.look(now).counter(lock)).collect());
+        let counters: Vec<u64> = counters.unwrap_or_default();
+        let lacks = |(_, _, token): &&(usize, String, u64)| counters.iter().all(|counter| counter < token);
+        let told = |(host, holder, token): &(usize, String, u64)| {
+            format!("I14 host {host} holds {lock} with token {token} of {holder}, and the counters are {counters:?}")
+        };
+        holders.iter().filter(lacks).map(told).collect()
     }
 
     /// Closes everything and looks at what is left.
