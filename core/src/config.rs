@@ -77,10 +77,10 @@ pub struct Config {
     pub drift: f64,
     /// Where fencing tokens are counted.
     pub token_key: TokenKey,
-    /// How long a fencing token's counter is kept after its last use. A node's clock seeds the next one, so this is how
-    /// far that clock may be set back, and on a quorum how far its nodes' clocks may be apart, and tokens still increase. At
-    /// least 1 s, and on a quorum as long as a restarted node does not vote. Default: an hour, or that if it is longer. Not
-    /// with [`TokenKey::Redisson`].
+    /// How long a fencing token's counter is kept after its last use; it is kept for as long as the lock is held, too. A
+    /// node's clock seeds the next counter, so this is how far that clock may be set back, and on a quorum how far the
+    /// nodes' clocks may differ, and tokens still increase. At least 60 s, and on a quorum as long as a restarted node does
+    /// not vote. Default: an hour, or that if it is longer. Not with [`TokenKey::Redisson`].
     pub token_ttl: Option<Duration>,
     /// The longest ttl used on a quorum, and so how long a restarted node does not vote. Default: 60 s.
     pub max_ttl: Duration,
@@ -244,7 +244,8 @@ impl Config {
 
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 const MIN_WATCHDOG: Duration = Duration::from_millis(300);
-const MIN_TOKEN_TTL: Duration = Duration::from_secs(1);
+/// Each half of it costs a request for every lock that is held.
+const MIN_TOKEN_TTL: Duration = Duration::from_secs(60);
 /// How long a counter is kept by default.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// The longest lease, and the longest of all times a caller gives.
@@ -261,6 +262,12 @@ pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Dur
         return Err(LockError::invalid(argument, format!("must be from {least:?} to 10 years, not {value:?}")));
     }
     Ok(())
+}
+
+/// A lease, as far as its counter must outlive it. One without end would keep its counter for ever, too, long after its
+/// release.
+fn ending(ttl: Duration) -> Duration {
+    if ttl == NEVER { Duration::ZERO } else { ttl }
 }
 
 /// Checks the name of an explicit owner.
@@ -319,6 +326,17 @@ impl Settings {
             TokenKey::Redlock => Some(self.config.token_ttl.unwrap_or(TOKEN_TTL.max(self.least_token_ttl()))),
             TokenKey::Redisson => None,
         }
+    }
+
+    /// How long a counter is kept that an acquire with a lease of `ttl` writes; `None` for ever.
+    pub(crate) fn counter_ttl(&self, ttl: Duration) -> Option<Duration> {
+        self.token_ttl().map(|kept| kept.max(ending(ttl)))
+    }
+
+    /// How long a counter is kept that is prolonged for a lease of `ttl`; `None` for ever. Half of it is never less than the
+    /// lease, so that a counter which is prolonged whenever less than half of it is left outlives every lease.
+    pub(crate) fn prolonged_counter_ttl(&self, ttl: Duration) -> Option<Duration> {
+        self.token_ttl().map(|kept| kept.max(ending(ttl) * 2))
     }
 
     /// A node that lost its counters starts from its clock once it votes again: no counter that others still have may have

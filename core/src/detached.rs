@@ -217,6 +217,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     let grant =
         Grant { token: detached.token, slots: Vec::new(), since, presences, late: <_>::default(), sent: Vec::new() };
     let tenure = Tenure::new(terms, grant, claim.clone(), Weak::new(), quorum, session.events.clone());
+    tenure.forget_counters();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
     taking.settled = true;

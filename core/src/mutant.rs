@@ -98,11 +98,13 @@ mod switched {
         DowngradeTellsNobody,
         /// Readers get the token of the writer before them.
         ReadersHaveWritersToken,
+        /// The token counter of a held lock is not prolonged.
+        CounterEnds,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 34] = [
+        pub const ALL: [Self; 35] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -137,6 +139,7 @@ mod switched {
             Self::UpgradeBesideReaders,
             Self::DowngradeTellsNobody,
             Self::ReadersHaveWritersToken,
+            Self::CounterEnds,
         ];
 
         /// What it changes in a script.

@@ -24,7 +24,7 @@ export interface ClientOptions {
   tokenKey?: "redlock" | "redisson" | null | undefined;
   /**
    * How long a token's counter is kept after its last use, and so how far a node's clock may be set back and tokens still
-   * increase: 1 s or more, on a quorum no less than a restarted node does not vote. Default: an hour.
+   * increase: 60 s or more, on a quorum no less than a restarted node does not vote. Default: an hour.
    */
   tokenTtl?: number | null | undefined;
   /** The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s. */

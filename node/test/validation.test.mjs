@@ -29,7 +29,7 @@ for (const [options, message] of [
   [{ wire: "redis" }, /^wire: /],
   [{ drift: 0.5 }, /^drift: must be from 0.01 to below 0.5, not 0.5$/],
   [{ tokenKey: "x" }, /^tokenKey: /],
-  [{ tokenTtl: 999 }, /^tokenTtl: must be from 1s to 10 years, not 999ms$/],
+  [{ tokenTtl: 59_999 }, /^tokenTtl: must be from 60s to 10 years, not 59\.999s$/],
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
   [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],

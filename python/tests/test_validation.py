@@ -94,7 +94,7 @@ def test_locks(module, name, options, argument) -> None:
         ("redis://a", {"wire": "json"}, "wire"),
         ("redis://a", {"wire": 1}, "wire"),
         ("redis://a", {"token_key": "other"}, "token_key"),
-        ("redis://a", {"token_ttl": 0.5}, "token_ttl"),
+        ("redis://a", {"token_ttl": 59.9}, "token_ttl"),
         ("redis://a", {"token_ttl": 3600, "token_key": "redisson"}, "token_ttl"),
         ("redis://a", {"prefix": 1}, "prefix"),
         ("redis://a", {"max_ttl": -1}, "max_ttl"),

@@ -244,6 +244,11 @@ async fn all_of(
     let user: Vec<String> = urls.iter().map(|url| as_user(url)).collect();
     let ((one, warned), (other, warned_too)) = (watched(&user, &change), watched(&user, &change));
     everything(&one, &other).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    // The first renewal of an attached lease prolongs its counter.
+    let text = one.lock("attached", options(|_| {})).unwrap().acquire().await.unwrap().detach().unwrap();
+    let attached = other.attach(&text, Owner::Fresh).await.unwrap();
+    renewed(&attached).await;
+    attached.release().await.unwrap();
     for warned in [warned, warned_too] {
         let lost = |line: &String| ["forced", "owned", "x"].iter().any(|name| line.contains(&format!("{name:?}")));
         assert_eq!(locked(&warned).iter().filter(|line| !lost(line)).count(), 0, "{what}: {warned:?}");
@@ -540,6 +545,24 @@ async fn a_right_that_is_missing_is_named_for_semaphores() {
     let spared = ["&redlock_wake:*", "&redlock_semaphore:*"];
     let (rights, rules) = (rights.collect::<Vec<_>>(), [server.clone(), semaphore.clone()].concat());
     each_is_missed(Wire::Redisson, &rules, &rights, &spared, everything_permitted).await;
+}
+
+/// Whoever attaches a lease draws no token, and may have no right to the counter.
+#[tokio::test]
+async fn a_lease_is_renewed_also_by_who_may_not_prolong_its_counter() {
+    let server = Server::start();
+    let rules = documented().server;
+    permit(&server, &rules.into_iter().filter(|rule| rule != "~redlock_token:*").collect::<Vec<_>>());
+    let holder = watched(&[server.url()], |_| {}).0;
+    let text = holder.lock("x", options(|_| {})).unwrap().acquire().await.unwrap().detach().unwrap();
+    let (client, warned) = watched(&[as_user(&server.url())], |_| {});
+    let lease = client.attach(&text, Owner::Fresh).await.unwrap();
+    until("it may not", || denied(&server).contains("redlock_token:{app:x}")).await;
+    for _ in 0..2 {
+        renewed(&lease).await;
+    }
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(locked(&warned).clone(), Vec::<String>::new());
 }
 
 /// From 7.0 on the script asks whether it may; before, it tries on a key that is not there.

@@ -779,7 +779,7 @@ impl Diff {
                 Step::Call { script: &all.bump, keys, args }
             }
             50..56 => self.repair(wire, lock, &field),
-            56..65 => {
+            56..62 => {
                 let (mut keys, mut args) = (Vec::new(), Vec::new());
                 for i in 0..self.random.usize(..5) {
                     let lock = if i == 0 { lock } else { self.pick(&LOCKS) };
@@ -788,6 +788,16 @@ impl Diff {
                     args.extend([same(&field), same(&self.ttl())]);
                 }
                 Step::Call { script: &all.renew, keys, args }
+            }
+            62..65 => {
+                let (mut keys, mut args) = (Vec::new(), Vec::new());
+                for i in 0..self.random.usize(..4) {
+                    let lock = if i == 0 { lock } else { self.pick(&LOCKS) };
+                    keys.extend([lock.to_owned(), self.other_key(counter(lock))]);
+                    let token = if self.chance(20) { 5 } else { wall_micros() };
+                    args.extend([same(&self.field(held)), same(&token), same(&self.ttl())]);
+                }
+                Step::Call { script: &all.prolong, keys, args }
             }
             65..74 => {
                 let args = vec![same(&field), same(&channel(lock))];
@@ -1198,6 +1208,10 @@ const EXPECTED: &[&str] = &[
     "renew Token -1",
     "renew Token 0",
     "renew Token 1",
+    "prolong Redisson 0",
+    "prolong Redisson 1",
+    "prolong Token 0",
+    "prolong Token 1",
     "repair Redisson -2",
     "repair Redisson -1",
     "repair Redisson 0",

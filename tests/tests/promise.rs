@@ -432,11 +432,16 @@ async fn a_durable_node_that_was_asked_while_it_loaded_its_keys_votes_once_it_ha
 #[tokio::test]
 async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever() {
     let server = servers(1);
-    for (token_ttl, lives) in [(None, 3_600_000), (Some(Duration::from_secs(7)), 7_000)] {
+    for (token_ttl, lives) in [(None, 3_600_000), (Some(Duration::from_secs(60)), 60_000)] {
         let ours = client(&server, |config| config.token_ttl = token_ttl);
         let lease = ours.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
         let left: i64 = server[0].command(&["PTTL", "redlock_token:{x}"]);
         assert!((lives - 6_000..=lives).contains(&left), "{left}");
+        lease.release().await.unwrap();
+        // No lease that ends outlives its counter.
+        let fixed = options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(7200)));
+        let lease = ours.lock("x", fixed).unwrap().acquire().await.unwrap();
+        assert!(server[0].command::<i64>(&["PTTL", "redlock_token:{x}"]) > 7_190_000);
         lease.release().await.unwrap();
     }
 
@@ -451,6 +456,61 @@ async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever()
     let next = lock.acquire().await.unwrap();
     assert!(next.token() > theirs);
     next.release().await.unwrap();
+}
+
+/// As for a lease that is renewed for longer than a counter lives, without that time: `tests/clocks.rs` has the time.
+#[tokio::test]
+async fn a_lease_that_is_extended_prolongs_its_counter_and_brings_it_back() {
+    let server = servers(1);
+    let client = client(&server, |config| config.token_ttl = Some(Duration::from_secs(60)));
+    let fixed = options(|options| {
+        options.ttl = Ttl::Fixed(Duration::from_secs(20));
+        options.owner = Some("me".into());
+    });
+    let lock = client.lock("x", fixed).unwrap();
+    let lease = lock.acquire().await.unwrap();
+    let counter = "redlock_token:{x}";
+    let left = || server[0].command::<i64>(&["PTTL", counter]);
+    let value = || server[0].command::<Option<String>>(&["GET", counter]);
+    let token = Some(lease.token().to_string());
+    // Shorter than the counter lives: nothing is due.
+    reset(&server[0]);
+    lease.extend(Duration::from_secs(25)).await.unwrap();
+    assert!(left() <= 60_000);
+    assert_eq!(calls(&server[0])["evalsha"], 1);
+    // Longer.
+    lease.extend(Duration::from_secs(90)).await.unwrap();
+    until("the counter is prolonged", || left() > 170_000).await;
+    assert_eq!(value(), token);
+    // Evicted, say. It comes back with the next extension that it would not outlive.
+    let _: () = server[0].command(&["DEL", counter]);
+    lease.extend(Duration::from_secs(600)).await.unwrap();
+    until("the counter is back", || left() > 1_100_000).await;
+    assert_eq!(value(), token);
+    // One that others have prolonged further, or raised, stays as it is.
+    let _: () = server[0].command(&["SET", counter, "9007199254740000"]);
+    lease.extend(Duration::from_secs(3600)).await.unwrap();
+    until("it was asked for", || calls(&server[0])["evalsha"] >= 7).await;
+    assert_eq!((value().as_deref(), left()), (Some("9007199254740000"), -1));
+    let _: () = server[0].command(&["DEL", counter]);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_is_attached_and_renewed_prolongs_its_counter() {
+    let server = servers(1);
+    let client = client(&server, |config| config.watchdog = Duration::from_millis(900));
+    let text = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap().detach().unwrap();
+    let _: () = server[0].command(&["PEXPIRE", "redlock_token:{x}", "30000"]);
+    let lease = client.attach(&text, Owner::Fresh).await.unwrap();
+    // How long it was held before nobody says; so the first renewal prolongs it.
+    let left = || server[0].command::<i64>(&["PTTL", "redlock_token:{x}"]);
+    until("the counter is prolonged", || left() > 3_590_000).await;
+    assert_eq!(
+        client.lock("x", LockOptions::default()).unwrap().inspect().await.unwrap().unwrap().token,
+        lease.token()
+    );
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
 #[tokio::test]

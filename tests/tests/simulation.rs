@@ -60,6 +60,8 @@ fn nothing_promised_is_broken() {
         "upgraded",
         "downgraded",
         "read twice",
+        "prolong",
+        "held for long",
     ] {
         assert!(
             bag.counts.get(what).is_some_and(|times| *times >= count / 100),

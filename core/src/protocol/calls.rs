@@ -79,6 +79,8 @@ arguments! {
     Bump { lock, counter } (field, granted, agreed, counter_ttl)
     /// `lua/renew.lua`, for one of its tenures.
     Renew { lock, ended } (field, ttl)
+    /// `lua/prolong.lua`, for one of its tenures.
+    Prolong { lock, counter } (field, token, counter_ttl)
     /// `lua/repair.lua`; a [`Guard`] may follow.
     Repair { lock, counter, ended } (field, owner, ttl, token, counter_ttl)
     /// `lua/release.lua`; "1" may follow, on a cluster.
@@ -161,8 +163,7 @@ pub(crate) struct Protocol {
 
 impl Protocol {
     pub(crate) fn new(settings: Arc<Settings>) -> Self {
-        let counter_ttl = settings.token_ttl().map_or("0".to_owned(), |ttl| ttl.as_millis().to_string());
-        Self { scripts: scripts(settings.config.wire), settings, counter_ttl }
+        Self { scripts: scripts(settings.config.wire), settings }
     }
 
     /// How an exclusive lock is written.
@@ -174,6 +175,11 @@ impl Protocol {
     pub(crate) fn announces(&self, primitive: Primitive) -> bool {
         // Peers that write strings announce none.
         primitive.family() != Family::Lock || self.wire() == Wire::Redisson
+    }
+
+    /// How long a counter is kept that is written for a lease of `ttl`.
+    fn counter_ttl(&self, ttl: Duration) -> String {
+        self.settings.counter_ttl(ttl).map_or("0".to_owned(), |ttl| ttl.as_millis().to_string())
     }
 
     /// Has a script announce to the listeners of a cluster's shard, too.
@@ -206,7 +212,7 @@ impl Protocol {
             field: field.to_owned(),
             owner,
             ttl: wire_ttl(ttl),
-            counter_ttl: self.counter_ttl.clone(),
+            counter_ttl: self.counter_ttl(ttl),
             proposal: proposal.to_string(),
         };
         let replicas = self.settings.config.min_replicas;
@@ -292,7 +298,8 @@ impl Protocol {
             field: field.to_owned(),
             granted: granted.to_string(),
             agreed: agreed.to_string(),
-            counter_ttl: self.counter_ttl.clone(),
+            // Only a quorum raises, and there no lease is longer than a counter is kept.
+            counter_ttl: self.counter_ttl(Duration::ZERO),
         };
         call(&self.scripts.bump, bump.lists())
     }
@@ -332,6 +339,25 @@ impl Protocol {
         self.renew(std::iter::once((label, ttl)))
     }
 
+    /// Prolongs the counters of many tenures, each with its token, for so long from now on.
+    pub(crate) fn prolong<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, u64, Duration)>) -> Call {
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for (label, token, ttl) in tenures {
+            let one = Prolong {
+                lock: label.names.lock.clone(),
+                counter: label.names.counter(),
+                field: label.field.to_owned(),
+                token: token.to_string(),
+                counter_ttl: ttl.as_millis().to_string(),
+            };
+            let [its_keys, its_args] = one.lists();
+            keys.extend(its_keys);
+            args.extend(its_args);
+        }
+        // While a slot moves it is not waited for: there is a next renewal.
+        Call { while_moving: WhileMoving::Fail, ..Call::new(&self.scripts.prolong, keys, args) }
+    }
+
     /// Writes a tenure again where it is missing.
     pub(crate) fn repair(&self, label: Label<'_>, owner: &OwnerKey, token: u64, ttl: Duration) -> Call {
         match label.primitive.family() {
@@ -349,7 +375,7 @@ impl Protocol {
             owner: joinable(owner),
             ttl: ttl.as_millis().to_string(),
             token: token.to_string(),
-            counter_ttl: self.counter_ttl.clone(),
+            counter_ttl: self.counter_ttl(ttl),
         };
         self.guarded(call(&self.scripts.repair, repair.lists()))
     }

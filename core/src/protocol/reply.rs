@@ -154,6 +154,11 @@ pub(crate) fn renewals(reply: &Reply, tenures: usize, inside: bool) -> Option<Ve
     each.collect()
 }
 
+/// The reply to `prolong` for so many tenures: whether it is one.
+pub(crate) fn prolonged(reply: &Reply, tenures: usize) -> bool {
+    reply.int().and_then(|held| usize::try_from(held).ok()).is_some_and(|held| held <= tenures)
+}
+
 /// The reply to `release`, `bump` and `provision`: whether it was done.
 pub(crate) fn done(reply: &Reply) -> Option<bool> {
     match reply {

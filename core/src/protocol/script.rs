@@ -95,7 +95,7 @@ macro_rules! scripts {
 scripts! {
     /// All scripts of one wire format.
     Scripts in "" with ("", "");
-    acquire, enter, leave, bump, renew, repair, release, end, inspect, attach, retime, learn, provision,
+    acquire, enter, leave, bump, renew, prolong, repair, release, end, inspect, attach, retime, learn, provision,
 }
 
 scripts! {

@@ -8,6 +8,9 @@
 //!          └───────────────────────────────────────┘
 //! ```
 //! Nodes that lack the tenure take part by taking it in again (a repair).
+//!
+//! The token counter has a ttl of its own. Whenever a node extended the lease and less than half of its counter's ttl is
+//! left there, the counter is due, too: it is prolonged by a request of its own, so that renewals name no further key.
 
 use std::time::Duration;
 
@@ -127,11 +130,11 @@ impl State {
         let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
         for (node, presence) in self.presences.iter().enumerate() {
             match presence {
-                Presence::Absent | Presence::Unknown(Some(_)) if round && !self.round.repairing[node] => {
+                Presence::Absent | Presence::Unknown(Some(_)) if round && !self.round.nodes[node].repairing => {
                     repairs.push(node);
                 }
                 Presence::Absent => {}
-                _ if (round || recheck.contains(&node)) && !self.round.in_flight[node] => nodes.push(node),
+                _ if (round || recheck.contains(&node)) && !self.round.nodes[node].in_flight => nodes.push(node),
                 _ => {}
             }
         }
@@ -140,16 +143,16 @@ impl State {
 
     fn ask(&mut self, nodes: &[usize], repairs: &[usize]) {
         for node in nodes {
-            self.round.in_flight[*node] = true;
+            self.round.nodes[*node].in_flight = true;
         }
         for node in repairs {
-            self.round.repairing[*node] = true;
+            self.round.nodes[*node].repairing = true;
         }
     }
 
     fn begin_round(&mut self, ttl: Duration, now: Stamp) {
         self.round.sent = now;
-        self.round.extended.fill(false);
+        self.round.nodes.iter_mut().for_each(|node| node.extended = false);
         self.asked_for(ttl, now);
         // Until the answers say otherwise.
         self.round.next = Deadline::new(now, Duration::MAX);
@@ -169,9 +172,9 @@ impl State {
         now: Stamp,
         effects: &mut Effects,
     ) {
-        self.round.in_flight[node] = false;
+        self.round.nodes[node].in_flight = false;
         if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(self.round.sent) {
-            self.round.extended[node] = true;
+            self.round.nodes[node].extended = true;
         }
         if self.take_in(node, found, (ttl, sent), now, effects) {
             self.plan_retry(now);
@@ -225,8 +228,34 @@ impl State {
 
     /// A node did not answer a renewal.
     pub(super) fn renewal_failed(&mut self, node: usize, now: Stamp) {
-        self.round.in_flight[node] = false;
+        self.round.nodes[node].in_flight = false;
         self.plan_retry(now);
+    }
+
+    /// A node answered `found` to a request for a lease of `ttl`. Returns for how long the counter there is to be prolonged,
+    /// if it is due. From then on it counts as prolonged, unless `forget_counter` follows.
+    pub(super) fn prolong_counter(
+        &mut self,
+        node: usize,
+        found: Renewed,
+        ttl: Duration,
+        now: Stamp,
+    ) -> Option<Duration> {
+        if self.fate != Fate::Held || found != Renewed::Extended || ttl.is_zero() {
+            return None;
+        }
+        let counter_ttl = self.settings.prolonged_counter_ttl(ttl)?;
+        let counter = &mut self.round.nodes[node].counter;
+        if counter.left_at(now) >= counter_ttl / 2 || mutant!(CounterEnds) {
+            return None;
+        }
+        *counter = Deadline::new(now, counter_ttl);
+        Some(counter_ttl)
+    }
+
+    /// The counter on a node may end any moment: it is due.
+    pub(super) fn forget_counter(&mut self, node: usize, now: Stamp) {
+        self.round.nodes[node].counter = Deadline::new(now, Duration::ZERO);
     }
 
     /// A node was asked to take the tenure in again, at `sent`, with a lease of `ttl`. `presence`: what that told of it.
@@ -242,7 +271,7 @@ impl State {
         if there {
             self.renewed(node, Renewed::Extended, (ttl, sent), now, effects);
         }
-        self.round.repairing[node] = false;
+        self.round.nodes[node].repairing = false;
         let Some(presence) = presence else { return };
         if self.fate != Fate::Held {
             self.came_too_late(node, presence, effects);
@@ -259,7 +288,7 @@ impl State {
             return;
         }
         let mut pause = FIRST_PAUSE;
-        if !self.round.in_flight.contains(&true) {
+        if !self.round.is_in_flight() {
             pause *= 2_u32.pow(self.round.failures.min(4));
             self.round.failures += 1;
         }

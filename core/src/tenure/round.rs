@@ -13,39 +13,58 @@ pub(super) struct Round {
     pub(super) next: Deadline,
     /// When its requests were sent.
     pub(super) sent: Stamp,
-    pub(super) in_flight: Vec<bool>,
-    /// Nodes that lack the tenure and are asked to take it in again.
-    pub(super) repairing: Vec<bool>,
-    /// Nodes that have the lease that this round asks for.
-    pub(super) extended: Vec<bool>,
+    /// The same of each node.
+    pub(super) nodes: Vec<NodeRound>,
     pub(super) failures: u32,
     pub(super) warned: bool,
     /// The owner is gone and nothing refers to the tenure.
     pub(super) orphaned: bool,
 }
 
+/// Where it stands on one node.
+#[derive(Clone)]
+pub(super) struct NodeRound {
+    /// A renewal was sent and is not answered.
+    pub(super) in_flight: bool,
+    /// The node lacks the tenure, and is asked to take it in again.
+    pub(super) repairing: bool,
+    /// The node has the lease that this round asks for.
+    pub(super) extended: bool,
+    /// Until when the token counter lives there, at least. It outlasts rounds.
+    pub(super) counter: Deadline,
+}
+
 impl Round {
-    /// The acquire itself.
-    pub(super) fn first(since: Stamp, presences: &[Presence]) -> Self {
+    /// The acquire itself. `counter_ttl`: how long the counters live that it wrote.
+    pub(super) fn first(since: Stamp, presences: &[Presence], counter_ttl: Duration) -> Self {
+        let node = |presence: &Presence| NodeRound {
+            in_flight: false,
+            repairing: false,
+            extended: matches!(presence, Presence::Held(_)),
+            counter: Deadline::new(since, counter_ttl),
+        };
         Self {
             next: Deadline::new(since, Duration::ZERO),
             sent: since,
-            in_flight: vec![false; presences.len()],
-            repairing: vec![false; presences.len()],
-            extended: presences.iter().map(|presence| matches!(presence, Presence::Held(_))).collect(),
+            nodes: presences.iter().map(node).collect(),
             failures: 0,
             warned: false,
             orphaned: false,
         }
     }
 
+    /// Whether a renewal is under way to a node.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.nodes.iter().any(|node| node.in_flight)
+    }
+
     /// Whether a renewal was sent and not answered by enough nodes.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.in_flight.contains(&true) || self.failures > 0
+        self.is_in_flight() || self.failures > 0
     }
 
     /// Whether so many nodes have the lease that it asks for.
     pub(super) fn is_over(&self, needed: usize) -> bool {
-        self.extended.iter().filter(|extended| **extended).count() >= needed
+        self.nodes.iter().filter(|node| node.extended).count() >= needed
     }
 }

@@ -128,7 +128,7 @@ impl State {
             claims: vec![claim],
             offers: Vec::new(),
             locks: vec![lock],
-            round: Round::first(since, &presences),
+            round: Round::first(since, &presences, settings.counter_ttl(terms.ttl).unwrap_or_default()),
             presences,
             sent,
             slot: None,

@@ -9,10 +9,11 @@ use crate::{
     config::NEVER,
     process::driver::Driver,
     protocol::{
+        primitive::Family,
         reply::{self, Renewed, Vote},
         script::Reply,
     },
-    quorum::{Asked, Count, FanOut, Presence},
+    quorum::{Asked, Count, FanOut, Presence, Quorum},
     server::{ConnectionId, NodeError, SentOn},
 };
 
@@ -56,15 +57,34 @@ impl Tenure {
         Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)))
     }
 
-    /// A node answered a renewal that asked for `ttl` at `sent`.
-    pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) {
-        let Some(found) = self.understood(found, sent) else { return self.renewal_failed(node) };
-        self.change(|state, effects| state.renewed(node, found, (ttl, sent), clock::now(), effects));
+    /// A node answered a renewal that asked for `ttl` at `sent`. Returns for how long the counter there is to be prolonged,
+    /// if it is due.
+    pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) -> Option<Duration> {
+        let Some(found) = self.understood(found, sent) else {
+            self.renewal_failed(node);
+            return None;
+        };
+        self.change(|state, effects| {
+            let now = clock::now();
+            state.renewed(node, found, (ttl, sent), now, effects);
+            if self.has_counter() { state.prolong_counter(node, found, ttl, now) } else { None }
+        })
     }
 
     /// A node did not answer a renewal.
     pub(crate) fn renewal_failed(&self, node: usize) {
         self.change(|state, _| state.renewal_failed(node, clock::now()));
+    }
+
+    /// Whether its token is that of the lock's counter: readers draw none, and each slot of a semaphore has one of its own.
+    fn has_counter(&self) -> bool {
+        self.terms.primitive.family() == Family::Lock
+    }
+
+    /// Another holder's acquire wrote the counters, perhaps long ago: all are due.
+    pub(crate) fn forget_counters(&self) {
+        let (mut state, now) = (self.state.lock(), clock::now());
+        (0..self.quorum.nodes.len()).for_each(|node| state.forget_counter(node, now));
     }
 
     /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
@@ -134,7 +154,15 @@ impl Tenure {
                 // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.
                 let found = answer.as_ref().ok().and_then(|reply| tenure.renewal(reply));
                 if let Some(found) = found.and_then(|found| tenure.understood(found, sent)) {
-                    tenure.change(|state, effects| state.take_in(node, found, (ttl, sent), clock::now(), effects));
+                    let due = tenure.change(|state, effects| {
+                        let now = clock::now();
+                        state.take_in(node, found, (ttl, sent), now, effects);
+                        if tenure.has_counter() { state.prolong_counter(node, found, ttl, now) } else { None }
+                    });
+                    if let Some(counter_ttl) = due {
+                        let quorum = tenure.quorum.clone();
+                        tenure.quorum.spawn(prolong(quorum, node, vec![(tenure.clone(), counter_ttl)]));
+                    }
                 }
                 answer
             };
@@ -162,6 +190,28 @@ impl Tenure {
             Fate::Held if extended >= self.quorum.needed() => Ok(()),
             Fate::Held => Err(Fallen::Unanswered(failures)),
             fate => Err(Fallen::Ended(fate)),
+        }
+    }
+}
+
+/// Has a node prolong the counters of tenures that it holds, each for so long. A failure ends no tenure. If it may pass, the
+/// counters are due again.
+pub(super) async fn prolong(quorum: Arc<Quorum>, node: usize, due: Vec<(Arc<Tenure>, Duration)>) {
+    let each = due.iter().map(|(tenure, counter_ttl)| (tenure.label(), tenure.token(), *counter_ttl));
+    let (call, limit) = (quorum.protocol.prolong(each), quorum.settings.config.reply_timeout);
+    match quorum.nodes[node].eval(Driver::Background, call, limit, SentOn::default()).await {
+        Ok(reply) if reply::prolonged(&reply, due.len()) => {}
+        // A counter that may not be touched waits for its next time, and takes no others with it.
+        Err(error) if error.is_permanent() && due.len() == 1 => {}
+        Err(error) if error.is_permanent() => {
+            for one in due {
+                Box::pin(prolong(quorum.clone(), node, vec![one])).await;
+            }
+        }
+        _ => {
+            for (tenure, _) in due {
+                tenure.state.lock().forget_counter(node, clock::now());
+            }
         }
     }
 }

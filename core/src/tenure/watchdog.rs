@@ -35,6 +35,7 @@ use crate::{
     tenure::{
         Plan, Tenure,
         attended::{Attended, AttendedCalls},
+        upkeep::prolong,
     },
 };
 
@@ -252,7 +253,7 @@ struct Renewal {
 }
 
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
-async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
+async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
     let parts = quorum.nodes[node].traits().parts;
     // A request is about one family of locks, too.
     let part =
@@ -269,7 +270,7 @@ async fn renew(quorum: &Quorum, node: usize, mut batch: Vec<Renewal>) {
 }
 
 /// Says whether the node renewed what there is to be renewed.
-async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
+async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
     let tenures = batch.iter().map(|renewal| (renewal.tenure.label(), renewal.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
     let answer =
@@ -292,15 +293,21 @@ async fn renew_batch(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
         fail(node, batch);
         return false;
     };
+    let mut due = Vec::new();
     for (renewal, found) in batch.iter().zip(found) {
-        renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent);
+        if let Some(counter_ttl) = renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent) {
+            due.push((renewal.tenure.clone(), counter_ttl));
+        }
+    }
+    if !due.is_empty() {
+        quorum.spawn(prolong(quorum.clone(), node, due));
     }
     true
 }
 
 /// Renews what a node refused to renew together: one that cannot be renewed must not take the others with it. Any of
 /// them is asked for first, since a node that refuses everything is not to be asked for each.
-async fn renew_apart(quorum: &Quorum, node: usize, batch: &[Renewal]) -> bool {
+async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
     let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
     let (any, after) = rest.split_at(1);
     if !renew_batch(quorum, node, any).await {

@@ -9,7 +9,7 @@ use proptest::{collection::vec, option, prelude::*, sample};
 
 use crate::{
     client::Client,
-    config::{Config, LockOptions, TokenKey, Ttl, Wire},
+    config::{Config, LockOptions, NEVER, TokenKey, Ttl, Wire},
     detached::Detached,
     error::LockError,
     ffi::{Idiom, Setting},
@@ -179,14 +179,16 @@ fn url() -> impl Strategy<Value = String> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
+    // Most are longer than a lease.
+    let token_ttl = option::of(prop_oneof![2 => time(), 1 => (0_u64..100_000).prop_map(Duration::from_secs)]);
     let nodes = prop_oneof![
         3 => vec(url(), 0..4),
         3 => (1_usize..6).prop_map(|count| (0..count).map(|index| format!("redis://:s3cr3t@127.0.0.{index}")).collect()),
     ];
     let times = (time(), time(), time(), time(), time());
     let plain = prop::bool::weighted(0.5);
-    (nodes, option::of(0_usize..8), times, text(), number(), any::<(bool, bool, bool)>(), plain).prop_map(
-        |(nodes, quorum, times, prefix, drift, (token, shared, cert), plain)| {
+    (nodes, option::of(0_usize..8), times, text(), number(), any::<(bool, bool, bool)>(), plain, token_ttl).prop_map(
+        |(nodes, quorum, times, prefix, drift, (token, shared, cert), plain, token_ttl)| {
             let mut config = Config::new(nodes);
             config.password = Some(SECRET.to_owned());
             if plain {
@@ -195,6 +197,7 @@ fn config() -> impl Strategy<Value = Config> {
             config.quorum = quorum;
             (config.watchdog, config.max_ttl, config.patience) = (times.0, times.1, times.2);
             (config.connect_timeout, config.reply_timeout) = (times.3, times.4);
+            config.token_ttl = token_ttl;
             config.prefix = prefix;
             config.drift = drift;
             config.wire = if token { Wire::Token } else { Wire::Redisson };
@@ -240,7 +243,16 @@ proptest! {
                     assert!(validity < ttl && !validity.is_zero(), "{validity:?} of {ttl:?}");
                 }
                 assert!(settings.quarantine() >= config.max_ttl);
+                assert!(settings.token_ttl().is_none_or(|ttl| ttl >= Duration::from_secs(60)));
                 assert!(settings.token_ttl().is_none_or(|ttl| count == 1 || ttl >= settings.quarantine()));
+                // No lease that ends outlives its counter, nor one whose counter is prolonged at half of its ttl.
+                for ttl in [config.watchdog, config.max_ttl, TEN_YEARS, NEVER / 2] {
+                    assert!(settings.counter_ttl(ttl).is_none_or(|kept| kept >= ttl));
+                    assert!(settings.prolonged_counter_ttl(ttl).is_none_or(|kept| kept / 2 >= ttl));
+                }
+                for kept in [settings.counter_ttl(NEVER), settings.prolonged_counter_ttl(NEVER)] {
+                    assert_eq!(kept, settings.token_ttl());
+                }
                 for endpoint in &settings.endpoints {
                     assert!(endpoint.db >= 0);
                 }

@@ -1,14 +1,14 @@
 //! A tenure on five nodes, told by hand what the nodes answer.
 
-use super::{renewal::FIRST_PAUSE, *};
+use super::{renewal::FIRST_PAUSE, upkeep::prolong, *};
 use crate::{
     clock::Deadline,
-    config::Config,
+    config::{Config, TokenKey},
     event,
     process::driver::Driver,
     protocol::{
         reply::{Renewed, TOKENS},
-        script::Reply,
+        script::{Call, Reply},
     },
     quorum::{Asked, FanOut, Presence},
     server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
@@ -21,13 +21,26 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Five nodes, the first of which extend what they are asked to.
 fn quorum(extending: usize) -> Arc<Quorum> {
-    let urls = (0..NODES).map(|node| format!("memory://tenure-{node}"));
-    let settings = Config::new(urls).validate().unwrap();
-    let node = |node| -> Arc<dyn Node> {
-        Scripted::new(format!("tenure-{node}"), move |_| {
+    quorum_of(
+        |_| {},
+        move |node, _| {
             let silent = || NodeError::new(NodeErrorKind::NotRun, "down");
             if node < extending { Ok(Reply::List(vec![Reply::Int(1)])) } else { Err(silent()) }
-        })
+        },
+    )
+}
+
+/// Five nodes that answer like this.
+fn quorum_of(
+    change: impl FnOnce(&mut Config),
+    answer: impl Fn(usize, &Call) -> Result<Reply, NodeError> + Clone + Send + Sync + 'static,
+) -> Arc<Quorum> {
+    let mut config = Config::new((0..NODES).map(|node| format!("memory://tenure-{node}")));
+    change(&mut config);
+    let settings = config.validate().unwrap();
+    let node = |node| -> Arc<dyn Node> {
+        let answer = answer.clone();
+        Scripted::new(format!("tenure-{node}"), move |call| answer(node, call))
     };
     Arc::new(Quorum::new((0..NODES).map(node).collect(), Arc::new(settings)))
 }
@@ -43,10 +56,19 @@ fn tenure_for(
     max_hold: Option<Duration>,
     presence: impl Fn(usize, Deadline) -> Presence,
 ) -> Arc<Tenure> {
+    named(quorum, "x", max_hold, presence)
+}
+
+fn named(
+    quorum: &Arc<Quorum>,
+    name: &str,
+    max_hold: Option<Duration>,
+    presence: impl Fn(usize, Deadline) -> Presence,
+) -> Arc<Tenure> {
     let since = clock::now().back(TTL * 2 / 5);
     let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let terms = Terms {
-        names: Arc::new(Names::new("x".to_owned(), &quorum.settings)),
+        names: Arc::new(Names::new(name.to_owned(), &quorum.settings)),
         owner: OwnerKey::Explicit("me".to_owned()),
         field: "=me:1".to_owned(),
         primitive: Primitive::Lock,
@@ -165,4 +187,119 @@ async fn the_newest_tenure_of_an_owner_counts() {
     registry.remove(&held);
     let Local::Own(own) = registry.look("x", &held.terms.owner) else { panic!("the loss is forgotten") };
     assert!(Arc::ptr_eq(&own, &lost));
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A lease that is renewed for hours, with counters that live for one.
+#[tokio::test]
+async fn a_counter_is_due_on_each_node_once_half_of_its_ttl_is_over() {
+    let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
+    let end = clock::now();
+    let at = |minute: u32| end.back((300 - minute) * MINUTE);
+    let mut state = tenure.state.lock();
+    // As if it had been granted at minute 0.
+    for node in &mut state.round.nodes {
+        node.counter = Deadline::new(at(0), 60 * MINUTE);
+    }
+    let mut due = |node, found, ttl, minute| state.prolong_counter(node, found, ttl, at(minute));
+    let hour = Some(60 * MINUTE);
+    assert_eq!(due(0, Renewed::Extended, TTL, 29), None);
+    for found in [Renewed::Gone, Renewed::Taken, Renewed::Ended] {
+        assert_eq!(due(0, found, TTL, 31), None);
+    }
+    assert_eq!(due(0, Renewed::Extended, Duration::ZERO, 31), None, "a check prolongs nothing");
+    assert_eq!(due(0, Renewed::Extended, TTL, 31), hour);
+    assert_eq!(due(0, Renewed::Extended, TTL, 60), None, "once every half");
+    assert_eq!(due(1, Renewed::Extended, TTL, 60), hour, "another node has one of its own");
+    assert_eq!(due(0, Renewed::Extended, TTL, 62), hour);
+    // By hand, for longer than the counter lives.
+    assert_eq!(due(0, Renewed::Extended, 59 * MINUTE, 63), None);
+    assert_eq!(due(0, Renewed::Extended, 61 * MINUTE, 63), Some(122 * MINUTE));
+    assert_eq!(due(0, Renewed::Extended, TTL, 120), None);
+    state.forget_counter(0, at(121));
+    assert_eq!(state.prolong_counter(0, Renewed::Extended, TTL, at(121)), hour);
+    let mut effects = Effects::default();
+    state.lose(LostReason::Deleted, &mut effects);
+    assert_eq!(state.prolong_counter(2, Renewed::Extended, TTL, at(200)), None, "what is lost keeps nothing");
+}
+
+#[tokio::test]
+async fn counters_of_redisson_are_never_due() {
+    let quorum = quorum_of(|config| config.token_key = TokenKey::Redisson, |_, _| Ok(Reply::Int(1)));
+    let tenure = tenure(&quorum, |_, deadline| Presence::Held(deadline));
+    tenure.forget_counters();
+    let (_, sent) = round(&tenure);
+    assert_eq!(tenure.renewed(0, Renewed::Extended, TTL, sent), None);
+}
+
+/// What a node is asked to prolong: the locks of each request.
+type Requests = Arc<Mutex<Vec<Vec<String>>>>;
+/// What it answers for these locks.
+type Answer = fn(&[String]) -> Result<Reply, NodeError>;
+
+/// Two tenures whose counters are due on a node that answers like this, and what it was asked.
+async fn prolonged(answer: Answer) -> (Vec<bool>, Vec<Vec<String>>) {
+    let requests = Requests::default();
+    let seen = requests.clone();
+    let quorum = quorum_of(
+        |_| {},
+        move |_, call| {
+            assert_eq!(call.script.name, "prolong");
+            let locks: Vec<String> = call.keys.iter().step_by(2).cloned().collect();
+            assert!(call.args.chunks(3).all(|args| args == ["=me:1", "1", "3600000"]), "{:?}", call.args);
+            seen.lock().push(locks.clone());
+            answer(&locks)
+        },
+    );
+    let tenures = ["x", "y"].map(|name| named(&quorum, name, None, |_, deadline| Presence::Held(deadline)));
+    let mut due = Vec::new();
+    for tenure in &tenures {
+        tenure.forget_counters();
+        let (_, sent) = round(tenure);
+        let counter_ttl = tenure.renewed(0, Renewed::Extended, TTL, sent).expect("it is due");
+        due.push((tenure.clone(), counter_ttl));
+    }
+    prolong(quorum, 0, due).await;
+    let again = tenures.map(|tenure| {
+        let mut state = tenure.state.lock();
+        state.prolong_counter(0, Renewed::Extended, TTL, clock::now()).is_some()
+    });
+    let requests = requests.lock().clone();
+    (again.into(), requests)
+}
+
+#[tokio::test]
+async fn what_a_node_did_not_prolong_is_due_again() {
+    let both = || vec![vec!["x".to_owned(), "y".to_owned()]];
+    // Either may have lost the lock there by then.
+    let answers: [Answer; 3] = [|_| Ok(Reply::Int(0)), |_| Ok(Reply::Int(1)), |_| Ok(Reply::Int(2))];
+    for answer in answers {
+        assert_eq!(prolonged(answer).await, (vec![false, false], both()));
+    }
+    let no_answers: [Answer; 5] = [
+        |_| Ok(Reply::Int(3)),
+        |_| Ok(Reply::Int(-1)),
+        |_| Ok(Reply::List(vec![Reply::Int(1)])),
+        |_| Err(NodeError::new(NodeErrorKind::Unknown, "silent")),
+        |_| Err(NodeError::new(NodeErrorKind::Refused, "OOM")),
+    ];
+    for answer in no_answers {
+        assert_eq!(prolonged(answer).await, (vec![true, true], both()));
+    }
+}
+
+/// Rights may differ from lock to lock.
+#[tokio::test]
+async fn a_counter_that_may_not_be_prolonged_takes_no_other_with_it() {
+    let (again, requests) = prolonged(|locks| {
+        if locks.contains(&"y".to_owned()) {
+            Err(NodeError::new(NodeErrorKind::Permanent, "NOPERM"))
+        } else {
+            Ok(Reply::Int(1))
+        }
+    })
+    .await;
+    assert_eq!(requests, [vec!["x", "y"], vec!["x"], vec!["y"]]);
+    assert_eq!(again, [false, false], "nor is it asked for with every renewal");
 }

@@ -10,7 +10,7 @@ use crate::{
     hand_over, read_write,
     resource::{self, Check},
     slots,
-    tokens::{self, Memory, Raise, RepairedCounter, Watch},
+    tokens::{self, Memory, Prolonged, Raise, RepairedCounter, Watch},
 };
 
 /// What must come out.
@@ -83,6 +83,8 @@ const T: tokens::Config = tokens::Config {
     memory: Memory::Lost,
     repairs: 0,
     repaired: RepairedCounter::Larger,
+    prolongs: 0,
+    prolonged: Prolonged::IfGone,
     ticks: 0,
     skew: 0,
     quarantine: 0,
@@ -276,6 +278,14 @@ fn tokens(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subj
     t("T13e", 3, "a repair, counters seeded by clocks, two amnesias", Holds(4_780_861), seeded);
     let lowers = Config { repairs: 1, repaired: RepairedCounter::Token, attempts: 3, prompt: true, ..p2 };
     t("T13d", 3, "a repair that sets the counter to the token, also down", Breaks("P2", 12), lowers);
+
+    let evicted = Config { memory: Memory::Evicted, prolongs: 2, ..CLOCK };
+    let single = Config { quorum: 1, attempts: 3, ..evicted };
+    t("T14", 1, "a single node loses its counter alone, and gets it back by a prolongation", Holds(16_076), single);
+    t("T14b", 3, "three nodes, one of which does", Holds(3_161_544), Config { amnesias: 1, prolongs: 1, ..evicted });
+    let lowers = Config { prolongs: 1, prolonged: Prolonged::Always, watch: Watch::P2, ..T };
+    let lowers = Config { quorum: 1, attempts: 3, ..lowers };
+    t("T14c", 1, "a prolongation that sets the counter to the token, also down", Breaks("P2", 10), lowers);
 }
 
 fn read_write(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {

@@ -36,6 +36,16 @@ pub enum RepairedCounter {
     Token,
 }
 
+/// What a prolongation writes into the counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prolonged {
+    /// The token, if the key is mine and there is no counter.
+    #[default]
+    IfGone,
+    /// The token, whatever is there.
+    Always,
+}
+
 /// What is lost with a node's keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
@@ -45,6 +55,9 @@ pub enum Memory {
     Older,
     /// Only keys are lost.
     Kept,
+    /// Only the counter is lost, and whoever has the key keeps it. Nobody draws a token until the quarantine is over: it
+    /// stands for the time that passes by then.
+    Evicted,
 }
 
 /// Which property is judged; a broken one must be the one that is named.
@@ -72,6 +85,9 @@ pub struct Config {
     /// Repairs of tenures, each on one node: the key is written where none is.
     pub repairs: u64,
     pub repaired: RepairedCounter,
+    /// Prolongations of a counter while its holder has the lock, each on one node.
+    pub prolongs: u64,
+    pub prolonged: Prolonged,
     /// Ticks of the clock that seeds counters; 0 for counters that only count.
     pub ticks: u64,
     /// How many ticks one node's reading of the clock may be ahead of another's.
@@ -94,6 +110,8 @@ pub enum Step {
     Raised(usize, usize),
     SendRepair(usize, usize),
     Repair(usize, usize),
+    SendProlong(usize, usize),
+    Prolong(usize, usize),
     Free(usize),
     /// Node, the counter it has from now on.
     Forget(usize, u64),
@@ -138,6 +156,7 @@ mod mark {
     pub(super) const REPAIRED: u32 = 1 << 7;
     pub(super) const REFUSED: u32 = 1 << 8;
     pub(super) const COUNTER_REPAIRED: u32 = 1 << 9;
+    pub(super) const COUNTER_PROLONGED: u32 = 1 << 10;
 }
 
 /// Parts of the header that each attempt has.
@@ -160,6 +179,7 @@ struct MessageBits {
     copy_grant: Bits,
     raise: Bits,
     repair: Bits,
+    prolong: Bits,
 }
 
 /// The model of a configuration on N nodes; K = N + 1.
@@ -171,6 +191,7 @@ pub struct Tokens<const K: usize> {
     resent: Bits,
     amnesias: Bits,
     repairs: Bits,
+    prolongs: Bits,
     now: Bits,
     wrong: Bits,
     message: MessageBits,
@@ -201,6 +222,7 @@ impl<const K: usize> Tokens<K> {
         let attempt_block = header.used();
         header.repeat(attempt_block, config.attempts);
         let (resent, amnesias, repairs) = (header.take(2), header.take(2), header.take(2));
+        let prolongs = header.take(if config.prolongs > 0 { 2 } else { 0 });
         let (now, wrong) = (header.take(time), header.take(2));
         let mut column = Layout::default();
         let copies = if config.resent > 0 { (2, width) } else { (0, 0) };
@@ -211,6 +233,7 @@ impl<const K: usize> Tokens<K> {
             copy_grant: column.take(copies.1),
             raise: column.take(2),
             repair: column.take(u32::from(config.repairs > 0)),
+            prolong: column.take(u32::from(config.prolongs > 0)),
         };
         let message_block = column.used();
         column.repeat(message_block, config.attempts);
@@ -222,6 +245,7 @@ impl<const K: usize> Tokens<K> {
             resent,
             amnesias,
             repairs,
+            prolongs,
             now,
             wrong,
             message,
@@ -352,6 +376,15 @@ impl<const K: usize> Tokens<K> {
             RepairedCounter::Token => token,
         };
         self.counter.set(&mut state[node], counter);
+    }
+
+    fn run_prolong(&self, state: &mut State<K>, node: usize, attempt: usize) {
+        self.at(self.message.prolong, attempt).set(&mut state[node], NONE);
+        let gone = self.key.get(state[node]) == Self::mine(attempt) && self.counter.get(state[node]) == 0;
+        if gone || self.config.prolonged == Prolonged::Always {
+            let token = self.token(state, attempt);
+            self.counter.set(&mut state[node], token);
+        }
     }
 
     // ---- what attempts do ----
@@ -517,6 +550,7 @@ impl<const K: usize> Model<K> for Tokens<K> {
         self.resent.set(&mut state[0], self.config.resent);
         self.amnesias.set(&mut state[0], self.config.amnesias);
         self.repairs.set(&mut state[0], self.config.repairs);
+        self.prolongs.set(&mut state[0], self.config.prolongs);
         for column in &mut state[1..] {
             (0..self.config.attempts).for_each(|attempt| self.at(self.message.acquire, attempt).set(column, REQUEST));
         }
@@ -549,8 +583,8 @@ impl<const K: usize> Model<K> for Tokens<K> {
             change(&mut new);
             next(step, new);
         };
-        let (now, resent, amnesias, repairs) =
-            [self.now, self.resent, self.amnesias, self.repairs].map(|bits| bits.get(state[0])).into();
+        let [now, resent, amnesias, repairs, prolongs] =
+            [self.now, self.resent, self.amnesias, self.repairs, self.prolongs].map(|bits| bits.get(state[0]));
         let readings = if config.ticks > 0 { now + 1..=now + 1 + config.skew } else { 0..=0 };
         for node in 1..K {
             let column = state[node];
@@ -597,6 +631,16 @@ impl<const K: usize> Model<K> for Tokens<K> {
                 if repair == REQUEST {
                     with(Step::Repair(node, attempt), &|new| self.run_repair(new, node, attempt));
                 }
+                let prolong = status(self.message.prolong);
+                if prolongs > 0 && prolong == NONE && self.phase(state, attempt) == DONE {
+                    with(Step::SendProlong(node, attempt), &|new| {
+                        self.prolongs.set(&mut new[0], prolongs - 1);
+                        self.at(self.message.prolong, attempt).set(&mut new[node], REQUEST);
+                    });
+                }
+                if prolong == REQUEST {
+                    with(Step::Prolong(node, attempt), &|new| self.run_prolong(new, node, attempt));
+                }
             }
             if self.key.get(column) != 0 {
                 with(Step::Free(node), &|new| self.key.set(&mut new[node], 0));
@@ -604,14 +648,16 @@ impl<const K: usize> Model<K> for Tokens<K> {
             if amnesias > 0 {
                 let counter = self.counter.get(column);
                 let left = match config.memory {
-                    Memory::Lost => 0..=0,
+                    Memory::Lost | Memory::Evicted => 0..=0,
                     Memory::Older => 0..=counter.saturating_sub(1),
                     Memory::Kept => counter..=counter,
                 };
                 for counter in left {
                     with(Step::Forget(node, counter), &|new| {
                         self.amnesias.set(&mut new[0], amnesias - 1);
-                        self.key.set(&mut new[node], 0);
+                        if config.memory != Memory::Evicted {
+                            self.key.set(&mut new[node], 0);
+                        }
                         self.counter.set(&mut new[node], counter);
                         self.quarantine.set(&mut new[node], config.quarantine);
                     });
@@ -664,6 +710,9 @@ impl<const K: usize> Model<K> for Tokens<K> {
                 mark::REPAIRED | mark::COUNTER_REPAIRED
             }
             Step::Repair(..) => mark::REPAIRED,
+            Step::Prolong(node, _) if self.counter.get(before[node]) != self.counter.get(after[node]) => {
+                mark::COUNTER_PROLONGED
+            }
             _ => 0,
         };
         let (before, after) = (done(before), done(after));
@@ -688,6 +737,7 @@ impl<const K: usize> Model<K> for Tokens<K> {
             | some(config.amnesias > 0, mark::FORGOT)
             | some(config.quarantine > 0, mark::REFUSED)
             | some(config.repairs > 0, mark::REPAIRED | mark::COUNTER_REPAIRED)
+            | some(config.prolongs > 0, mark::COUNTER_PROLONGED)
     }
 
     fn tell(&self, before: &State<K>, step: Step, after: &State<K>) -> String {
@@ -722,6 +772,12 @@ impl<const K: usize> Model<K> for Tokens<K> {
                 format!("repair by {} arrives at n{node}: key written, counter {old} becomes {new}", name(attempt))
             }
             Step::Repair(node, attempt) => format!("repair by {} arrives at n{node}: nothing done", name(attempt)),
+            Step::SendProlong(node, attempt) => format!("{} prolongs its counter on n{node}", name(attempt)),
+            Step::Prolong(node, attempt) => {
+                let (old, new) = (counter(before, node), counter(after, node));
+                let done = if old == new { "nothing done".to_owned() } else { format!("counter {old} becomes {new}") };
+                format!("prolongation by {} arrives at n{node}: {done}", name(attempt))
+            }
             Step::Free(node) => {
                 format!("the key of {} on n{node} ends", name((key(before, node) as usize).saturating_sub(1)))
             }
@@ -731,7 +787,11 @@ impl<const K: usize> Model<K> for Tokens<K> {
                     0 => String::new(),
                     ticks => format!("; it votes again in {ticks} ticks"),
                 };
-                format!("n{node} restarts without its keys, counter {old} becomes {new}{votes}")
+                let what = match self.config.memory {
+                    Memory::Evicted => "loses its counter alone",
+                    Memory::Lost | Memory::Older | Memory::Kept => "restarts without its keys",
+                };
+                format!("n{node} {what}, counter {old} becomes {new}{votes}")
             }
             Step::Tick => format!("a tick passes: it is {}", self.now.get(after[0])),
         };

@@ -101,3 +101,19 @@ fn of_readers_and_writers() {
     };
     lose_nothing(&ReadWrite::<2>::new(config));
 }
+
+#[test]
+fn of_tokens_with_a_counter_that_is_evicted_and_prolonged() {
+    let config = tokens::Config {
+        quorum: 2,
+        attempts: 2,
+        ticks: 2,
+        skew: 1,
+        quarantine: 1,
+        amnesias: 1,
+        memory: tokens::Memory::Evicted,
+        prolongs: 1,
+        ..tokens::Config::default()
+    };
+    lose_nothing(&Tokens::<3>::new(config));
+}

@@ -175,7 +175,7 @@ impl Checks {
 
     fn locks(call: &Call) -> Vec<&String> {
         match call.script.name {
-            "renew" => call.keys.iter().step_by(2).collect(),
+            "renew" | "prolong" => call.keys.iter().step_by(2).collect(),
             "read_write/renew" => call.keys.iter().step_by(3).collect(),
             "learn" | "provision" | "inspect" | "read_write/inspect" => Vec::new(),
             _ => call.keys.iter().take(1).collect(),

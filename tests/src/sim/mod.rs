@@ -20,6 +20,7 @@
 //! | I12 | a closed client leaves no task, connection or subscription behind |
 //! | I13 | a detached lease is attached once, with its token; until its lease is over it can be |
 //! | I14 | nobody in the queue of a lock is overtaken while its client lives; the lock is handed to nobody whose client is gone; readers wait behind a writer that waits, and nobody whose turn it is |
+//! | I15 | a server has a counter that is no less than the token of whoever holds the lock |
 //!
 //! After a time of faults everything heals, and what must happen in the end is checked then.
 
@@ -354,6 +355,10 @@ impl Simulation {
             }
             if self.plan.present() {
                 findings.extend(self.absent(now, lock, holders));
+                // Readers draw no token.
+                if !self.plan.read_write {
+                    findings.extend(Self::without_counter(now, lock, holders));
+                }
             }
         }
         let running: Vec<bool> = self.hosts.iter().map(Host::runs).collect();
@@ -430,6 +435,17 @@ impl Simulation {
                 format!("I1 host {host} believes in {lock} with token {token} of {holder}, which is at {tenures:?}")
             })
             .collect()
+    }
+
+    /// I15: whoever asks for the holder of a lock finds its token.
+    fn without_counter(now: Time, lock: &str, holders: &[Believer]) -> Vec<String> {
+        let counters = world::with(|world| world.servers.iter_mut().map(|s| s.look(now).counter(lock)).collect());
+        let counters: Vec<u64> = counters.unwrap_or_default();
+        let lacks = |(_, _, token, _): &&Believer| counters.iter().all(|counter| counter < token);
+        let told = |(host, holder, token, _): &Believer| {
+            format!("I15 host {host} holds {lock} with token {token} of {holder}, and the counters are {counters:?}")
+        };
+        holders.iter().filter(lacks).map(told).collect()
     }
 
     /// Closes everything and looks at what is left.

@@ -143,6 +143,8 @@ pub struct Plan {
     pub reply_timeout: Duration,
     /// The longest ttl.
     pub max_ttl: Duration,
+    /// How long a token counter is kept, where some locks are held for longer.
+    pub token_ttl: Option<Duration>,
     /// Whether tokens are promised to be in order.
     pub tokens: bool,
     /// Whether quarantine is on.
@@ -219,6 +221,7 @@ impl Plan {
             watchdog,
             reply_timeout: Duration::from_millis(rng.u64(100..1_500)),
             max_ttl,
+            token_ttl: None,
             tokens: true,
             quarantine: true,
         };
@@ -228,6 +231,10 @@ impl Plan {
         // Others about callers that are away, and leases that go from hand to hand.
         if seed % 8 == 3 {
             plan.send_users_away(&mut rng);
+        }
+        // And others about locks that are held for long. A counter must outlive what a clock is set back by.
+        if seed % 16 == 7 && class != Class::Clocks {
+            plan.hold_for_long(&mut rng);
         }
         let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
         for _ in 0..count {
@@ -272,6 +279,13 @@ impl Plan {
         self.watchdog = self.max_ttl.mul_f64(rng.f64() * 0.8 + 0.2);
         self.calm = rng.u64(20 * SECOND..50 * SECOND);
         self.end = self.calm + 110 * SECOND;
+    }
+
+    /// Some locks are held until their counters would have ended.
+    fn hold_for_long(&mut self, rng: &mut Rng) {
+        self.token_ttl = Some(Duration::from_secs(60));
+        self.calm = rng.u64(100 * SECOND..140 * SECOND);
+        self.end = self.calm + 40 * SECOND;
     }
 
     /// Adds one fault and what ends it.
@@ -352,6 +366,7 @@ impl Plan {
         config.quorum = (self.quorum > self.nodes / 2 + 1).then_some(self.quorum);
         config.watchdog = self.watchdog;
         config.max_ttl = self.max_ttl;
+        config.token_ttl = self.token_ttl;
         config.reply_timeout = self.reply_timeout;
         config.connect_timeout = self.reply_timeout;
         config.patience = Duration::from_secs(2);
@@ -384,7 +399,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{} on {} {}locks, watchdog {:?}, max_ttl {:?}, replies \
+            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{}{} on {} {}locks, watchdog {:?}, max_ttl {:?}, replies \
              within {:?}, calm at {} s",
             self.seed,
             self.class,
@@ -393,6 +408,7 @@ impl fmt::Display for Plan {
             self.hosts,
             self.actors,
             if self.absent > 0.0 { " that are away at times" } else { "" },
+            if self.token_ttl.is_some() { " that hold for long at times" } else { "" },
             self.locks,
             if self.read_write { "read/write " } else { "" },
             self.watchdog,

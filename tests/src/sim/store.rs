@@ -114,6 +114,12 @@ impl Store {
         tenures
     }
 
+    /// The token counter of a lock; 0 if there is none.
+    pub fn counter(&mut self, lock: &str) -> u64 {
+        let text = self.text(&format!("redlock_token:{{{lock}}}"));
+        text.ok().flatten().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
     fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(None),

@@ -302,6 +302,9 @@ impl Actor {
 
     async fn hold(&mut self, lock: &Lock, owner: &Owner, lease: Arc<Lease>) {
         let rounds = self.rng.u32(0..4);
+        if self.plan.token_ttl.is_some() && !matches!(lock.options().ttl, Ttl::Fixed(_)) && self.chance(0.1) {
+            self.hold_for_long(&lease).await;
+        }
         // Most look before they touch the resource; some do not, and the resource must cope.
         let careful = self.chance(0.7);
         for _ in 0..rounds {
@@ -330,6 +333,15 @@ impl Actor {
             }
         }
         self.end(lock, lease).await;
+    }
+
+    /// Longer than the counter was kept by the acquire, but not beyond the time of faults.
+    async fn hold_for_long(&mut self, lease: &Lease) {
+        let left = self.plan.calm.saturating_sub(host::here());
+        sleep(Duration::from_nanos(self.rng.u64(65 * SECOND..90 * SECOND).min(left))).await;
+        if lease.held() && left > 65 * SECOND {
+            note(self.host, "held for long", || format!("{} with token {}", lease.name(), lease.token()));
+        }
     }
 
     /// Reads and writes the resource, or reads it twice; requests take their time.

@@ -15,7 +15,7 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Provision,
+            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Prolong, Provision,
             Release, Renew, Repair, Retime,
         },
         script::{Call, Reply},
@@ -43,6 +43,7 @@ impl State {
             "leave" => lock.leave(given),
             "bump" => lock.bump(given),
             "renew" => lock.renew(given),
+            "prolong" => lock.prolong(given),
             "repair" => lock.repair(given),
             "release" => lock.release(given),
             "end" => lock.end(given),
@@ -435,6 +436,25 @@ impl Wired<'_> {
             replies.push(Reply::Int(reply));
         }
         Ok(Reply::List(replies))
+    }
+
+    /// `lua/prolong.lua`
+    fn prolong(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let mut held = 0;
+        while let Some(Prolong { lock: key, counter, field, token, counter_ttl }) = Prolong::read(&mut given) {
+            // A key of another type is somebody else's.
+            if !self.holds(key, field).unwrap_or(false) {
+                continue;
+            }
+            let ttl = number(counter_ttl)?;
+            match self.redis.pttl(counter) {
+                -2 => drop(self.redis.set_px(counter, token.to_owned(), ttl)),
+                left if left != -1 && left < ttl => drop(self.redis.pexpire(counter, ttl)),
+                _ => {}
+            }
+            held += 1;
+        }
+        Ok(Reply::Int(held))
     }
 
     /// `lua/release.lua`

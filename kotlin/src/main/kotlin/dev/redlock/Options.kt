@@ -44,7 +44,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
      * @param tokenKey where fencing tokens are counted; default: apart
      * @param tokenTtl how long a token's counter is kept after its last use, and so how far a node's clock may be set back
-     * and tokens still increase: 1 s or more, on a quorum no less than a restarted node does not vote; default: an hour
+     * and tokens still increase: 60 s or more, on a quorum no less than a restarted node does not vote; default: an hour
      * @param maxTtl the longest ttl on a quorum, and so how long a restarted node does not vote; default: 60 s
      * @param minReplicas how many replicas of a node must have acknowledged a lock before it counts there; default: 0
      * @param patience how long an outage may last before a waiting acquire fails with [Unavailable]; default: 5 s
