@@ -157,8 +157,6 @@ impl<'a> Label<'a> {
 pub(crate) struct Protocol {
     scripts: &'static Scripts,
     pub(super) settings: Arc<Settings>,
-    /// How long the counters of tokens are kept, in ms; "0" for ever.
-    pub(super) counter_ttl: String,
 }
 
 impl Protocol {
@@ -177,8 +175,8 @@ impl Protocol {
         primitive.family() != Family::Lock || self.wire() == Wire::Redisson
     }
 
-    /// How long a counter is kept that is written for a lease of `ttl`.
-    fn counter_ttl(&self, ttl: Duration) -> String {
+    /// How long a counter is kept that is written for a lease of `ttl`, in ms; "0" for ever.
+    pub(super) fn counter_ttl(&self, ttl: Duration) -> String {
         self.settings.counter_ttl(ttl).map_or("0".to_owned(), |ttl| ttl.as_millis().to_string())
     }
 
@@ -243,7 +241,7 @@ impl Protocol {
             field: entry.field.clone(),
             owner: joinable(owner),
             ttl: wire_ttl(entry.ttl),
-            counter_ttl: self.counter_ttl.clone(),
+            counter_ttl: self.counter_ttl(entry.ttl),
             client: entry.client.clone(),
             lease: lease.as_millis().to_string(),
             wake: names.wake(),
@@ -273,7 +271,8 @@ impl Protocol {
             alive: names.alive(),
             field: field.to_owned(),
             entry: entry.map(Entry::text).unwrap_or_default(),
-            counter_ttl: self.counter_ttl.clone(),
+            // Whoever gets it next may have a longer lease; its first renewal prolongs the counter.
+            counter_ttl: self.counter_ttl(Duration::ZERO),
             channel: names.channel(),
             wake: names.wake(),
             grants: self.grants(),

@@ -28,7 +28,7 @@ impl Protocol {
             counter: label.names.counter(),
             readers: label.names.readers(),
             field: label.field.to_owned(),
-            counter_ttl: self.counter_ttl.clone(),
+            counter_ttl: self.counter_ttl(Duration::ZERO),
             notes: label.names.notes(),
         };
         inside.lists()

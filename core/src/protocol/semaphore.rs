@@ -47,7 +47,7 @@ impl Protocol {
         let turn = Turn {
             queue: names.queue(),
             alive: names.alive(),
-            token_ttl: self.counter_ttl.clone(),
+            token_ttl: self.counter_ttl(Duration::ZERO),
             wake: names.wake(),
             how: self.grants(),
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },

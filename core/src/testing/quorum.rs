@@ -76,7 +76,7 @@ async fn all_nodes_of_a_new_deployment_get_their_markers_whoever_waits() {
 #[tokio::test]
 async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
     let settings = Arc::new(Config::new(urls("denial", 3)).validate().expect("valid"));
-    let names = Arc::new(Names::new("x", "x".to_owned(), &settings));
+    let names = Arc::new(Names::new("x".to_owned(), &settings));
     for denies in 0..3 {
         let node = |node| -> Arc<dyn Node> {
             Scripted::new(format!("denial-{node}"), move |_| {

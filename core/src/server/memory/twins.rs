@@ -15,8 +15,8 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Prolong, Provision,
-            Release, Renew, Repair, Retime,
+            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Prolong,
+            Provision, Release, Renew, Repair, Retime,
         },
         script::{Call, Reply},
     },
