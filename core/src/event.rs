@@ -30,6 +30,9 @@ pub enum Event {
     NodeUp { node: String },
     /// Something about a node weakens the lock or makes it slow, and waiting will not mend it.
     NodeWarning { node: String, detail: String },
+    /// Events were dropped, because 10 000 waited for the process to fetch them. Only the queues of Python, Node and the JVM
+    /// report it; an [`EventSink`] gets every event.
+    EventsDropped { count: u64 },
 }
 
 impl Event {
@@ -44,10 +47,11 @@ impl Event {
             Self::NodeDown { .. } => "node_down",
             Self::NodeUp { .. } => "node_up",
             Self::NodeWarning { .. } => "node_warning",
+            Self::EventsDropped { .. } => "events_dropped",
         }
     }
 
-    /// The lock it is about, and its token; nothing for an event of a node.
+    /// The lock it is about, and its token; nothing for any other event.
     pub fn lock(&self) -> Option<(&str, u64)> {
         match self {
             Self::Acquired { name, token, .. }
@@ -55,11 +59,11 @@ impl Event {
             | Self::AtRisk { name, token, .. }
             | Self::Lost { name, token, .. }
             | Self::Orphaned { name, token } => Some((name, *token)),
-            Self::NodeDown { .. } | Self::NodeUp { .. } | Self::NodeWarning { .. } => None,
+            Self::NodeDown { .. } | Self::NodeUp { .. } | Self::NodeWarning { .. } | Self::EventsDropped { .. } => None,
         }
     }
 
-    /// The node it is about; nothing for an event of a lock.
+    /// The node it is about; nothing for any other event.
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::NodeDown { node, .. } | Self::NodeUp { node } | Self::NodeWarning { node, .. } => Some(node),
@@ -71,6 +75,14 @@ impl Event {
     pub fn reason(&self) -> Option<LostReason> {
         match self {
             Self::Lost { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// How many events were dropped; only of that event.
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Self::EventsDropped { count } => Some(*count),
             _ => None,
         }
     }
@@ -109,6 +121,9 @@ impl fmt::Display for Event {
             Self::NodeDown { node, cause } => write!(f, "node {node} does not answer: {cause}"),
             Self::NodeUp { node } => write!(f, "node {node} answers again"),
             Self::NodeWarning { node, detail } => write!(f, "node {node}: {detail}"),
+            Self::EventsDropped { count } => {
+                write!(f, "{count} events were dropped: the process did not fetch them in time")
+            }
         }
     }
 }

@@ -17,7 +17,8 @@ export type EventKind =
   | "orphaned"
   | "node_down"
   | "node_up"
-  | "node_warning";
+  | "node_warning"
+  | "events_dropped";
 
 const KINDS: EventKind[] = [
   "acquired",
@@ -28,6 +29,7 @@ const KINDS: EventKind[] = [
   "node_down",
   "node_up",
   "node_warning",
+  "events_dropped",
 ];
 
 /** Something that happened in a client. */
@@ -39,6 +41,7 @@ export interface RedlockEvent<Kind extends EventKind = EventKind> {
    * - `orphaned`: nothing refers to a held lock any more. It is no longer renewed, and ends with its ttl.
    * - `node_down`, `node_up`: a node stopped answering, or answers again.
    * - `node_warning`: something about a node weakens locks or makes them slow, and waiting will not mend it.
+   * - `events_dropped`: more than 10 000 events came while the event loop was blocked, and the last ones were dropped.
    */
   readonly kind: Kind;
   /** A line for people. */
@@ -53,6 +56,8 @@ export interface RedlockEvent<Kind extends EventKind = EventKind> {
   readonly reason?: LostReason;
   /** The node's address, without credentials; only of events about a node. */
   readonly node?: string;
+  /** How many events were dropped; only of `events_dropped`. */
+  readonly count?: number;
 }
 
 /** Is told of events. What it throws becomes an uncaught exception, as of any event listener. */

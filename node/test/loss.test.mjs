@@ -128,7 +128,17 @@ test("events reach their listeners, and warnings the process", async (t) => {
   const seen = [];
   const note = (event) => seen.push(event);
   /** @type {import("redlock-core").EventKind[]} */
-  const kinds = ["acquired", "released", "at_risk", "lost", "orphaned", "node_down", "node_up", "node_warning"];
+  const kinds = [
+    "acquired",
+    "released",
+    "at_risk",
+    "lost",
+    "orphaned",
+    "node_down",
+    "node_up",
+    "node_warning",
+    "events_dropped",
+  ];
   for (const kind of kinds) assert.equal(client.on(kind, note), client);
   const find = (kind) => seen.find((event) => event.kind === kind);
   const lease = await client.acquire("x");
@@ -165,6 +175,27 @@ test("events reach their listeners, and warnings the process", async (t) => {
   assert.throws(() => client.on("atRisk", note), /^InvalidArgument: kind: there is no event "atRisk", only acquired, /);
   // @ts-expect-error no listener
   assert.throws(() => client.on("lost"), /^InvalidArgument: listener: /);
+});
+
+test("events that are dropped while the event loop is blocked are counted", async (t) => {
+  const client = new Redlock("memory://dropped");
+  t.after(() => client.close());
+  let [made, told, dropped] = [0, 0, 0];
+  const count = () => told++;
+  client.on("acquired", count);
+  /** @param {import("redlock-core").RedlockEvent<"events_dropped">} event */
+  const add = (event) => {
+    dropped += event.count ?? Number.NaN;
+  };
+  client.on("events_dropped", add);
+  while (dropped === 0) {
+    // In one turn of the event loop, which fetches one batch of events.
+    const names = Array.from({ length: 25_000 }, () => `lock ${made++}`);
+    await Promise.all(names.map((name) => client.acquire(name)));
+    await eventually(() => told + dropped === made);
+  }
+  client.off("acquired", count);
+  client.off("events_dropped", add);
 });
 
 test("a listener that throws is an uncaught exception, and does not stop the events", async (t) => {

@@ -152,6 +152,7 @@ pub struct Event {
     pub token: Option<u64>,
     pub reason: Option<&'static str>,
     pub node: Option<String>,
+    pub count: Option<f64>,
 }
 
 impl From<redlock::Event> for Event {
@@ -164,6 +165,7 @@ impl From<redlock::Event> for Event {
             token: event.lock().map(|(_, token)| token),
             reason: event.reason().map(redlock::LostReason::as_str),
             node: event.node().map(str::to_owned),
+            count: event.count().map(|count| count as f64),
         }
     }
 }

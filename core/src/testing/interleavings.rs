@@ -334,7 +334,9 @@ fn one_end() {
     };
     let renewing = {
         let tenure = tenure.clone();
-        thread::spawn(move || tenure.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now()))
+        thread::spawn(move || {
+            tenure.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now());
+        })
     };
     let released = releasing.join().expect("a release");
     let detached = detaching.join().expect("a detach");

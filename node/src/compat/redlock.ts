@@ -29,8 +29,8 @@
  *   lock.
  * - On several servers, one that restarted does not vote for as long as locks from before may live: a minute, or up
  *   to twice the duration if that is longer. Servers that are listed twice are refused.
- * - Next to each lock the servers keep a token counter, `redlock_token:{name}`, for an hour, and those of a quorum a
- *   marker.
+ * - Next to each lock the servers keep a token counter, `redlock_token:{name}`, for an hour, or for a longer duration,
+ *   and those of a quorum a marker.
  * - Custom `scripts` are refused. `driftFactor` is 0.01 at least. Names have 1 to 1024 bytes.
  * - `settings.db` is used only where it is given; without it the fork takes database 0, this the clients' own.
  *

@@ -39,8 +39,8 @@ redis-py. What differs, knowingly:
 * A token is text in UTF-8, of up to 64 KiB, and must be new each time that it is given: a request without a reply is
   undone by it. Names have up to 1024 bytes. redis-py's own token is a UUID of version 1, here of version 4.
 * `lock.reacquire()` with `timeout=0` is the `LockError` of a lock without a timeout; redis-py deletes the key.
-* Locks have a second key for fencing tokens, `redlock_token:{name}`, which ends an hour after its last use, and a
-  channel. Rules of ACL users must allow both.
+* Locks have a second key for fencing tokens, `redlock_token:{name}`, which ends an hour after its last use, or with a
+  longer timeout, and a channel. Rules of ACL users must allow both.
 * It is no subclass of redis-py's, and attributes for subclasses (`do_acquire`, `lua_release`, `register_scripts` and
   the like) do not exist.
 """
