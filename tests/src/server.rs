@@ -41,7 +41,7 @@ pub fn program() -> String {
 #[derive(Debug)]
 pub struct Server {
     port: u16,
-    #[expect(dead_code, reason = "held as long as the server")]
+    /// Held for as long as the server lives.
     claim: Option<Claim>,
     directory: PathBuf,
     extra: Vec<String>,
