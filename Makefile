@@ -10,17 +10,36 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev
-# Steps are noted with the time at which they began, for the table at the end of `make test`.
-LANE := built
-STEPS := target/lanes
-note = mkdir -p $(STEPS); printf '%(%s)T %s\n' -1 "$(1)" >> $(STEPS)/$(LANE)
-say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"; $(call note,$(1))
-rust-tests = cargo test --no-fail-fast --package redlock-core --package redlock-tests --quiet
+say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
+
+# A step is one command. `make test` runs it whatever failed before, unless the step needs that; see scripts/step. A target
+# that is called alone stops at its first step that fails. Options come before the dashes: `--in FOLDER`, `--after STEPS`,
+# `--report RUNNER FILE`.
+#   $(call step,NAME,TITLE) -- COMMAND
+step = @./scripts/step $(1) --title "$(2)" --target $@ --lane "$(LANE)" --limit $(STEP_SECONDS) --needs "$(filter $(built),$^)"
+# A step that builds what other targets need: if it fails, make does not start them.
+build = $(step) --build
+# The lane of `make test` that calls this make, if any.
+LANE :=
+# The time-out of a step.
+STEP_SECONDS ?= 2400
+
+# Test runners, each with a time-out for every test and a report of the failed ones.
+rust := --package redlock-core --package redlock-tests
+NEXTEST := target/tools/nextest
+nextest = --report nextest target/nextest/$(1)/junit.xml -- \
+	$(2) $(NEXTEST)/bin/cargo-nextest nextest run --cargo-quiet --profile $(1)
+pytest = --report pytest {step}/report.xml -- $(BIN)/pytest --rootdir=. --timeout=600 -o faulthandler_timeout=900 \
+	--continue-on-collection-errors -o junit_family=xunit1 --junitxml={step}/report.xml
+node-test-runner = --in node --report node {step}/report.xml -- node --test --import=./test/limits.mjs \
+	--test-reporter=dot --test-reporter-destination=stdout \
+	--test-reporter=./test/report.mjs --test-reporter-destination={step}/report.xml
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
-.PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane end lint docs clean \
-	python node kotlin rust-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint kotlin-lint \
-	interop-lint rust-test model-test python-test node-test kotlin-test languages-test versions-test test-all \
+.PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
+	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
+	kotlin-lint interop-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
+	versions-test test-all \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
@@ -58,8 +77,18 @@ python-tools: rust-tools
 
 # Remade when what it needs changes.
 $(VENV)/.ready: python/requirements-dev.txt scripts/python-environment
-	$(call say,Python environment in .venv)
-	@./scripts/python-environment "$(PYTHON)" "$(VENV)" python/requirements-dev.txt
+	$(call build,python-environment,Python environment in .venv) -- \
+		./scripts/python-environment "$(PYTHON)" "$(VENV)" python/requirements-dev.txt
+	@touch $@
+
+# The Rust tests need no other part of Python.
+nextest-tools: rust-tools
+	@./scripts/system-packages python
+	@$(MAKE) --no-print-directory --quiet $(NEXTEST)/.ready
+	$(made)
+
+$(NEXTEST)/.ready: scripts/nextest.txt scripts/python-environment
+	$(call build,nextest,cargo-nextest in $(NEXTEST)) -- ./scripts/python-environment "$(PYTHON)" $(NEXTEST) scripts/nextest.txt
 	@touch $@
 
 node-tools: rust-tools
@@ -70,8 +99,8 @@ node-tools: rust-tools
 node/node_modules/.ready: node/package.json
 node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/package.json
 %/node_modules/.ready:
-	$(call say,npm packages of $*)
-	cd $* && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error
+	$(call build,npm-$(subst /,-,$*),npm packages of $*) --in $* -- \
+		npm install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error
 	@touch $@
 
 kotlin-tools: rust-tools
@@ -80,63 +109,66 @@ kotlin-tools: rust-tools
 # ---- packages: built in the development profile, the same code in a tenth of the time -----------------------------
 
 python: python-tools
-	$(call say,Building the Python package (the first build takes some minutes))
-	cd python && VIRTUAL_ENV="$(VENV)" $(BIN)/maturin develop --quiet
+	$(call build,python,Building the Python package (the first build takes some minutes)) --in python -- \
+		env VIRTUAL_ENV="$(VENV)" $(BIN)/maturin develop --quiet
+	$(made)
 
 node: node-tools
-	$(call say,Building the Node package)
-	cd node && npm run --silent build:dev
+	$(call build,node,Building the Node package) --in node -- npm run --silent build:dev
+	$(made)
 
 kotlin: kotlin-tools
-	$(call say,Building the Kotlin package (the first build takes some minutes))
-	$(MVN) test-compile
+	$(call build,kotlin,Building the Kotlin package (the first build takes some minutes)) -- $(MVN) test-compile
+	$(made)
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
 
 rust-lint: rust-tools
-	$(call say,rustfmt and clippy)
-	cargo fmt --all --check
-	./scripts/imports
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo clippy --package redlock-core --features shuttle --tests --quiet -- -D warnings
+	$(call step,rustfmt,rustfmt) -- cargo fmt --all --check
+	$(call step,imports,Imports inside the core) -- ./scripts/imports
+	$(call step,clippy,clippy) -- cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(call step,clippy-shuttle,clippy for the interleavings) -- \
+		cargo clippy --package redlock-core --features shuttle --tests --quiet -- -D warnings
 
 python-lint: python
-	$(call say,ruff and mypy and stubtest)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	cd python && $(BIN)/mypy redlock
-	cd python && $(BIN)/python -m mypy.stubtest redlock
+	$(call step,ruff,ruff) -- $(BIN)/ruff check .
+	$(call step,ruff-format,ruff format) -- $(BIN)/ruff format --check .
+	$(call step,mypy,mypy) --in python -- $(BIN)/mypy redlock
+	$(call step,stubtest,stubtest) --in python -- $(BIN)/python -m mypy.stubtest redlock
 
 node-lint: node node/test/fixtures/node_modules/.ready
-	$(call say,biome and tsc)
-	cd node && npm run --silent lint
-	cd node && npx biome check --config-path=. ../release/run.mjs ../release/consumers/node ../release/tests/asked.cjs
+	$(call step,biome,biome) --in node -- npx biome check --error-on-warnings .
+	$(call step,tsc,tsc) --in node -- bash -ec 'node scripts/build.mjs --javascript; npx tsc --project test'
+	$(call step,biome-packages,biome for the packages) --in node -- \
+		npx biome check --config-path=. ../release/run.mjs ../release/consumers/node ../release/tests/asked.cjs
 
 kotlin-lint: kotlin-tools
-	$(call say,ktlint)
-	$(MVN) ktlint:check
+	$(call step,ktlint,ktlint) -- $(MVN) ktlint:check
 
 # Java's and Go's warnings are errors when they are built.
 interop-lint: node-tools interop-tools
-	$(call say,clippy and biome and gofmt for the peers)
-	cargo clippy --workspace --test interop --quiet -- -D warnings
-	cd node && npx biome check --config-path=. ../tests/interop/node/peer.mjs
-	test -z "$$(gofmt -l tests/interop/go)"
+	$(call step,clippy-peers,clippy for the peers) -- cargo clippy --workspace --test interop --quiet -- -D warnings
+	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
+	$(call step,gofmt,gofmt for the peers) -- bash -ec 'files=$$(gofmt -l tests/interop/go); echo "$$files"; test -z "$$files"'
 
 release-lint:
-	$(call say,One version everywhere)
-	python3 -m release.version
+	$(call step,version,One version everywhere) -- python3 -m release.version
 
 # Linters that write nothing, and those that write to node/dist or kotlin/target.
 reading-lint := rust-lint python-lint interop-lint release-lint
 writing-lint := node-lint kotlin-lint
 lint: $(reading-lint) $(writing-lint)
 
-rust-test: rust-tools
-	$(call say,Rust tests: units; real servers; scenarios on Redis and in memory)
-	$(rust-tests)
-	$(call say,Rust: interleavings of threads; chosen by a scheduler)
-	cargo test --package redlock-core --features shuttle --lib --quiet interleavings
+# Tests of scripts/step, scripts/failures, and of `make test` itself.
+scripts-test: python-tools
+	$(call step,scripts-tests,Tests of the scripts) $(pytest) scripts/tests
+
+rust-test: nextest-tools
+	$(call step,rust-tests,Rust tests: units; real servers; simulation; short chaos) $(call nextest,rust-tests) $(rust)
+	$(call step,scenarios,Rust: the scenarios on Redis and in memory) -- cargo test $(rust) --test scenarios --quiet
+	$(call step,doc-tests,Rust: examples in the documentation) -- cargo test $(rust) --doc --quiet
+	$(call step,interleavings,Rust: interleavings of threads; chosen by a scheduler) $(call nextest,interleavings) \
+		--package redlock-core --features shuttle --lib interleavings
 
 # Every version that the package registries have; two minutes each.
 versions-test: rust-tools kotlin-tools
@@ -149,52 +181,46 @@ versions-test: rust-tools kotlin-tools
 	done
 
 # The configurations that take seconds; each that must break prints a shortest trace.
-model-test: rust-tools
-	$(call say,Model check: the small configurations)
-	cargo test --package redlock-model --quiet
+model-test: nextest-tools
+	$(call step,model,Model check: the small configurations) -- cargo test --package redlock-model --test model --quiet
+	$(call step,model-reductions,Model check: its reductions) $(call nextest,model-reductions) --package redlock-model
 
 model: rust-tools
 	$(call say,Model check: every configuration)
 	cargo test --package redlock-model --test model --quiet -- --all
 
 python-test: python
-	$(call say,Python tests: sync; asyncio; fork; signals; exit)
-	$(BIN)/pytest python/tests
-	$(call say,Python: the scenarios with threads; with greenlets; with asyncio)
-	$(scenarios) "$(BIN)/python python/tests/scenario_host.py sync"
-	$(scenarios) "$(BIN)/python python/tests/scenario_host.py gevent"
-	$(scenarios) "$(BIN)/python python/tests/scenario_host.py asyncio"
-	$(call say,Pitfalls: what other locks get wrong; on real servers)
-	$(BIN)/pytest tests/pitfalls
-	$(call say,Python examples)
-	$(BIN)/pytest python/examples
-	$(call say,pip install ./python into an empty environment)
-	./scripts/check-python-source "$(PYTHON)"
+	$(call step,python-tests,Python tests: sync; asyncio; fork; signals; exit) $(pytest) python/tests
+	$(call step,threads-scenarios,Python: the scenarios with threads) -- \
+		$(scenarios) "$(BIN)/python python/tests/scenario_host.py sync"
+	$(call step,gevent-scenarios,Python: the scenarios with greenlets) -- \
+		$(scenarios) "$(BIN)/python python/tests/scenario_host.py gevent"
+	$(call step,asyncio-scenarios,Python: the scenarios with asyncio) -- \
+		$(scenarios) "$(BIN)/python python/tests/scenario_host.py asyncio"
+	$(call step,pitfalls,Pitfalls: what other locks get wrong; on real servers) $(pytest) tests/pitfalls
+	$(call step,python-examples,Python examples) $(pytest) python/examples
+	$(call step,python-source,pip install ./python into an empty environment) -- ./scripts/check-python-source "$(PYTHON)"
 
 node-test: node node/test/fixtures/node_modules/.ready
-	$(call say,Node tests: locks; abort; loss; processes; worker threads; test runners; examples)
-	cd node && npm test --silent
-	$(call say,Node: the scenarios)
-	$(scenarios) "node node/test/scenario_host.mjs"
-	$(call say,npm install ./node into an empty folder)
-	./scripts/check-node-source
+	$(call step,node-tests,Node tests: locks; abort; loss; processes; worker threads; test runners; examples) \
+		$(node-test-runner) $(patsubst node/%,%,$(wildcard node/test/*.test.mjs node/examples/*.test.mjs))
+	$(call step,node-scenarios,Node: the scenarios) -- $(scenarios) "node node/test/scenario_host.mjs"
+	$(call step,node-source,npm install ./node into an empty folder) -- ./scripts/check-node-source
 
 kotlin-test: kotlin
-	$(call say,Kotlin tests: locks; cancellation; loss; Java; processes; examples)
-	$(MVN) surefire:test
-	$(call say,Kotlin: the scenarios)
-	$(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
+	$(call step,kotlin-tests,Kotlin tests: locks; cancellation; loss; Java; processes; examples) \
+		--report surefire kotlin/target/surefire-reports -- $(MVN) surefire:test
+	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
 
 # All of them on one lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
 	python asyncio=$(BIN)/python python/tests/contender.py asyncio; \
 	node=node node/test/contender.mjs; kotlin=scripts/kotlin-run dev.redlock.ContenderKt
 
-languages-test: python node kotlin
-	$(call say,All languages fight for one lock: on one node; on five; with nodes in trouble)
-	REDLOCK_CONTENDERS="$(contenders)" cargo test --package redlock-tests --test languages --quiet -- --nocapture
-	$(call say,The demo)
-	$(BIN)/pytest demo
+languages-test: nextest-tools python node kotlin
+	$(call step,languages,All languages fight for one lock: on one node; on five; with nodes in trouble) \
+		$(call nextest,languages,env REDLOCK_CONTENDERS="$(contenders)") --package redlock-tests --test languages
+	$(call step,demo,The demo) $(pytest) demo
 
 # Clients of two versions on one lock: OTHER is the folder of another checkout in which `make python node` ran.
 mixed-test: python node kotlin
@@ -214,28 +240,26 @@ peers = $(foreach version,$(REDISSON),$(call redisson,$(version))) \
 	redis-py=$(BIN)/python tests/interop/python/peer.py; \
 	node-redlock=node tests/interop/node/peer.mjs redlock; \
 	redis-semaphore=node tests/interop/node/peer.mjs redis-semaphore; redsync=target/interop/redsync
-interop = REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
+interop = env REDLOCK_PEERS="$(peers)" REDLOCK_CONTENDERS="$(contenders)" \
 	cargo test --package redlock-tests --test interop --quiet
 
 tests/interop/node/node_modules/.ready: tests/interop/node/package.json
 
 target/interop/redisson-%/.ready: tests/interop/jvm/pom.xml tests/interop/jvm/src/main/java/dev/redlock/interop/Peer.java
-	$(call say,A peer: Redisson $*)
-	rm -rf $(@D)
-	mvn -q -B -ntp -f tests/interop/jvm compile -Dredisson.version=$*
+	@rm -rf $(@D) && mkdir -p $(@D)
+	$(call build,redisson-$*,A peer: Redisson $*) -- mvn -q -B -ntp -f tests/interop/jvm compile -Dredisson.version=$*
 	@touch $@
 
 target/interop/redsync: tests/interop/go/main.go tests/interop/go/go.mod tests/interop/go/go.sum
-	$(call say,A peer: redsync)
-	cd tests/interop/go && go vet . && go build -o "$(CURDIR)/$@" .
+	$(call build,redsync,A peer: redsync) --in tests/interop/go -- bash -ec 'go vet .; go build -o "$(CURDIR)/$@" .'
 
 interop-tools: python-tools node-tools kotlin-tools tests/interop/node/node_modules/.ready
 	@./scripts/system-packages go
 	@$(MAKE) --no-print-directory --quiet $(REDISSON:%=target/interop/redisson-%/.ready) target/interop/redsync
+	$(made)
 
 interop-test: python node kotlin interop-tools
-	$(call say,Other libraries: Redisson; redis-py; node-redlock; redis-semaphore; redsync)
-	$(interop)
+	$(call step,interop,Other libraries: Redisson; redis-py; node-redlock; redis-semaphore; redsync) -- $(interop)
 
 # As long as the figures in docs/interop.md took.
 HANDOFFS ?= 10000
@@ -270,17 +294,17 @@ chaos: python node kotlin
 PACKAGES := dist
 packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_modules/.ready
 	@./scripts/system-packages packages
+	$(made)
 
 # The way of a release in short: compiled in the development profile, for one Python, one Node and one JDK.
 packages-trial: python node kotlin packages-tools
-	$(call say,Packages: compiled; packed; installed and used without Rust)
-	python3 -m release.native host target/packages --profile dev --abi abi3
-	python3 -m release.pack target/packages
-	python3 -m release.smoke target/packages --quick
+	$(call step,packages-native,Packages: compiled) -- python3 -m release.native host target/packages --profile dev --abi abi3
+	$(call step,packages-pack,Packages: packed) --after packages-native -- python3 -m release.pack target/packages
+	$(call step,packages-smoke,Packages: installed and used without Rust) --after packages-pack -- \
+		python3 -m release.smoke target/packages --quick
 
 release-test: packages-tools
-	$(call say,Packages: tests of what makes them)
-	$(BIN)/pytest release/tests
+	$(call step,release-tests,Packages: tests of what makes them) $(pytest) release/tests
 
 packages-test: packages-trial release-test
 
@@ -316,20 +340,21 @@ BENCH := $(CURDIR)/bench/.venv
 SUITES ?= pairs,growth,quorum,handoff,herd,watchdog,names
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
-	$(call say,Python environment of the benchmarks)
-	@./scripts/python-environment "$(PYTHON)" "$(BENCH)" bench/requirements.txt
+	$(call build,bench-environment,Python environment of the benchmarks) -- \
+		./scripts/python-environment "$(PYTHON)" "$(BENCH)" bench/requirements.txt
 	@touch $@
 bench/node/node_modules/.ready: bench/node/package.json
 
 bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/node_modules/.ready
+	$(made)
 
 # In the development profile, and only long enough to see that everything runs.
 bench-test: python node bench-tools
-	$(call say,Benchmarks: a short form; only whether they run)
-	cargo build --quiet --package redlock-bench
-	$(MVN) install -Dmaven.test.skip=true
-	mvn -q -B -ntp -f bench/jvm package
-	PYTHONPATH=python BENCH_RUST=target/debug/contender $(BENCH)/bin/python bench/run.py --smoke
+	$(call step,bench-rust,Benchmarks: of Rust; compiled) -- cargo build --quiet --package redlock-bench
+	$(call step,bench-kotlin,Benchmarks: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
+	$(call step,bench-jvm,Benchmarks: of the JVM; compiled) --after bench-kotlin -- mvn -q -B -ntp -f bench/jvm package
+	$(call step,bench-short,Benchmarks: a short form; only whether they run) --after "bench-rust bench-jvm" -- \
+		env PYTHONPATH=python BENCH_RUST=target/debug/contender $(BENCH)/bin/python bench/run.py --smoke
 
 bench-build: bench-tools
 	$(call say,Building in release mode)
@@ -351,55 +376,60 @@ bench-against: bench-build
 
 # What a contributor runs between two edits of the core: clippy computes while the tests wait. Whether the simulation
 # still finds every known fault takes longer, when the edit shifts the seeds that do.
-check: rust-tools
-	@$(MAKE) $(side-by-side) --jobs=2 check-test check-lint
+check: nextest-tools
+	@$(MAKE) $(side-by-side) --keep-going --jobs=2 check-test check-lint
 
 check-test:
-	$(call say,Units; promises; scenarios on Redis and in memory)
-	$(rust-tests) --lib --test promise --test scenarios
-	$(call say,A short simulation)
-	REDLOCK_SIM_SEEDS=500 $(rust-tests) --test simulation -- --skip every_known_fault_is_found
+	$(call step,rust-quick,Units and promises) $(call nextest,rust-quick) $(rust) --lib --test promise
+	$(call step,scenarios,The scenarios on Redis and in memory) -- cargo test $(rust) --test scenarios --quiet
+	$(call step,rust-simulation,A short simulation) $(call nextest,rust-simulation,env REDLOCK_SIM_SEEDS=500) $(rust) \
+		--test simulation -- --skip every_known_fault_is_found
 
 check-lint:
-	$(call say,rustfmt and clippy)
-	cargo fmt --all --check
-	./scripts/imports
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(call step,rustfmt,rustfmt) -- cargo fmt --all --check
+	$(call step,imports,Imports inside the core) -- ./scripts/imports
+	$(call step,clippy,clippy) -- cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 # Most of `make test` waits: for leases to end, for servers and processes to start. So packages are built once, before,
-# and then three lanes go side by side. Each is a make of its own, whose steps follow each other; what a target prints
-# comes at its end. All that writes to node/dist or kotlin/target is in the last one.
+# and then three lanes go side by side. A lane goes through its targets one after the other, each a make of its own; what
+# it prints comes at its end. All that writes to node/dist or kotlin/target is in the last one.
+#
+# A failure ends neither the run nor its lane. So the exit codes of the makes below are ignored: scripts/failures decides
+# whether the run passed, and treats whatever left no result as failed.
+LANES := target/lanes
 begin:
-	@rm -rf $(STEPS)
-	@./scripts/system-packages python node kotlin packages go
+	@rm -rf $(LANES)
+	@mkdir -p $(LANES)
+	-@./scripts/system-packages python node kotlin packages go
 
-built := python node kotlin interop-tools bench-tools packages-tools
+built := nextest-tools python node kotlin interop-tools bench-tools packages-tools
+# The last line of what builds one of those.
+made = $(if $(LANE),@touch $(LANES)/$@.made)
 side-by-side = --no-print-directory --output-sync=target
-lane = --no-print-directory LANE=$@ $(built:%=--old-file=%)
+lane = +@for target in $(in-$@); do \
+		$(MAKE) --no-print-directory LANE=$@ $(built:%=--old-file=%) $$target || \
+			./scripts/step $$target --title "all of its steps" --target $$target --lane $@ --unmade; \
+	done; printf '%(%s)T\n' -1 >> $(LANES)/$@
 
-rust-lane:
-	@$(MAKE) $(lane) rust-test end
-
-python-lane:
-	@$(MAKE) $(lane) $(reading-lint) model-test python-test release-test end
-
-node-kotlin-lane:
-	@$(MAKE) $(lane) $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial end
-
-end:
-	@$(call note,)
+in-rust-lane := rust-test
+in-python-lane := $(reading-lint) scripts-test model-test python-test release-test
+in-node-kotlin-lane := $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial
+lanes := rust-lane python-lane node-kotlin-lane
+$(lanes):
+	$(lane)
 
 # A lane does one step after the other, however many lanes there are.
-ifneq ($(LANE),built)
+ifneq ($(filter %-lane,$(LANE)),)
 .NOTPARALLEL:
 endif
 
 test: begin
-	@$(MAKE) $(side-by-side) --jobs=2 $(built)
+	-@$(MAKE) $(side-by-side) --keep-going --jobs=2 LANE=built $(built)
 	$(call say,Three lanes side by side)
-	@$(MAKE) $(side-by-side) --jobs=3 rust-lane python-lane node-kotlin-lane
-	$(call say,All checks passed)
-	@cd $(STEPS) && ../../scripts/seconds built rust-lane python-lane node-kotlin-lane
+	@printf '%(%s)T Three lanes side by side\n' -1 >> $(LANES)/built
+	-@$(MAKE) $(side-by-side) --keep-going --jobs=3 $(lanes)
+	@printf '%(%s)T\n' -1 >> $(LANES)/built
+	@./scripts/failures --made "$(built)" --lanes "$(lanes)"
 
 # What takes hours, too.
 test-all: test packages-all versions-test interop model sim chaos

@@ -2,6 +2,11 @@
 //! restarted, frozen and looked into. It owns its process: dropped, it is killed and its directory removed, whatever
 //! the test did to it. Nothing is persisted unless a test asks for it, so that a restart loses every key.
 
+#[cfg(target_os = "linux")]
+use std::os::{
+    linux::net::SocketAddrExt,
+    unix::net::{SocketAddr, UnixListener},
+};
 use std::{
     env, fs,
     net::TcpListener,
@@ -36,6 +41,8 @@ pub fn program() -> String {
 #[derive(Debug)]
 pub struct Server {
     port: u16,
+    /// Held for as long as the server lives.
+    claim: Option<Claim>,
     directory: PathBuf,
     extra: Vec<String>,
     environment: Vec<(String, PathBuf)>,
@@ -68,9 +75,10 @@ impl Server {
         let extra = args.iter().map(|&arg| arg.to_owned()).collect();
         let tls = args.contains(&"--tls-cert-file") || configuration.is_some_and(|text| text.contains("tls-cert-file"));
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), value.to_path_buf())).collect();
-        let mut server = Self { port: 0, directory, extra, environment, child: None, frozen: false, tls };
+        let mut server = Self { port: 0, claim: None, directory, extra, environment, child: None, frozen: false, tls };
         for _ in 0..20 {
-            server.port = free_port();
+            let (port, claim) = claimed_port();
+            (server.port, server.claim) = (port, Some(claim));
             if let Some(text) = configuration {
                 fs::write(server.directory.join("sentinel.conf"), text).expect("a configuration");
             }
@@ -241,16 +249,45 @@ impl Drop for Server {
     }
 }
 
+/// What keeps other test processes from a port while its server is stopped. It ends with its process at the latest.
+#[derive(Debug)]
+struct Claim {
+    #[cfg(target_os = "linux")]
+    _name: UnixListener,
+}
+
+impl Claim {
+    /// None if another process has claimed the port.
+    #[cfg(target_os = "linux")]
+    fn new(port: u16) -> Option<Self> {
+        // A name that no other socket has, and no file.
+        let name = SocketAddr::from_abstract_name(format!("redlock-tests-port-{port}")).expect("a short name");
+        UnixListener::bind_addr(&name).ok().map(|listener| Self { _name: listener })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new(_: u16) -> Option<Self> {
+        Some(Self {})
+    }
+}
+
 /// A port below those that the kernel gives to outgoing connections, where neither the core's units nor the tests of any
-/// other language look for one: nobody takes it while its server is stopped.
+/// other language look for one.
 pub(crate) fn free_port() -> u16 {
+    claimed_port().0
+}
+
+/// The same, and the claim on it.
+fn claimed_port() -> (u16, Claim) {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         // Test processes that run at the same time start at different places.
         let offset = (id().wrapping_mul(97) as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
         let port = 12_000 + offset % 8_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        if let Some(claim) = Claim::new(port)
+            && TcpListener::bind(("127.0.0.1", port)).is_ok()
+        {
+            return (port, claim);
         }
     }
 }
@@ -269,5 +306,18 @@ pub fn release_channel(key: &str) -> String {
         format!("redisson_lock__channel:{key}")
     } else {
         format!("redisson_lock__channel:{{{key}}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_stopped_server_keeps_its_port() {
+        let mut server = Server::start();
+        server.stop();
+        assert!(Claim::new(server.port).is_none());
     }
 }

@@ -1,0 +1,61 @@
+// A reporter of node:test for scripts/failures: the failed tests in the form of JUnit, each with its file and the names of
+// the tests around it. The `junit` reporter of Node 20 names no file, and loses a test that has subtests and fails itself.
+// If a file itself fails, the last test that began there is reported. A test that blocks its event loop is ended.
+
+import { relative } from "node:path";
+import { limit } from "./limits.mjs";
+
+// XML has no way to write the control characters.
+const escaped = (text) =>
+  text.replace(/\p{Cc}|[&<>"]/gu, (one) => (one < " " && !"\t\n\r".includes(one) ? "?" : `&#${one.charCodeAt()};`));
+
+function* failed(file, name, message, stack) {
+  yield `<testcase file="${escaped(file)}" name="${escaped(name)}">`;
+  yield `<failure message="${escaped(message)}">${escaped(stack)}</failure></testcase>\n`;
+}
+
+/** Follows what limits.mjs writes: which test a file began last. Ends the process of one that should long have ended. */
+class Watch {
+  #last = new Map();
+  #timers = new Map();
+
+  saw(file, line) {
+    const [, word, pid, name] = /^(begins|ends) (\d+) ?(.*)/.exec(line) ?? [];
+    if (!word) return;
+    clearTimeout(this.#timers.get(file));
+    if (word === "ends") return;
+    this.#last.set(file, name);
+    this.#timers.set(file, setTimeout(() => process.kill(Number(pid), "SIGKILL"), 2 * limit).unref());
+  }
+
+  /** The last test that began in a file that is over. */
+  last(file) {
+    clearTimeout(this.#timers.get(file));
+    return this.#last.get(file) ?? "";
+  }
+}
+
+export default async function* report(events) {
+  yield "<testsuites>\n";
+  // The names of the tests around the one that an event is about, outermost first.
+  const around = [];
+  const watch = new Watch();
+  for await (const { type, data } of events) {
+    const file = data?.file && relative(process.cwd(), data.file);
+    if (type === "test:stderr") watch.saw(file, data.message);
+    if (type === "test:start") around.splice(data.nesting, Number.POSITIVE_INFINITY, data.name);
+    if (type !== "test:fail" || data.todo !== undefined) continue;
+    const { error } = data.details;
+    // Its subtests have failed, and are reported themselves.
+    if (error.failureType === "subtestsFailed") continue;
+    const cause = error.cause ?? error;
+    const message = String(cause.message ?? cause);
+    if (relative(process.cwd(), data.name) === file) {
+      const why = `the last test that began in a file that failed: ${error.signal ?? message}`;
+      yield* failed(file, watch.last(file), why, "");
+    } else {
+      yield* failed(file, [...around.slice(0, data.nesting), data.name].join(" > "), message, cause.stack ?? message);
+    }
+  }
+  yield "</testsuites>\n";
+}
