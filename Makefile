@@ -354,7 +354,7 @@ bench-test: python node bench-tools
 	$(call step,bench-kotlin,Benchmarks: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
 	$(call step,bench-jvm,Benchmarks: of the JVM; compiled) --after bench-kotlin -- mvn -q -B -ntp -f bench/jvm package
 	$(call step,bench-short,Benchmarks: a short form; only whether they run) --after "bench-rust bench-jvm" -- \
-		env PYTHONPATH=python BENCH_RUST=target/debug/contender $(BENCH)/bin/python bench/run.py --smoke
+		env PYTHONPATH=python BENCH_RUST=target/debug/bench-contender $(BENCH)/bin/python bench/run.py --smoke
 
 bench-build: bench-tools
 	$(call say,Building in release mode)

@@ -35,7 +35,7 @@ def commands(root: Path) -> dict[str, list[str]]:
     python = sys.executable if root == ROOT else str(bench / ".venv" / "bin" / "python")
     rust = os.environ.get("BENCH_RUST") if root == ROOT else None
     return {
-        "Rust": [rust or str(root / "target" / "release" / "contender")],
+        "Rust": [rust or str(root / "target" / "release" / "bench-contender")],
         "Python": [python, str(bench / "python" / "contender.py")],
         "Node": ["node", "--no-warnings", str(bench / "node" / "contender.mjs")],
         "JVM": ["java", "-jar", str(bench / "jvm" / "target" / "contender.jar")],
