@@ -55,9 +55,11 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * turn it off
      * @param username the user, for URLs that name none
      * @param password the password, for URLs that have none
-     * @param ca a PEM file of certificates to trust, for `rediss://`; default: the system's
-     * @param cert a PEM file with this client's certificate
-     * @param key a PEM file with this client's private key
+     * @param ca a PEM file of certificates to trust, for `rediss://`; default: the system's. The client's constructor
+     * does not read it: the first call that needs a connection does, and fails with [InvalidArgument] if it cannot
+     * @param cert a PEM file with this client's certificate, read when `ca` is
+     * @param key a PEM file with this client's private key, read when `ca` is
+     * @throws InvalidArgument when a text has a surrogate without a partner; all else is checked by the client
      */
     public constructor(
         quorum: Int? = null,
@@ -151,7 +153,7 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
     public fun credentials(username: String?, password: String): RedlockOptions =
         RedlockOptions(settings + settings("username" to username, "password" to password))
 
-    /** These, and a PEM file of certificates to trust. */
+    /** These, and a PEM file of certificates to trust, which the first call that needs a connection reads. */
     public fun ca(ca: String): RedlockOptions = with("ca", ca)
 
     /** These, and PEM files with this client's certificate and private key. */
@@ -226,6 +228,25 @@ public class LockOptions private constructor(internal val settings: Map<String, 
 /** A time as the core takes it. */
 internal val Duration.millis: Double get() = toDouble(DurationUnit.MILLISECONDS)
 
+/**
+ * This text, if it has a form in UTF-8, in which the core gets it.
+ *
+ * @throws InvalidArgument if a surrogate in it has no partner
+ */
+internal fun String.asUnicode(argument: String): String {
+    var index = 0
+    while (index < length) {
+        if (!this[index].isSurrogate()) {
+            index++
+        } else if (this[index].isHighSurrogate() && getOrNull(index + 1)?.isLowSurrogate() == true) {
+            index += 2
+        } else {
+            throw InvalidArgument("$argument: must be Unicode, but the surrogate at index $index has no partner")
+        }
+    }
+    return this
+}
+
 private fun settings(vararg options: Pair<String, Any?>): Map<String, Setting> = buildMap {
     for ((name, value) in options) {
         when (value) {
@@ -235,7 +256,7 @@ private fun settings(vararg options: Pair<String, Any?>): Map<String, Setting> =
             is Number -> put(name, Setting.Number(value.toDouble()))
             is Boolean -> put(name, Setting.Flag(value))
             is Enum<*> -> put(name, Setting.Text(value.name.lowercase()))
-            else -> put(name, Setting.Text(value.toString()))
+            else -> put(name, Setting.Text(value.toString().asUnicode(name)))
         }
     }
 }

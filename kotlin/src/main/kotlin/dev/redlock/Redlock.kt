@@ -42,7 +42,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      */
     @JvmOverloads
     public constructor(urls: List<String>, options: RedlockOptions = RedlockOptions()) :
-        this(loaded { Client(urls, options.settings) })
+        this(loaded { Client(urls.map { it.asUnicode("urls") }, options.settings) })
 
     init {
         Calls.heedLogger()
@@ -54,15 +54,17 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     /**
      * A lock of this client; sends nothing.
      *
+     * @param name 1 to 1024 bytes in UTF-8 together with the client's prefix, none of them zero
      * @throws InvalidArgument when the name or an option is wrong
      */
     @JvmOverloads
     public fun lock(name: String, options: LockOptions = LockOptions()): Lock =
-        Lock(name, options, lazyOf(native { native.lock(name, options.settings) }))
+        Lock(name.asName(), options, lazyOf(native { native.lock(name, options.settings) }))
 
     /**
      * A lock of this client; sends nothing. Null means the default.
      *
+     * @param name 1 to 1024 bytes in UTF-8 together with the client's prefix, none of them zero
      * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: for ever
      * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
@@ -89,7 +91,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      */
     @JvmOverloads
     public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
-        ReadWriteLock(name) { part ->
+        ReadWriteLock(name.asName()) { part ->
             Lock(name, options, lazyOf(native { native.part(name, options.settings, part) }))
         }
 
@@ -115,7 +117,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      */
     @JvmOverloads
     public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
-        Semaphore(name, permits) { n ->
+        Semaphore(name.asName(), permits) { n ->
             Lock(name, options, lazyOf(native { native.permits(name, options.settings, n, permits) }))
         }
 
@@ -131,10 +133,10 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      *
      * @throws Unavailable when too few nodes answer
      */
-    public suspend fun forceRelease(name: String): Boolean = Calls.call { native.forceRelease(name) }.flag()
+    public suspend fun forceRelease(name: String): Boolean = Calls.call { native.forceRelease(name.asName()) }.flag()
 
     /** [forceRelease], blocking. */
-    public fun forceReleaseBlocking(name: String): Boolean = Calls.block { native.forceRelease(name) }.flag()
+    public fun forceReleaseBlocking(name: String): Boolean = Calls.block { native.forceRelease(name.asName()) }.flag()
 
     /**
      * Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
@@ -157,10 +159,12 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * @throws LockLost when it was attached before, or has ended
      * @throws InvalidArgument when the text does not come from `detach()`
      */
-    public suspend fun attach(text: String): Lease = Lease(Calls.call { native.attach(text) } as Outcome.Leased)
+    public suspend fun attach(text: String): Lease =
+        Lease(Calls.call { native.attach(text.asUnicode("text")) } as Outcome.Leased)
 
     /** [attach], blocking. */
-    public fun attachBlocking(text: String): Lease = Lease(Calls.block { native.attach(text) } as Outcome.Leased)
+    public fun attachBlocking(text: String): Lease =
+        Lease(Calls.block { native.attach(text.asUnicode("text")) } as Outcome.Leased)
 
     /**
      * Marks every lease of this client lost, releases them, and disconnects; blocks for a second at most. Detached
@@ -217,7 +221,7 @@ public fun lock(name: String, options: LockOptions = LockOptions()): Lock = late
  */
 @JvmOverloads
 public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
-    ReadWriteLock(name) { part -> later(name, options, part) }
+    ReadWriteLock(name.asName()) { part -> later(name, options, part) }
 
 /**
  * A semaphore of the default client with [permits] slots, 1 to 65536. The client is looked for when it is used for the first
@@ -227,10 +231,12 @@ public fun readWriteLock(name: String, options: LockOptions = LockOptions()): Re
  */
 @JvmOverloads
 public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
-    Semaphore(name, permits) { n -> later(name, options) { Unbound.permits(name, options.settings, n, permits) } }
+    Semaphore(name.asName(), permits) { n ->
+        later(name, options) { Unbound.permits(name, options.settings, n, permits) }
+    }
 
 private fun later(name: String, options: LockOptions, part: String): Lock =
-    later(name, options) { Unbound(name, options.settings, part) }
+    later(name.asName(), options) { Unbound(name, options.settings, part) }
 
 private fun later(name: String, options: LockOptions, made: () -> Unbound): Lock {
     // Bad options are refused now, not when the client is known.
@@ -252,6 +258,8 @@ public fun lock(
     reentrant: Boolean? = null,
     fair: Boolean? = null,
 ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+
+private fun String.asName() = asUnicode("name")
 
 /** The native library's first call, which nothing else in this package comes before. */
 private inline fun <T> loaded(call: () -> T): T {

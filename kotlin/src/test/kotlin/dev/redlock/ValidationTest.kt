@@ -1,5 +1,6 @@
 package dev.redlock
 
+import kotlinx.coroutines.runBlocking
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
@@ -11,7 +12,7 @@ import kotlin.time.Duration.Companion.seconds
 
 /** Bad input is refused at once, before anything is sent, by the name that Kotlin has for it. */
 class ValidationTest {
-    private fun refused(argument: String, block: () -> Any?) {
+    private inline fun refused(argument: String, block: () -> Any?) {
         val failure = failsWith<InvalidArgument>(block)
         assertEquals("invalid", failure.code)
         assertTrue(failure.message!!.startsWith("$argument: ")) { failure.message }
@@ -57,6 +58,38 @@ class ValidationTest {
             refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
             client.lock("x", wait = Duration.INFINITE)
             client.lock("\uD83D\uDD12")
+        }
+    }
+
+    @Test
+    fun `texts that are no Unicode`(): Unit = runBlocking {
+        for (text in listOf("x\uD800", "\uDC00x", "\uD83D\uD83D\uDD12")) {
+            refused("urls") { Redlock("memory://$text") }
+            refused("urls") { configure("memory://$text") }
+            refused("prefix") { Redlock("memory://", RedlockOptions(prefix = text)) }
+            refused("password") { RedlockOptions().credentials("user", text) }
+            refused("name") { lock(text) }
+            refused("name") { readWriteLock(text) }
+            refused("name") { semaphore(text, 1) }
+            Redlock("memory://validation").use { client ->
+                refused("name") { client.lock(text) }
+                refused("name") { client.readWriteLock(text) }
+                refused("name") { client.semaphore(text, 1) }
+                refused("name") { client.forceReleaseBlocking(text) }
+                refused("name") { client.forceRelease(text) }
+                refused("owner") { client.lock("x", owner = text) }
+                refused("owner") { LockOptions().owner(text) }
+                refused("text") { client.attachBlocking(text) }
+                refused("text") { client.attach(text) }
+            }
+        }
+    }
+
+    @Test
+    fun `a file of certificates that is missing is told by the first call`(): Unit = runBlocking {
+        Redlock("rediss://127.0.0.1:1", RedlockOptions(ca = "/nowhere.pem")).use { client ->
+            val failure = failsWith<InvalidArgument> { client.lock("x").acquire() }
+            assertTrue(failure.message!!.startsWith("ca: /nowhere.pem: ")) { failure.message }
         }
     }
 
