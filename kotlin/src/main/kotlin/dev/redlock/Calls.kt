@@ -1,6 +1,8 @@
 // Between coroutines and threads on one side and the native library on the other. A call starts and has a number; one
-// daemon thread fetches what came of calls and resumes whoever waits. So no code of the JVM runs on the library's threads.
-// A lease that comes so is offered: who waits for it takes it when it runs, and others get it if that takes long.
+// daemon thread fetches the results of calls and resumes the waiters. So no code of the JVM runs on the library's threads.
+// A lease is offered: its waiter takes it when it runs, and if that takes long, others get the lock.
+//
+// Of kotlinx.coroutines this uses only what is stable in every version: see docs/adr/0040.
 
 package dev.redlock
 
@@ -16,25 +18,35 @@ import dev.redlock.internal.heed
 import dev.redlock.internal.take
 import dev.redlock.internal.wantAllEvents
 import dev.redlock.internal.watchEvents
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.suspendCancellableCoroutine
 import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.ExecutionException
+import java.util.concurrent.atomic.AtomicBoolean
 import kotlin.concurrent.thread
+import kotlin.coroutines.Continuation
+import kotlin.coroutines.CoroutineContext
+import kotlin.coroutines.EmptyCoroutineContext
+import kotlin.coroutines.intrinsics.startCoroutineUninterceptedOrReturn
 import kotlin.coroutines.intrinsics.suspendCoroutineUninterceptedOrReturn
 import kotlin.coroutines.jvm.internal.CoroutineStackFrame
+import kotlin.coroutines.resume
+import kotlin.coroutines.resumeWithException
 import kotlin.math.abs
 
 internal object Calls {
-    private val logger = System.getLogger("redlock")
-
-    /** By call: who waits for it, or, where its end came first, its [Outcome]. */
+    /** By call: its [Waiter], or its [Outcome] if that was fetched first. */
     val waiting = ConcurrentHashMap<Long, Any>()
 
     private val fetcher: Thread
 
-    /** Hears of the end of a call, on the fetching thread: must not block. */
-    fun interface Waiter {
+    /** Waits for the end of a call. Both methods run on the fetching thread or on the caller's, and must not block. */
+    interface Waiter {
         fun end(outcome: Outcome)
+
+        /** [end] threw this: the call ends with it. */
+        fun fail(failure: Throwable)
     }
 
     init {
@@ -44,7 +56,7 @@ internal object Calls {
             },
         )
         fetcher = thread(name = "redlock", isDaemon = true) { fetchForEver() }
-        awaitEvents()
+        Events.listen()
         try {
             Runtime.getRuntime().addShutdownHook(Thread(::closeAll, "redlock-exit"))
         } catch (_: IllegalStateException) {
@@ -53,54 +65,117 @@ internal object Calls {
     }
 
     /** Lets the log decide which events are fetched. */
-    fun heedLogger(): Unit = wantAllEvents(logger.isLoggable(System.Logger.Level.DEBUG))
+    fun heedLogger(): Unit = wantAllEvents(Log.isVerbose)
 
     private fun fetchForEver() {
         while (true) {
-            for (ended in fetch()) {
-                try {
-                    val waiter = waiting.putIfAbsent(ended.call, ended.outcome) ?: continue
-                    waiting.remove(ended.call)
-                    (waiter as Waiter).end(ended.outcome)
-                } catch (failure: Throwable) {
-                    // Whatever it was: this thread must go on for everybody else.
-                    logger.log(System.Logger.Level.ERROR, "a result could not be delivered", failure)
-                }
+            try {
+                for (ended in fetch()) pass(ended.call, ended.outcome)
+            } catch (failure: Throwable) {
+                // Results were fetched and then lost; nobody knows whose.
+                for ((call, waiter) in waiting) if (waiter is Waiter) fail(call, waiter, failure)
             }
         }
     }
 
-    private fun awaitEvents(): Unit = await(watchEvents()) { outcome ->
-        for (event in (outcome as Outcome.Events).events) log(event)
-        awaitEvents()
+    private fun pass(call: Long, outcome: Outcome) {
+        val waiter = waiting.putIfAbsent(call, outcome) ?: return
+        waiting.remove(call)
+        deliver(call, waiter as Waiter, outcome)
     }
 
-    private fun log(event: Happening) {
-        logger.log(if (event.warning) System.Logger.Level.WARNING else System.Logger.Level.DEBUG, event.line)
+    private fun deliver(call: Long, waiter: Waiter, outcome: Outcome) {
+        try {
+            waiter.end(outcome)
+        } catch (failure: Throwable) {
+            fail(call, waiter, failure)
+        }
     }
 
-    /** Has `waiter` hear of the end of a call. */
+    /** Ends a call whose result could not be delivered. Must not throw: the fetching thread serves everybody. */
+    private fun fail(call: Long, waiter: Waiter, failure: Throwable) {
+        waiting.remove(call, waiter)
+        runCatching { Log.error("a result could not be delivered", failure) }
+        // A lease that nobody takes is released.
+        runCatching { giveUp(call) }
+        runCatching { waiter.fail(failure) }
+    }
+
+    private object Events : Waiter {
+        fun listen(): Unit = await(watchEvents(), this)
+
+        override fun end(outcome: Outcome) {
+            for (event in (outcome as Outcome.Events).events) log(event)
+            listen()
+        }
+
+        override fun fail(failure: Throwable) = listen()
+
+        private fun log(event: Happening) = if (event.warning) Log.warning(event.line) else Log.debug(event.line)
+    }
+
+    /** Has `waiter` wait for the end of a call. */
     fun await(call: Long, waiter: Waiter) {
         val early = waiting.putIfAbsent(call, waiter) ?: return
         waiting.remove(call)
-        waiter.end(early as Outcome)
+        deliver(call, waiter, early as Outcome)
     }
 
+    /** Gives a call up. Does nothing if its result was taken; a release that began goes on. */
     private fun giveUp(call: Long) {
-        // Otherwise its end was fetched, and its waiter is about to hear of it, or has.
+        // Otherwise its result was fetched, and is on its way to the waiter.
         if (abandon(call)) waiting.remove(call)
+    }
+
+    /** Runs a call without waiting for its end, such as a release, which goes on. */
+    fun detached(start: () -> Long) {
+        val started = native(start)
+        if (started >= 0 || endOf(started) == null) giveUp(abs(started))
     }
 
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
     suspend fun call(start: () -> Long): Outcome = end(native(start)) { call ->
-        suspendCancellableCoroutine { continuation ->
-            // It may be cancelled while it waits, and when it was resumed and does not run yet.
-            await(call) { outcome ->
-                continuation.resume(outcome) { _, _, _ -> giveUp(call) }
-            }
-            continuation.invokeOnCancellation { giveUp(call) }
+        try {
+            suspended(call)
+        } catch (failure: Throwable) {
+            // Cancelled after it was resumed, and before it ran.
+            giveUp(call)
+            throw failure
         }
-    }.also { if (it is Outcome.Failed) throw it.failure.exception().seenFromHere() }
+    }.orThrow { it.seenFromHere() }
+
+    private suspend fun suspended(call: Long): Outcome = suspendCoroutineUninterceptedOrReturn { caller ->
+        val once = Once(caller)
+        val wait: suspend () -> Outcome = {
+            suspendCancellableCoroutine { continuation ->
+                await(
+                    call,
+                    object : Waiter {
+                        override fun end(outcome: Outcome) = continuation.resume(outcome)
+
+                        // Its dispatcher does not run it.
+                        override fun fail(failure: Throwable) = Dispatchers.Default.dispatch(
+                            EmptyCoroutineContext,
+                            Runnable { once.resumeWithException(failure) },
+                        )
+                    },
+                )
+                continuation.invokeOnCancellation { giveUp(call) }
+            }
+        }
+        wait.startCoroutineUninterceptedOrReturn(once)
+    }
+
+    /** Resumes `caller` with the first result, and ignores others. */
+    private class Once<T>(private val caller: Continuation<T>) : Continuation<T> {
+        private val resumed = AtomicBoolean()
+
+        override val context: CoroutineContext get() = caller.context
+
+        override fun resumeWith(result: Result<T>) {
+            if (resumed.compareAndSet(false, true)) caller.resumeWith(result)
+        }
+    }
 
     /** The end of a call, for a thread, platform or virtual. Interrupts wait unless `interruptible`. */
     fun block(interruptible: Boolean = false, start: () -> Long): Outcome {
@@ -111,7 +186,18 @@ internal object Calls {
         try {
             return end(native(start)) { call ->
                 val end = CompletableFuture<Outcome>()
-                await(call) { end.complete(it) }
+                await(
+                    call,
+                    object : Waiter {
+                        override fun end(outcome: Outcome) {
+                            end.complete(outcome)
+                        }
+
+                        override fun fail(failure: Throwable) {
+                            end.completeExceptionally(failure)
+                        }
+                    },
+                )
                 var outcome: Outcome? = null
                 while (outcome == null) {
                     try {
@@ -122,12 +208,64 @@ internal object Calls {
                             throw interrupt
                         }
                         interrupted = true
+                    } catch (failed: ExecutionException) {
+                        throw failed.cause ?: failed
                     }
                 }
                 outcome
-            }.also { if (it is Outcome.Failed) throw it.failure.exception() }
+            }.orThrow { it }
         } finally {
             if (interrupted) Thread.currentThread().interrupt()
+        }
+    }
+
+    /**
+     * The end of a call, as a future of `value`. Whoever completes the future first, by a cancellation or a time-out, gives
+     * the call up.
+     */
+    fun <T> future(start: () -> Long, value: (Outcome) -> T): CompletableFuture<T> = try {
+        val started = native(start)
+        val call = abs(started)
+        val future = CallFuture(call, value)
+        val ended = if (started < 0) endOf(started) else null
+        if (ended == null) {
+            await(call, future)
+            future.whenComplete { _, _ -> if (!future.isSettled) giveUp(call) }
+        } else {
+            future.settle(ended)
+        }
+        future
+    } catch (error: LockError) {
+        CompletableFuture.failedFuture(error)
+    }
+
+    private class CallFuture<T>(private val call: Long, private val value: (Outcome) -> T) :
+        CompletableFuture<T>(),
+        Waiter {
+        /** Whether the call ended before anybody else completed the future. */
+        @Volatile
+        var isSettled = false
+            private set
+
+        /** What depends on the future may block: it runs in the executor of all futures, not on the fetching thread. */
+        override fun end(outcome: Outcome) = defaultExecutor().execute {
+            if (isDone) return@execute
+            if (outcome !is Outcome.Leased || take(call)) settle(outcome) else await(call, this)
+        }
+
+        override fun fail(failure: Throwable) {
+            completeExceptionally(failure)
+        }
+
+        fun settle(outcome: Outcome) {
+            isSettled = true
+            try {
+                val result = value(outcome)
+                // Given up in this moment.
+                if (!complete(result) && result is Lease) result.discard()
+            } catch (failure: Throwable) {
+                completeExceptionally(failure)
+            }
         }
     }
 
@@ -142,6 +280,10 @@ internal object Calls {
         }
     }
 }
+
+/** This outcome, unless the call failed. */
+internal inline fun Outcome.orThrow(seen: (LockError) -> LockError): Outcome =
+    if (this is Outcome.Failed) throw seen(failure.exception()) else this
 
 /** A call of the native library, with its errors as ours. */
 internal inline fun <T> native(call: () -> T): T = try {

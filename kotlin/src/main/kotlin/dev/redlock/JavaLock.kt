@@ -3,8 +3,12 @@
 package dev.redlock
 
 import dev.redlock.internal.Identity
+import java.util.concurrent.Callable
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.Condition
+import kotlin.contracts.ExperimentalContracts
+import kotlin.contracts.InvocationKind
+import kotlin.contracts.contract
 import java.util.concurrent.locks.Lock as ConcurrentLock
 
 /**
@@ -49,7 +53,8 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     /**
-     * Releases what this thread took last.
+     * Releases what this thread took last. In a `finally` block its exception replaces that of the `try` block:
+     * [runLocked] keeps both.
      *
      * @throws IllegalMonitorStateException when this thread does not hold the lock; its cause is [NotHeld]
      * @throws LockLost when it was lost
@@ -64,6 +69,47 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
             }
         } catch (error: NotHeld) {
             throw IllegalMonitorStateException(error.message).initCause(error)
+        }
+    }
+
+    /**
+     * Takes the lock as [lock] does, runs [body], and unlocks. Throws the exception of `body` with the [LockLost], if the
+     * lock was lost, among its suppressed ones; with `lock()`, `try` and `finally { unlock(); }` the [LockLost] would
+     * replace it.
+     *
+     * @throws LockLost when the lock was lost and `body` succeeded
+     */
+    public fun runLocked(body: Runnable): Unit = withLock(body::run)
+
+    /** [runLocked], for what returns a value or throws checked exceptions. */
+    @Throws(Exception::class)
+    public fun <T> callLocked(body: Callable<T>): T = withLock(body::call)
+
+    /** [runLocked], for Kotlin: takes the place of `kotlin.concurrent.withLock`, which masks the exception of [action]. */
+    @JvmSynthetic
+    @OptIn(ExperimentalContracts::class)
+    public inline fun <T> withLock(action: () -> T): T {
+        contract { callsInPlace(action, InvocationKind.EXACTLY_ONCE) }
+        lock()
+        var failure: Throwable? = null
+        try {
+            return action()
+        } catch (own: Throwable) {
+            failure = own
+            throw own
+        } finally {
+            unlockAfter(failure)
+        }
+    }
+
+    /** [unlock], after a block that threw `failure`, which then comes first. */
+    @PublishedApi
+    internal fun unlockAfter(failure: Throwable?) {
+        try {
+            unlock()
+        } catch (error: RuntimeException) {
+            if (failure == null) throw error
+            failure.addSuppressed(error)
         }
     }
 

@@ -3,6 +3,7 @@
 package dev.redlock
 
 import dev.redlock.internal.Outcome
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Deferred
@@ -11,6 +12,7 @@ import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
+import java.util.concurrent.CompletableFuture
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.toKotlinDuration
@@ -86,6 +88,13 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
         Calls.block { native.extend(ttl.toKotlinDuration().millis) }
     }
 
+    /** [extend], as a future. */
+    public fun extendAsync(ttl: JavaDuration): CompletableFuture<Void?> =
+        Calls.future({ native.extend(ttl.toKotlinDuration().millis) }) {
+            it.orThrow { error -> error }
+            null
+        }
+
     /**
      * Makes a reader of a writer of a [ReadWriteLock], without anybody else writing in between: readers that wait come in,
      * and the token becomes a reader's. Does nothing for one that reads.
@@ -124,6 +133,10 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
     /** [release], blocking. */
     public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
 
+    /** [release], as a future. The release goes on if the future is cancelled. */
+    public fun releaseAsync(): CompletableFuture<ReleaseOutcome> =
+        Calls.future({ native.release() }) { it.orThrow { error -> error }.released() }
+
     /**
      * Releases the lock at the end of a `use` or try-with-resources block, blocking the thread; does nothing when it was
      * released or detached inside. Coroutines use `withLock`.
@@ -145,10 +158,14 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
 
     override fun toString(): String = "Lease($name, token=$token)"
 
+    /** Releases what nobody wants any more, without waiting for it. */
+    internal fun discard(): Unit = Calls.detached { native.release() }
+
     /** Runs `block` as long as the lock is held, and releases. */
     internal suspend fun <T> guard(block: suspend CoroutineScope.(Lease) -> T): T {
         var lost: LockError? = null
-        val value = try {
+        var body: Result<T>? = null
+        val cancelled = runCatching {
             coroutineScope {
                 // Unconfined: a body that keeps its dispatcher's threads busy is cancelled all the same.
                 val watch = launch(Dispatchers.Unconfined) {
@@ -160,24 +177,25 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
                         throw error
                     }
                 }
-                try {
-                    coroutineScope { block(this@Lease) }
-                } finally {
-                    watch.cancel()
-                }
+                // Kept, not thrown: this scope would add it to the loss, which came first.
+                body = runCatching { coroutineScope { block(this@Lease) } }
+                watch.cancel(null)
             }
-        } catch (failure: Throwable) {
-            withContext(NonCancellable) {
-                try {
-                    leave()
-                } catch (error: LockError) {
-                    if (lost == null) failure.addSuppressed(error)
-                }
+        }.exceptionOrNull()
+        val end = body?.exceptionOrNull()
+        val failure = end.takeUnless { it is CancellationException } ?: lost ?: cancelled ?: end
+        withContext(NonCancellable) {
+            try {
+                leave()
+            } catch (error: Throwable) {
+                if (failure == null) throw error
+                if (lost == null || error !is LockError) failure.addSuppressed(error)
             }
-            throw if (failure === lost) failure.seenFromHere() else failure
         }
-        withContext(NonCancellable) { leave() }
-        return value
+        if (failure == null) return checkNotNull(body).getOrThrow()
+        val loss = lost ?: throw failure
+        if (failure !== loss) failure.addSuppressed(loss)
+        throw if (failure === loss) loss.seenFromHere() else failure
     }
 
     private suspend fun leave() {
@@ -187,12 +205,21 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
 
 /** Refers to the native lease no longer than it takes to begin: a lease that is forgotten can be collected. */
 private fun CompletableDeferred<LostReason>.endsWith(lease: NativeLease) = also { loss ->
-    Calls.await(native { lease.lost() }) { end ->
-        when (val reason = (end as? Outcome.Lost)?.reason) {
-            null -> loss.cancel()
-            else -> loss.complete(LostReason.of(reason))
-        }
-    }
+    Calls.await(
+        native { lease.lost() },
+        object : Calls.Waiter {
+            override fun end(outcome: Outcome) {
+                when (val reason = (outcome as? Outcome.Lost)?.reason) {
+                    null -> loss.cancel(null)
+                    else -> loss.complete(LostReason.of(reason))
+                }
+            }
+
+            override fun fail(failure: Throwable) {
+                loss.completeExceptionally(failure)
+            }
+        },
+    )
 }
 
 internal fun Outcome.released() = ReleaseOutcome.of((this as Outcome.Released).outcome)

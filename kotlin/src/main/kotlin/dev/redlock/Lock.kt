@@ -6,6 +6,10 @@ import dev.redlock.internal.Outcome
 import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.ensureActive
+import java.util.concurrent.CompletableFuture
+import kotlin.contracts.ExperimentalContracts
+import kotlin.contracts.InvocationKind
+import kotlin.contracts.contract
 import kotlin.time.Duration
 import kotlin.time.toKotlinDuration
 import dev.redlock.internal.Lock as NativeLock
@@ -14,6 +18,9 @@ import java.time.Duration as JavaDuration
 /**
  * A lock by name. Every acquire is an owner of its own, unless the lock's options name one: two coroutines exclude each
  * other, and a coroutine that takes a lock twice waits for itself.
+ *
+ * Java has two twins of each suspending function: one that blocks, such as [acquireBlocking], and, of those that Java needs,
+ * one that returns a future, such as [acquireAsync].
  *
  * @property name the name, without the client's prefix
  */
@@ -53,10 +60,18 @@ public class Lock internal constructor(
     /**
      * Takes the lock, runs [block] and releases, even if the caller is cancelled. The block runs in a scope of its own,
      * which is cancelled when the lock is lost; `withLock` then fails with [LockLost], as it does when the loss is
-     * noticed by the release after a block that succeeded. An exception of the block is never masked. Fails as
-     * [acquire] does.
+     * noticed by the release after a block that succeeded. An exception of the block is never masked: it is thrown with
+     * the [LockLost] among its suppressed ones, also if the block throws it after the loss cancelled it. Only a
+     * `CancellationException` of the block gives way to the loss. Fails as [acquire] does.
+     *
+     * The block is called once, so it may assign a `val`. It cannot return from the function around it: as in
+     * `coroutineScope`, it is a coroutine of its own, which a loss can cancel.
      */
-    public suspend fun <T> withLock(block: suspend CoroutineScope.(Lease) -> T): T = acquire().guard(block)
+    @OptIn(ExperimentalContracts::class)
+    public suspend fun <T> withLock(block: suspend CoroutineScope.(Lease) -> T): T {
+        contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
+        return acquire().guard(block)
+    }
 
     /**
      * Releases the newest lease of this lock object. With an explicit owner that has no lease in this process, ends
@@ -103,6 +118,27 @@ public class Lock internal constructor(
         null
     }
 
+    /**
+     * [acquire], as a future, for Java. Cancelling it gives the acquire up, and so does any other completion from outside,
+     * such as by `orTimeout`: nothing is left behind. What depends on the future runs in its default executor.
+     */
+    public fun acquireAsync(): CompletableFuture<Lease> = acquireAsync(waitMillis)
+
+    /** [acquireAsync], no longer than [wait]. */
+    public fun acquireAsync(wait: JavaDuration): CompletableFuture<Lease> = acquireAsync(wait.toKotlinDuration().millis)
+
+    /** [tryAcquire], as a future: of null when somebody holds the lock. */
+    public fun tryAcquireAsync(): CompletableFuture<Lease?> = Calls.future({ native.acquire(0.0) }) {
+        try {
+            it.leased()
+        } catch (_: LockTimeout) {
+            null
+        }
+    }
+
+    private fun acquireAsync(millis: Double): CompletableFuture<Lease> =
+        Calls.future({ native.acquire(millis) }) { it.leased() }
+
     private fun acquireBlocking(millis: Double): Lease {
         if (Thread.interrupted()) throw InterruptedException()
         val thread = Thread.currentThread().id
@@ -114,6 +150,10 @@ public class Lock internal constructor(
 
     /** [available], blocking. */
     internal fun availableBlocking(): Int = Calls.block { native.available() }.count()
+
+    /** [release], as a future. The release goes on if the future is cancelled. */
+    public fun releaseAsync(): CompletableFuture<ReleaseOutcome> =
+        Calls.future({ native.release() }) { it.orThrow { error -> error }.released() }
 
     /** [release], blocking. */
     public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
@@ -129,6 +169,8 @@ public class Lock internal constructor(
 
     override fun toString(): String = "Lock($name)"
 }
+
+private fun Outcome.leased() = Lease(orThrow { it } as Outcome.Leased)
 
 internal fun Outcome.flag() = (this as Outcome.Flag).value
 

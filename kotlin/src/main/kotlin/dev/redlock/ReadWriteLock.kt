@@ -3,6 +3,9 @@
 package dev.redlock
 
 import kotlinx.coroutines.CoroutineScope
+import kotlin.contracts.ExperimentalContracts
+import kotlin.contracts.InvocationKind
+import kotlin.contracts.contract
 import java.util.concurrent.locks.ReadWriteLock as ConcurrentReadWriteLock
 
 /**
@@ -21,10 +24,18 @@ public class ReadWriteLock internal constructor(public val name: String, part: (
     public val writeLock: Lock = part("write")
 
     /** Runs [block] as a reader: [Lock.withLock] of [readLock]. */
-    public suspend fun <T> read(block: suspend CoroutineScope.(Lease) -> T): T = readLock.withLock(block)
+    @OptIn(ExperimentalContracts::class)
+    public suspend fun <T> read(block: suspend CoroutineScope.(Lease) -> T): T {
+        contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
+        return readLock.withLock(block)
+    }
 
     /** Runs [block] as the writer: [Lock.withLock] of [writeLock]. */
-    public suspend fun <T> write(block: suspend CoroutineScope.(Lease) -> T): T = writeLock.withLock(block)
+    @OptIn(ExperimentalContracts::class)
+    public suspend fun <T> write(block: suspend CoroutineScope.(Lease) -> T): T {
+        contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
+        return writeLock.withLock(block)
+    }
 
     /** This lock as `java.util.concurrent` knows it: held by threads. */
     public fun asJavaReadWriteLock(): JavaReadWriteLock = JavaReadWriteLock(this)

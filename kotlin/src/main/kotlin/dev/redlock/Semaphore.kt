@@ -3,6 +3,10 @@
 package dev.redlock
 
 import kotlinx.coroutines.CoroutineScope
+import java.util.concurrent.CompletableFuture
+import kotlin.contracts.ExperimentalContracts
+import kotlin.contracts.InvocationKind
+import kotlin.contracts.contract
 import kotlin.time.Duration
 
 /**
@@ -41,11 +45,18 @@ public class Semaphore internal constructor(
     public suspend fun tryAcquire(n: Int = 1): Lease? = taking(n).tryAcquire()
 
     /** Takes a slot, runs [block] and releases, as [Lock.withLock] does. */
-    public suspend fun <T> withPermit(block: suspend CoroutineScope.(Lease) -> T): T = one.withLock(block)
+    @OptIn(ExperimentalContracts::class)
+    public suspend fun <T> withPermit(block: suspend CoroutineScope.(Lease) -> T): T {
+        contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
+        return one.withLock(block)
+    }
 
     /** Takes [n] slots, runs [block] and releases, as [Lock.withLock] does. */
-    public suspend fun <T> withPermits(n: Int, block: suspend CoroutineScope.(Lease) -> T): T =
-        taking(n).withLock(block)
+    @OptIn(ExperimentalContracts::class)
+    public suspend fun <T> withPermits(n: Int, block: suspend CoroutineScope.(Lease) -> T): T {
+        contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
+        return taking(n).withLock(block)
+    }
 
     /**
      * How many slots are free; others may wait for them.
@@ -64,6 +75,14 @@ public class Semaphore internal constructor(
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun tryAcquireBlocking(n: Int = 1): Lease? = taking(n).tryAcquireBlocking()
+
+    /** [acquire], as a future: see [Lock.acquireAsync]. */
+    @JvmOverloads
+    public fun acquireAsync(n: Int = 1): CompletableFuture<Lease> = taking(n).acquireAsync()
+
+    /** [tryAcquire], as a future: of null when too few slots are free. */
+    @JvmOverloads
+    public fun tryAcquireAsync(n: Int = 1): CompletableFuture<Lease?> = taking(n).tryAcquireAsync()
 
     /** [availablePermits], blocking. */
     public fun availablePermitsBlocking(): Int = one.availableBlocking()

@@ -9,16 +9,19 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Lock;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -254,6 +257,92 @@ class JavaLockTest extends OnServer {
             assertFalse(lock.tryLock());
             assertTrue(lease.getHeld());
         }
+    }
+
+    @Test
+    void anOwnExceptionIsNotMaskedByALoss() throws Exception {
+        JavaLock lock = lock("masked");
+        lock.runLocked(() -> assertTrue(lock.isHeldByCurrentThread()));
+        String result = lock.callLocked(() -> "result");
+        assertEquals("result", result);
+        assertFalse(lock.isHeldByCurrentThread());
+        IOException checked = assertThrows(IOException.class, () -> lock.callLocked(() -> {
+            steal("masked");
+            throw new IOException("own");
+        }));
+        assertInstanceOf(LockLost.class, checked.getSuppressed()[0]);
+        IllegalStateException own = assertThrows(IllegalStateException.class, () -> lock.runLocked(() -> {
+            steal("masked");
+            throw new IllegalStateException("own");
+        }));
+        assertInstanceOf(LockLost.class, own.getSuppressed()[0]);
+        assertThrows(LockLost.class, () -> lock.runLocked(() -> steal("masked")));
+        IllegalStateException plain = assertThrows(IllegalStateException.class, () -> lock.runLocked(() -> {
+            throw new IllegalStateException("own");
+        }));
+        assertEquals(0, plain.getSuppressed().length);
+        assertFalse(getServer().holds("masked"));
+    }
+
+    private static <E extends Throwable> E failure(Class<E> kind, CompletableFuture<?> future) {
+        return assertInstanceOf(kind, assertThrows(ExecutionException.class, () -> end(future)).getCause());
+    }
+
+    private static <T> T end(CompletableFuture<T> future) throws Exception {
+        return future.get(60, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void futures() throws Exception {
+        try (Redlock other = new Redlock(getServer().getUrl())) {
+            dev.redlock.Lock lock = getClient().lock("future");
+            Lease lease = end(lock.acquireAsync());
+            assertNull(end(lock.tryAcquireAsync()));
+            end(lease.extendAsync(Duration.ofSeconds(40)));
+            assertTrue(lease.remainingMillis() > 30_000);
+            failure(LockTimeout.class, lock.acquireAsync(Duration.ofMillis(10)));
+            failure(InvalidArgument.class, lease.extendAsync(Duration.ofMillis(1)));
+            for (Consumer<CompletableFuture<Lease>> end : List.<Consumer<CompletableFuture<Lease>>>of(
+                    future -> future.cancel(true),
+                    future -> future.orTimeout(1, TimeUnit.MILLISECONDS),
+                    future -> future.complete(null))) {
+                CompletableFuture<Lease> waiting = other.lock("future").acquireAsync();
+                awaitWaiter("future");
+                end.accept(waiting);
+                RedisServerKt.eventually("nobody waits", () -> getServer().listeners("future") == 0);
+            }
+            // What depends on a future may block, though not on the thread that fetches results.
+            CompletableFuture<ReleaseOutcome> chain = other.lock("future").acquireAsync().thenApply(Lease::releaseBlocking);
+            assertEquals(ReleaseOutcome.RELEASED, end(lease.releaseAsync()));
+            assertEquals(ReleaseOutcome.RELEASED, end(chain));
+            failure(NotHeld.class, lock.releaseAsync());
+            Lease tried = end(lock.tryAcquireAsync());
+            assertEquals(ReleaseOutcome.RELEASED, end(lock.releaseAsync()));
+            assertFalse(tried.getHeld());
+            Semaphore gpus = getClient().semaphore("futures", 2);
+            Lease both = end(gpus.acquireAsync(2));
+            assertNull(end(gpus.tryAcquireAsync()));
+            both.close();
+        }
+    }
+
+    @Test
+    void aFutureThatIsCancelledAtAnyMomentLeavesNothing() throws Exception {
+        dev.redlock.Lock lock = getClient().lock("cancelled");
+        long began = System.nanoTime();
+        end(end(lock.acquireAsync()).releaseAsync());
+        long usual = System.nanoTime() - began;
+        for (int moment = 0; moment < 200; moment++) {
+            CompletableFuture<Lease> future = lock.acquireAsync();
+            long until = System.nanoTime() + usual * 2 * moment / 200;
+            while (System.nanoTime() < until) {
+                Thread.onSpinWait();
+            }
+            if (!future.cancel(true)) {
+                end(end(future).releaseAsync());
+            }
+        }
+        assertEquals(ReleaseOutcome.RELEASED, end(end(lock.acquireAsync()).releaseAsync()));
     }
 
     @Test

@@ -179,7 +179,7 @@ class CancellationTest : OnServer() {
     @Test
     fun `a body that is cancelled releases, and its caller is cancelled`(): Unit = runBlocking(Dispatchers.Default) {
         failsWith<TimeoutCancellationException> {
-            withTimeout(100.milliseconds) { client.lock("body").withLock { awaitCancellation() } }
+            withTimeout<Unit>(100.milliseconds) { client.lock("body").withLock { awaitCancellation() } }
         }
         eventually("it is released") { !server.holds("body") }
         val inside = CompletableDeferred<Unit>()

@@ -53,6 +53,21 @@ class LockTest : OnServer() {
     }
 
     @Test
+    fun `a block may assign what is used after it`(): Unit = runBlocking {
+        val token: Long
+        client.lock("assigned").withLock { token = it.token }
+        val reader: Long
+        client.readWriteLock("assigned-too").read { reader = it.token }
+        val slot: Int
+        client.semaphore("assigned-slot", 3).withPermit { slot = it.slots.single() }
+        assertTrue(token > 0 && reader > 0 && slot == 0)
+        val thread: Long?
+        val lock = client.lock("assigned").asJavaLock()
+        lock.withLock { thread = lock.token() }
+        assertTrue(thread!! > token)
+    }
+
+    @Test
     fun `tokens rise`(): Unit = runBlocking {
         val lock = client.lock("tokens")
         val tokens = List(5) { lock.withLock { it.token } }

@@ -62,7 +62,7 @@ class LossTest : OnServer() {
             }
         }
         assertEquals(LostReason.TAKEN, taken.reason)
-        assertFalse((taken as Throwable) is CancellationException)
+        assertFalse(CancellationException::class.isInstance(taken))
         assertTrue("taken" in taken.message!!)
         assertTrue(taken.stackTrace.any { it.fileName == "LossTest.kt" }) { taken.stackTraceToString() }
         steal("taken")
@@ -110,8 +110,11 @@ class LossTest : OnServer() {
         val plain = failsWith<IllegalArgumentException> { client.lock("own").withLock { require(false) } }
         assertEquals(0, plain.suppressed.size)
         assertFalse(server.holds("own"))
-        // What the body throws on its way out of a loss goes with the loss.
-        val lost = failsWith<LockLost> {
+    }
+
+    @Test
+    fun `the body's own error comes first also after the loss cancelled it`(): Unit = runBlocking {
+        val own = failsWith<IllegalStateException> {
             client.lock("own", ttl = 200.milliseconds).withLock {
                 try {
                     awaitCancellation()
@@ -120,7 +123,23 @@ class LossTest : OnServer() {
                 }
             }
         }
-        assertTrue(lost.suppressed.any { it.message == "cleaning up failed" }) { lost.stackTraceToString() }
+        assertEquals("cleaning up failed", own.message)
+        val lost = own.suppressed.single()
+        assertTrue(lost is LockLost) { own.stackTraceToString() }
+        assertEquals(0, lost.suppressed.size, "neither is the cause of the other")
+        // A child of the body that fails does the same.
+        val child = failsWith<IllegalStateException> {
+            client.lock("own", ttl = 200.milliseconds).withLock {
+                launch {
+                    try {
+                        awaitCancellation()
+                    } finally {
+                        error("a child failed")
+                    }
+                }
+            }
+        }
+        assertTrue(child.suppressed.single() is LockLost) { child.stackTraceToString() }
     }
 
     @Test
@@ -142,7 +161,7 @@ class LossTest : OnServer() {
                         cancelled = true
                     }
                 }
-                client.lock("sibling", ttl = 200.milliseconds).withLock { awaitCancellation() }
+                client.lock("sibling", ttl = 200.milliseconds).withLock<Unit> { awaitCancellation() }
             }
         }
         assertTrue(cancelled, "a sibling in the same scope is")

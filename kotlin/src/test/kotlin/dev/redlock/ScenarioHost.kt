@@ -7,8 +7,8 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.ObjectMapper
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineStart
-import kotlinx.coroutines.DelicateCoroutinesApi
 import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.ExperimentalCoroutinesApi
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
@@ -164,7 +164,7 @@ private suspend fun follow(order: JsonNode, world: World) {
     }
 }
 
-@OptIn(DelicateCoroutinesApi::class)
+@OptIn(ExperimentalCoroutinesApi::class)
 fun main(): Unit = runBlocking(Dispatchers.Default) {
     answer("hello" to "kotlin", "actors" to false, "cancel" to true)
     val worlds = ConcurrentHashMap<Long, World>()
