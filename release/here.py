@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from release import runtimes
+from release import kotlins, runtimes
 from release.refused import Refused
 from release.targets import version
 from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, ended, line, refused, run, shown, size_of, timed
@@ -38,6 +38,7 @@ class Here:
             self.old_node(old_node, *combinations[0])
         self.jvm(runtimes.jdks())
 
+        kotlins.use(self, runtimes.at_hand()[3], kotlins.ALL)
     def quick(self) -> None:
         """One of each, which this machine has."""
         python, node, npm, jdk = runtimes.at_hand()
@@ -47,6 +48,7 @@ class Here:
         self.jvm([jdk])
 
     def python(self, python: runtimes.Python) -> None:
+        kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
         """pip, in an empty environment."""
         venv = self.trial.folder("venv")
         interpreter = python.venv(venv)

@@ -2,9 +2,10 @@
 
     python3 -m release.smoke OUT [--quick] [--root NAME]... [--suites]
 
-On this machine into every Python, Node and JDK at hand, or with --quick into one of each; in roots for other kinds of
-machine with --root. Each takes locks: in memory, and on a real server where there is one, nested, kept alive, fought
-for by processes, by TLS. --suites runs the packages' own tests against what was installed. Prints a table.
+On this machine into every Python, Node and JDK at hand, and with several versions of Kotlin; with --quick into one of
+each, and with the oldest and the newest Kotlin; in roots for other kinds of machine with --root. Each takes locks: in
+memory, and on a real server where there is one, nested, kept alive, fought for by processes, by TLS. --suites runs the
+packages' own tests against what was installed. Prints a table.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from servers import Server, free_port
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.smoke", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", metavar="OUT", type=Path)
-    parser.add_argument("--quick", action="store_true", help="one Python, one Node, one JDK; fetches nothing")
+    parser.add_argument("--quick", action="store_true", help="one Python, one Node, one JDK, two Kotlins")
     parser.add_argument("--root", action="append", choices=list(roots.RECIPES), default=[], help="there, not here")
     parser.add_argument("--suites", action="store_true", help="the packages' own tests instead, on what was installed")
     given = parser.parse_args()
