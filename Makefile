@@ -201,10 +201,20 @@ python-test: python
 	$(call step,python-examples,Python examples) $(pytest) python/examples
 	$(call step,python-source,pip install ./python into an empty environment) -- ./scripts/check-python-source "$(PYTHON)"
 
+# Those of Node's tests that need no option of Node's.
+in-both := abort lock read_write semaphore validation
+node-tests = $(1:%=./test/%.test.mjs)
+
 node-test: node node/test/fixtures/node_modules/.ready
-	$(call step,node-tests,Node tests: locks; abort; loss; processes; worker threads; test runners; examples) \
+	$(call step,node-tests,Node tests: locks; abort; loss; processes; worker threads; test runners; Bun and Deno; examples) \
 		$(node-test-runner) $(patsubst node/%,%,$(wildcard node/test/*.test.mjs node/examples/*.test.mjs))
 	$(call step,node-scenarios,Node: the scenarios) -- $(scenarios) "node node/test/scenario_host.mjs"
+	$(call step,bun-scenarios,Bun: the scenarios) -- $(scenarios) "node node/test/hosts/run.mjs Bun run node/test/scenario_host.mjs"
+	$(call step,deno-scenarios,Deno: the scenarios) -- $(scenarios) "node node/test/hosts/run.mjs Deno run node/test/scenario_host.mjs"
+	$(call step,bun-tests,Bun: tests of the Node package) --in node -- \
+		node test/hosts/run.mjs Bun test $(call node-tests,$(in-both) loss)
+	$(call step,deno-tests,Deno: tests of the Node package) --in node -- \
+		node test/hosts/run.mjs Deno test $(call node-tests,$(in-both) errors)
 	$(call step,node-source,npm install ./node into an empty folder) -- ./scripts/check-node-source
 
 kotlin-test: kotlin

@@ -33,22 +33,24 @@ class Here:
         combinations = pairs(runtimes.nodes(), runtimes.npms())
         for node, npm in combinations:
             self.node(node, npm)
+        self.imitations(*combinations[0])
         self.node_refusals(*combinations[0])
         if old_node := runtimes.old_node():
             self.old_node(old_node, *combinations[0])
         self.jvm(runtimes.jdks())
-
         kotlins.use(self, runtimes.at_hand()[3], kotlins.ALL)
+
     def quick(self) -> None:
         """One of each, which this machine has."""
         python, node, npm, jdk = runtimes.at_hand()
         self.python(python)
         self.node(node, npm)
+        self.imitations(node, npm)
         self.node_refusals(node, npm)
         self.jvm([jdk])
+        kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
 
     def python(self, python: runtimes.Python) -> None:
-        kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
         """pip, in an empty environment."""
         venv = self.trial.folder("venv")
         interpreter = python.venv(venv)
@@ -94,6 +96,17 @@ class Here:
         """Run the program that uses it."""
         shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
         return run([node, "use.mjs", *self.trial.servers], env=env, cwd=folder)
+
+    def imitations(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
+        """Bun and Deno, with what npm installed."""
+        folder = self.trial.folder("npm")
+        env = self.npm_environment(node)
+        seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
+        shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
+        size = size_of((folder / "node_modules").rglob("*"))
+        for host in runtimes.imitations():
+            said = run([*host.command, "use.mjs", *self.trial.servers], env=env, cwd=folder)
+            self.note(f"npm {npm.version}, {host.name}", seconds, size, said)
 
     def node_refusals(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
         """Where there is no module: a line that says what to do."""

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from release import debian, downloads, toolchain
 from release.refused import Refused
+from release.targets import ROOT
 
 PYTHONS = [(3, minor) for minor in range(10, 16)]
 NODES = [20, 22, 24, 26]
@@ -60,6 +61,15 @@ class Node:
 
     path: Path
     version: str
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """A host that imitates Node, and loads its native modules."""
+
+    name: str
+    command: list[str]
+    """What runs a file."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +259,23 @@ def _npm(major: int) -> Npm:
     folder = downloads.fetch(f"npm-{major}")
     manifest = json.loads((folder / "package.json").read_text(encoding="utf-8"))
     return Npm(folder / "bin" / "npm-cli.js", manifest["version"], manifest["engines"]["node"])
+
+
+@cache
+def imitations() -> list[Imitation]:
+    """Bun and Deno, from where the tests of the Node package have them."""
+    installed = ROOT / "node" / "test" / "fixtures" / "node_modules"
+    programs = [
+        ("Bun", "@oven/*/bin/bun*", ["run"]),
+        ("Deno", "@deno/*/deno*", ["run", "--allow-all"]),
+    ]
+    found = []
+    for name, pattern, options in programs:
+        if paths := sorted(installed.glob(pattern)):
+            found.append(Imitation(name, [str(paths[0]), *options]))
+        else:
+            missing.append(f"{name}: not in {installed}; npm has it for some platforms only")
+    return found
 
 
 # ---- Java -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import { clearInterval, setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
-import { type Failure, type Id, type Loop, native, type Started } from "./native";
+import { type Failure, type Id, isNode, type Loop, native, type Started } from "./native";
 
 /** A call that waits for its end. */
 interface Waiting {
@@ -32,11 +32,12 @@ let unsent = false;
 
 // Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
 // The native module does not keep `take` alive, so the calls do.
-const loop = new native.Loop(take);
+const loop = new native.Loop(take, isNode);
 /** The calls of this event loop. */
 export const calls: Loop = Object.assign(loop, loop.starters(), { take });
 // A worker thread's clients are closed by the native module when the thread ends, in whatever way.
-if (isMainThread) native.Loop.closeAtExit();
+// To Deno every thread is a main thread.
+if (isMainThread && !("WorkerGlobalScope" in globalThis)) native.Loop.closeAtExit();
 
 function take(...all: unknown[]): void {
   for (let at = 0; at < all.length; at += 3) {

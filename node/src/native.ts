@@ -131,9 +131,9 @@ interface Native {
   Loop: {
     /**
      * Calls `take` with what ended, for as long as something refers to that function: number, value, failure; number,
-     * value, failure; and so on.
+     * value, failure; and so on. `isNode`: see {@link isNode}.
      */
-    new (take: (...ended: unknown[]) => void): NativeLoop;
+    new (take: (...ended: unknown[]) => void, isNode: boolean): NativeLoop;
     /** Closes all clients of the process when it exits. */
     closeAtExit(): void;
   };
@@ -193,6 +193,12 @@ function load(): Native {
 
 const [major] = process.versions.node.split(".");
 if (Number(major) < 20) throw new Error(`redlock-core needs Node 20 or newer; this is Node ${process.versions.node}`);
+
+/**
+ * Whether the host is Node. Bun and Deno imitate it as far as to export libuv's functions, which do not do there what
+ * they do in Node.
+ */
+export const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
 
 export const native: Native = load();
 

@@ -47,6 +47,11 @@ process.on("exit", () => {
 // How a test runner ends tests that take too long.
 process.once("SIGTERM", () => process.exit(1));
 
+/** As `child.kill(signal)`, which does nothing in Deno once the child was stopped. */
+function send(child, signal) {
+  if (child.exitCode === null && child.signalCode === null) process.kill(child.pid, signal);
+}
+
 /** A redis-server without persistence. It keeps its port when it is started again. */
 export class Server {
   #directory = mkdtempSync(join(tmpdir(), "redlock-"));
@@ -110,8 +115,8 @@ export class Server {
     if (process === undefined) return;
     running.delete(process);
     // A frozen server would not hear of it.
-    process.kill("SIGCONT");
-    process.kill(signal);
+    send(process, "SIGCONT");
+    send(process, signal);
     if (process.exitCode === null && process.signalCode === null) {
       process.ref();
       await once(process, "exit");
@@ -120,12 +125,12 @@ export class Server {
 
   /** Lets it answer nothing while its connections stay open. */
   freeze() {
-    this.#process.kill("SIGSTOP");
+    send(this.#process, "SIGSTOP");
   }
 
   /** Ends `freeze()`: it goes on with what it was sent meanwhile. */
   thaw() {
-    this.#process.kill("SIGCONT");
+    send(this.#process, "SIGCONT");
   }
 
   /** What redis-cli prints; lists have a line for each element. */

@@ -8,7 +8,7 @@ use std::{
 use napi::{Env, JsError, JsValue, Result, Unknown, bindgen_prelude::Function, check_status, sys};
 use redlock::ffi::Calls;
 
-use crate::event_loop::ended;
+use crate::{event_loop::ended, watch::Deliveries};
 
 /// How many ends are handed over in one call, as its arguments: those are on the stack.
 const MOST_AT_ONCE: usize = 512;
@@ -20,6 +20,7 @@ pub(crate) type Taker<'env> = Function<'env, Unknown<'env>, ()>;
 pub(crate) struct Delivery {
     function: sys::napi_ref,
     calls: Weak<Calls>,
+    deliveries: Arc<Deliveries>,
 }
 
 impl Delivery {
@@ -27,7 +28,12 @@ impl Delivery {
         let mut weak = ptr::null_mut();
         // SAFETY: the function is of this environment, on its thread.
         check_status!(unsafe { sys::napi_create_reference(env.raw(), function.raw(), 0, &raw mut weak) })?;
-        Ok(Self { function: weak, calls: Arc::downgrade(calls) })
+        Ok(Self { function: weak, calls: Arc::downgrade(calls), deliveries: Arc::default() })
+    }
+
+    /// Those that its event loop began.
+    pub(crate) fn deliveries(&self) -> Arc<Deliveries> {
+        self.deliveries.clone()
     }
 
     /// Calls the function, as `call` does it, with what ended. Not once nobody refers to it: then nothing is drained.
@@ -35,6 +41,7 @@ impl Delivery {
     /// # Safety
     /// `env` is that of the function, and this its thread, with an open scope for handles.
     pub(crate) unsafe fn deliver(&self, env: sys::napi_env, call: impl Fn(sys::napi_value, &[sys::napi_value])) {
+        self.deliveries.begin();
         let Some(calls) = self.calls.upgrade() else { return };
         let mut function = ptr::null_mut();
         // SAFETY: as above. The function is null once it was collected.

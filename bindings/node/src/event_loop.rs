@@ -24,6 +24,7 @@ use redlock::{
 };
 
 use crate::{
+    at_exit,
     client::{Client, Events},
     delivery::{Delivery, Taker},
     handle::Held,
@@ -31,6 +32,7 @@ use crate::{
     value::HeldValue,
     values::{Failure, Given, OrThrow, duration, result, text},
     waker::Waker,
+    watch::Watch,
 };
 #[cfg(target_os = "linux")]
 use {crate::poll::Poll, std::os::fd::AsRawFd};
@@ -40,17 +42,56 @@ type Listener<'env> = Function<'env, (), ()>;
 /// The clients of an event loop.
 type Clients = Arc<Mutex<Vec<Weak<redlock::Client>>>>;
 
+/// What wakes an event loop. Closed before the descriptor that it watches.
+enum Wakes {
+    /// The loop itself watches a descriptor.
+    #[cfg(target_os = "linux")]
+    Poll(#[allow(dead_code, reason = "dropped")] Poll),
+    /// A thread waits for results.
+    Watch(#[allow(dead_code, reason = "dropped")] Watch),
+    /// Whoever completes a call wakes it.
+    Waker,
+}
+
 /// The calls of one event loop.
 #[napi]
 pub struct Loop {
-    /// Closed before the descriptor it watches.
-    #[cfg(target_os = "linux")]
-    _poll: Option<Poll>,
+    _wakes: Wakes,
     calls: Arc<Calls>,
     clients: Clients,
 }
 
 impl Loop {
+    /// Calls of a loop of Node.
+    fn of_node(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
+        #[cfg(target_os = "linux")]
+        if let Ok(calls) = Calls::hosted().map(Arc::new)
+            && let Some(fd) = calls.fd()
+            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), Delivery::new(env, take, &calls)?)?
+        {
+            return Ok((calls, Wakes::Poll(poll)));
+        }
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        let known = waker.clone();
+        let calls = Arc::new(Calls::new(move || {
+            if let Some(waker) = known.get() {
+                waker.wake();
+            }
+        }));
+        // No call was started: nothing was to be told yet.
+        let _ = waker.set(Waker::new(env, Delivery::new(env, take, &calls)?)?);
+        Ok((calls, Wakes::Waker))
+    }
+
+    /// Calls of a loop of another host, whose libuv cannot be relied on.
+    fn watched(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
+        #[cfg(unix)]
+        at_exit::hooks::register();
+        let calls = Arc::new(Calls::watched());
+        let watch = Watch::new(env, &calls, Delivery::new(env, take, &calls)?)?;
+        Ok((calls, Wakes::Watch(watch)))
+    }
+
     fn closed_with(self, env: &Env) -> Result<Self> {
         let ending = (self.calls.clone(), self.clients.clone());
         env.add_env_cleanup_hook(ending, |(calls, clients)| end_all(&calls, &clients))?;
@@ -76,33 +117,11 @@ fn end_all(calls: &Calls, clients: &Clients) {
 #[napi]
 impl Loop {
     /// The calls of the event loop that makes it; `take` is called there with what ended: the number of each call, its
-    /// value, and the failure it ended with instead.
+    /// value, and the failure it ended with instead. `is_node`: the host is Node, and does not imitate it.
     #[napi(constructor)]
-    pub fn new(env: &Env, take: Taker) -> Result<Self> {
-        let clients = Clients::default();
-        #[cfg(target_os = "linux")]
-        if let Ok(calls) = Calls::hosted().map(Arc::new)
-            && let Some(fd) = calls.fd()
-            && let Some(poll) = Poll::new(env, fd.as_raw_fd(), Delivery::new(env, &take, &calls)?)?
-        {
-            return Self { _poll: Some(poll), calls, clients }.closed_with(env);
-        }
-        let waker = Arc::new(OnceLock::<Waker>::new());
-        let known = waker.clone();
-        let calls = Arc::new(Calls::new(move || {
-            if let Some(waker) = known.get() {
-                waker.wake();
-            }
-        }));
-        // No call was started: nothing was to be told yet.
-        let _ = waker.set(Waker::new(env, Delivery::new(env, &take, &calls)?)?);
-        Self {
-            #[cfg(target_os = "linux")]
-            _poll: None,
-            calls,
-            clients,
-        }
-        .closed_with(env)
+    pub fn new(env: &Env, take: Taker, is_node: bool) -> Result<Self> {
+        let (calls, wakes) = if is_node { Self::of_node(env, &take)? } else { Self::watched(env, &take)? };
+        Self { _wakes: wakes, calls, clients: Clients::default() }.closed_with(env)
     }
 
     /// Closes every client of the process when it exits. For the main thread.
@@ -113,7 +132,7 @@ impl Loop {
             return Ok(());
         }
         let close: Listener = env.create_function_from_closure("redlockExit", |_| {
-            block(redlock::close_all());
+            at_exit::close_clients();
             Ok(())
         })?;
         // Not the `process` of a test runner's sandbox, which hears of no exit.

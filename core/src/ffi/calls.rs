@@ -1,6 +1,13 @@
 //! Calls that run in the background, or in the reactor of their host, and end in a host's event loop.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+};
 
 use futures_util::FutureExt;
 #[cfg(target_os = "linux")]
@@ -78,21 +85,52 @@ fn ended<T>(end: Result<T, LockError>, value: impl FnOnce(T) -> Value) -> Ended 
 /// fork every call fails with `closed`.
 pub struct Calls {
     queue: Tied<Arc<CompletionQueue<Ended>>>,
-    /// Where a thread that fetches waits, unless it watches a descriptor.
-    woken: Option<std::sync::Mutex<std::sync::mpsc::Receiver<()>>>,
+    /// Where a thread waits for results, unless it watches a descriptor.
+    results: Option<Results>,
+    /// The event loop ended.
+    has_ended: AtomicBool,
+}
+
+/// Wakes a thread that waits for results.
+struct Results {
+    sender: mpsc::Sender<()>,
+    receiver: std::sync::Mutex<mpsc::Receiver<()>>,
 }
 
 impl Calls {
     /// Calls whose `wake` runs on the library's threads: it must return at once and run nothing of the host's.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { queue: Tied::new(CompletionQueue::new(wake)), woken: None }
+        Self::with(CompletionQueue::new(wake), None)
+    }
+
+    fn with(queue: Arc<CompletionQueue<Ended>>, results: Option<Results>) -> Self {
+        Self { queue: Tied::new(queue), results, has_ended: AtomicBool::new(false) }
     }
 
     /// Calls of an event loop that watches [`Calls::fd`], and drains whenever that is readable. Their round trips to a
     /// single server are made by the loop's own thread. Fails when the process has no descriptor left.
     #[cfg(target_os = "linux")]
     pub fn hosted() -> std::io::Result<Self> {
-        Ok(Self { queue: Tied::new(CompletionQueue::with_reactor(Reactor::of_event_loop()?)), woken: None })
+        Ok(Self::with(CompletionQueue::with_reactor(Reactor::of_event_loop()?), None))
+    }
+
+    /// Calls of an event loop that cannot watch a descriptor. A thread of the host waits for results ([`Calls::wait`]) and
+    /// wakes the loop, which drains. On Linux the loop's own thread makes the round trips to a single server.
+    pub fn watched() -> Self {
+        #[cfg(target_os = "linux")]
+        if let Ok(calls) = Self::hosted() {
+            return calls;
+        }
+        Self::waited_for()
+    }
+
+    /// Calls whose results a thread waits for, with round trips in the background.
+    pub(super) fn waited_for() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let wakes = sender.clone();
+        // The receiver is kept beside it.
+        let queue = CompletionQueue::new(move || wakes.send(()).unwrap_or_default());
+        Self::with(queue, Some(Results { sender, receiver: receiver.into() }))
     }
 
     /// Calls that any thread starts ([`Calls::start_numbered`]), and of whose ends one thread of the host's, which does
@@ -100,27 +138,35 @@ impl Calls {
     pub fn fetched() -> Self {
         #[cfg(target_os = "linux")]
         if let Ok(reactor) = Reactor::of_thread() {
-            return Self { queue: Tied::new(CompletionQueue::with_reactor(reactor)), woken: None };
+            return Self::with(CompletionQueue::with_reactor(reactor), None);
         }
-        let (wake, woken) = std::sync::mpsc::channel();
-        // The receiver is kept beside it.
-        let queue = CompletionQueue::new(move || wake.send(()).unwrap_or_default());
-        Self { queue: Tied::new(queue), woken: Some(woken.into()) }
+        Self::waited_for()
+    }
+
+    /// Blocks until there may be results, for the one thread that waits for them. False once the event loop ended.
+    pub fn wait(&self) -> bool {
+        if let Some(Results { receiver, .. }) = &self.results {
+            // The sender is kept beside it.
+            let _ = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(fd) = self.fd() {
+            // A signal interrupts it: then there are no results.
+            let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
+        }
+        !self.has_ended()
+    }
+
+    /// Whether the event loop ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
     }
 
     /// Blocks until calls ended, for the thread that fetches. Whoever waits for a lease takes it when it runs
     /// ([`Calls::take`]): until then it is offered.
     pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         loop {
-            if let Some(woken) = &self.woken {
-                let woken = woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                woken.recv().map_err(|_| LockError::Closed)?;
-            }
-            #[cfg(target_os = "linux")]
-            if let Some(fd) = self.fd() {
-                // Interrupted by a signal it looks, and waits again.
-                let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
-            }
+            self.wait();
             let ended = self.queue()?.announce();
             if !ended.is_empty() {
                 return Ok(ended);
@@ -145,9 +191,14 @@ impl Calls {
 
     /// Gives up every call, since the event loop runs no more. What must not be cut short goes on in the background.
     pub fn end(&self) {
+        self.has_ended.store(true, SeqCst);
+        if let Some(Results { sender, .. }) = &self.results {
+            sender.send(()).unwrap_or_default();
+        }
         #[cfg(target_os = "linux")]
         if let Some(reactor) = self.queue.get().and_then(|queue| queue.reactor()) {
             reactor.close();
+            reactor.make_readable();
         }
     }
 

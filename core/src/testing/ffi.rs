@@ -1,6 +1,10 @@
 //! Options as hosts spell them, and calls that end in the queue of their host.
 
-use std::{sync::mpsc::channel, time::Duration};
+use std::{
+    sync::{Arc, mpsc::channel},
+    thread,
+    time::Duration,
+};
 
 use super::*;
 use crate::{
@@ -134,5 +138,26 @@ fn calls_end_in_the_queue_of_their_host() {
         if seen.is_empty() {
             break;
         }
+    }
+}
+
+#[test]
+fn a_thread_waits_for_results_until_the_event_loop_ends() {
+    for calls in [Calls::watched(), Calls::waited_for()].map(Arc::new) {
+        let client = Client::new(Config::new(["memory://waited-for"])).unwrap();
+        let lock = client.lock("x", LockOptions::default()).unwrap();
+        let (seen, ended) = channel();
+        let watched = calls.clone();
+        let thread = thread::spawn(move || {
+            while watched.wait() {
+                watched.drain().unwrap().into_iter().for_each(|(id, _)| seen.send(id).unwrap());
+            }
+        });
+        for _ in 0..3 {
+            let id = pending(calls.start(Operation::Locked(&lock)));
+            assert_eq!(ended.recv().unwrap(), id);
+        }
+        calls.end();
+        thread.join().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-// Uses an installed redlock-core as a program does: node use.mjs [URL [TLS_URL CA]]
+// Uses an installed redlock-core as a program does: node use.mjs [URL [TLS_URL CA]]. Bun and Deno run it, too.
 //
 // Says in one line what it did, or fails. Needs nothing but the package, and a redis-server where it is given one.
 
@@ -92,5 +92,7 @@ else {
   }
   if (rest.length > 0) did.push(await tls(...rest));
   const { version } = createRequire(import.meta.url)("redlock-core/package.json");
-  console.log(`redlock-core ${version}, Node ${process.versions.node}: ${did.join(", ")}`);
+  const { bun, deno, node } = process.versions;
+  const host = bun ? `Bun ${bun}` : deno ? `Deno ${deno}` : `Node ${node}`;
+  console.log(`redlock-core ${version}, ${host}: ${did.join(", ")}`);
 }

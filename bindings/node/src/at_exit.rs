@@ -1,0 +1,54 @@
+//! Closes all clients at the end of the process: when JavaScript hears of it and, in hosts other than Node, when the C
+//! library does. Bun ends a process by `quick_exit`, Deno by `exit`, and neither tells its worker threads.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use redlock::ffi::block;
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Closes all clients, within a second.
+pub(crate) fn close_clients() {
+    CLOSED.store(true, SeqCst);
+    block(redlock::close_all());
+}
+
+#[cfg(unix)]
+pub(crate) mod hooks {
+    use std::{
+        ffi::c_int,
+        sync::{Once, atomic::Ordering::SeqCst},
+        thread,
+    };
+
+    use super::{CLOSED, close_clients};
+
+    unsafe extern "C" {
+        fn atexit(handler: extern "C" fn()) -> c_int;
+        #[cfg(target_os = "linux")]
+        fn at_quick_exit(handler: extern "C" fn()) -> c_int;
+    }
+
+    extern "C" fn close() {
+        if CLOSED.load(SeqCst) {
+            return;
+        }
+        // Not on this thread, whose thread-local values are gone.
+        if let Ok(thread) = thread::Builder::new().spawn(close_clients) {
+            let _ = thread.join();
+        }
+    }
+
+    /// Has the C library close all clients at the end. Where it has no room for that, locks end with their leases.
+    pub(crate) fn register() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the handler lives as long as the process, which never unloads this module.
+            unsafe {
+                atexit(close);
+                #[cfg(target_os = "linux")]
+                at_quick_exit(close);
+            }
+        });
+    }
+}
