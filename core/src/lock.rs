@@ -214,6 +214,7 @@ impl Lock {
             Ok(outcome) => Ok(outcome?),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+            Err(Interrupted::ThreadEnded) => Ok(ReleaseOutcome::Unconfirmed),
         }
     }
 

@@ -124,6 +124,7 @@ impl Begun {
             Ok(outcome) => Ok(outcome),
             Err(Interrupted::Check(error)) => Err(error),
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+            Err(Interrupted::ThreadEnded) => Ok(ReleaseOutcome::Unconfirmed),
         }
     }
 }

@@ -16,6 +16,7 @@ may wait for those of another. Without a main thread to run it, what happens is 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 
 from redlock import _native
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 # How long the end of the interpreter waits for one of our threads, in seconds: one that logs may be slow.
 _PATIENCE = 5.0
-# The threads that run, and what ends each.
-_running: dict[threading.Thread, Callable[[], None]] = {}
-# A child has none of them.
+# The threads that run, the process of each, and what ends it.
+_running: dict[threading.Thread, tuple[int, Callable[[], None]]] = {}
+# A child has none of them. uWSGI forks without calling this.
 after_fork(_running.clear)
 
 
@@ -73,7 +74,7 @@ def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None
             _running.pop(thread, None)
 
     thread = threading.Thread(target=body, name=name, daemon=True)
-    _running[thread] = stop
+    _running[thread] = (os.getpid(), stop)
     try:
         thread.start()
     except RuntimeError:
@@ -118,13 +119,13 @@ def _end() -> None:
         # A sub-interpreter that was left to the end of the whole process, when waiting for anything would be for ever.
         return
     _native.close_all()
-    ending = list(_running.items())
+    ending = [(thread, stop) for thread, (pid, stop) in _running.items() if pid == os.getpid()]
     for _, stop in ending:
         stop()
     for thread, _ in ending:
         thread.join(_PATIENCE)
     _native.end_events()
-    if not _running:
+    if not any(thread in _running for thread, _ in ending):
         _log()
 
 

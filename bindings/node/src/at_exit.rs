@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use redlock::ffi::block;
+use redlock::{LockError, ffi};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Closes all clients, within a second.
 pub(crate) fn close_clients() {
     CLOSED.store(true, SeqCst);
-    block(redlock::close_all());
+    let _ = ffi::close_all(&mut || Ok::<_, LockError>(()));
 }
 
 #[cfg(unix)]
@@ -18,7 +18,6 @@ pub(crate) mod hooks {
     use std::{
         ffi::c_int,
         sync::{Once, atomic::Ordering::SeqCst},
-        thread,
     };
 
     use super::{CLOSED, close_clients};
@@ -30,12 +29,8 @@ pub(crate) mod hooks {
     }
 
     extern "C" fn close() {
-        if CLOSED.load(SeqCst) {
-            return;
-        }
-        // Not on this thread, whose thread-local values are gone.
-        if let Ok(thread) = thread::Builder::new().spawn(close_clients) {
-            let _ = thread.join();
+        if !CLOSED.load(SeqCst) {
+            close_clients();
         }
     }
 

@@ -6,7 +6,6 @@ use redlock::{
     ffi::{
         self,
         Operation::{Attach, Close, ForceRelease, InitNodes, Ping},
-        until,
     },
 };
 
@@ -101,5 +100,5 @@ impl Client {
 /// process ends.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> Fallible<()> {
-    blocking(py, |check| until("", redlock::close_all(), check))
+    blocking(py, |check| ffi::close_all(check))
 }

@@ -18,7 +18,7 @@ mod unbound;
 
 pub use calls::{Call, Calls};
 pub use events::Events;
-pub use operations::{Operation, block, forked, until};
+pub use operations::{Operation, block, close_all, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
 pub use outcome::{Failure, NodeStatus, Outcome, Value};
 pub use unbound::{Part, Unbound};

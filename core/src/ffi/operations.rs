@@ -1,7 +1,7 @@
 //! The list of what a host may ask for. It is driven in one of two ways: started, so that it ends in the host's queue
 //! ([`Calls::start`](super::Calls::start)), or blocking the caller's thread ([`Operation::block`]).
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, thread, time::Duration};
 
 use futures_util::{FutureExt, TryFutureExt};
 
@@ -18,7 +18,7 @@ use crate::{
     lease::Lease,
     lock::Lock,
     owner::Owner,
-    process::{driver::Driver, runtime},
+    process::{driver::Driver, exit, runtime},
 };
 
 /// What is done with a lock, a lease, a value or a client, and what it results in.
@@ -157,6 +157,18 @@ pub fn until<T, E: From<LockError>>(
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, E> {
     runtime::block(Driver::Background, future, check).map_err(|interrupted| interrupted.error(name))
+}
+
+/// Closes every client of the process within a second, and blocks meanwhile. `check` runs every 50 ms and may end that.
+pub fn close_all<E: From<LockError>>(check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+    if !runtime::thread_has_ended() {
+        return until("", exit::close_all(), check);
+    }
+    // Where no thread can be started, locks end with their leases.
+    if let Ok(closing) = thread::Builder::new().spawn(|| block(exit::close_all())) {
+        let _ = closing.join();
+    }
+    Ok(())
 }
 
 /// Blocks until a future is done, whatever happens meanwhile: for what comes last. `None` in a child of a fork.

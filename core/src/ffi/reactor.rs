@@ -290,6 +290,11 @@ impl Reactor {
             std::mem::take(&mut *added)
         };
         let tasks = std::mem::take(&mut *self.tasks.lock());
+        if runtime::thread_has_ended() {
+            // The end of the process ends them.
+            std::mem::forget((added, tasks));
+            return;
+        }
         let _here = Here::enter(self);
         drop((added, tasks));
     }

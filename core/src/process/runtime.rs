@@ -79,6 +79,9 @@ pub enum Interrupted<E> {
     Check(E),
     /// The process forked during the check: this is the child, which has no part in what its parent waits for.
     Forked,
+    /// This thread's local values are gone, so it can run no future: it is in a handler of the C library, at the end of
+    /// the process.
+    ThreadEnded,
 }
 
 impl<E: From<LockError>> Interrupted<E> {
@@ -87,8 +90,14 @@ impl<E: From<LockError>> Interrupted<E> {
         match self {
             Self::Check(error) => error,
             Self::Forked => LockError::forked(name).into(),
+            Self::ThreadEnded => LockError::Closed.into(),
         }
     }
+}
+
+/// Whether this thread's local values are gone. A future that it polled would panic, and so end the process.
+pub(crate) fn thread_has_ended() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 /// How long a blocked thread that gives up drives its own requests on, before the background cleans up behind them: the
@@ -102,6 +111,9 @@ pub fn block<T, E>(
     future: impl Future<Output = T>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<T, Interrupted<E>> {
+    if thread_has_ended() {
+        return Err(Interrupted::ThreadEnded);
+    }
     let mut future = Box::pin(future);
     let before = generation();
     loop {
