@@ -1,4 +1,5 @@
-// Runs files in a host: node run.mjs Bun|Deno run|test FILE...
+// Runs files in a host: node run.mjs Bun|Deno run|test FILE... Ends what they started, too: `bun test` ends without telling
+// what it runs.
 
 import { spawn } from "node:child_process";
 import { hosts } from "./hosts.mjs";
@@ -7,6 +8,19 @@ const [name, how, ...files] = process.argv.slice(2);
 const host = hosts.find((one) => one.name === name);
 if (host?.path === undefined) throw new Error(`there is no ${name} for this machine`);
 const [command, ...options] = host[how];
-const child = spawn(command, [...options, ...files], { stdio: "inherit" });
-for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => child.kill(signal));
-child.once("exit", (code) => process.exit(code ?? 1));
+// A process group of its own.
+const child = spawn(command, [...options, ...files], { stdio: "inherit", detached: true });
+
+function end(signal) {
+  try {
+    process.kill(-child.pid, signal);
+  } catch {
+    // Nothing is left of it.
+  }
+}
+
+for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => end(signal));
+child.once("exit", (code) => {
+  end("SIGKILL");
+  process.exit(code ?? 1);
+});
