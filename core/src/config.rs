@@ -63,7 +63,7 @@ impl FromStr for TokenKey {
 pub struct Config {
     /// One URL for each node: `redis://`, `unix://`, `redis+cluster://`, `redis+sentinel://` or `memory://`; with TLS
     /// `rediss://`, `rediss+cluster://` or `rediss+sentinel://`. See `docs/deployments.md`.
-    pub nodes: Vec<String>,
+    pub urls: Vec<String>,
     /// How many nodes must agree, from a majority to all. Default: a majority.
     pub quorum: Option<usize>,
     /// The lease that the watchdog keeps alive, at least 300 ms. Default: 30 s.
@@ -119,9 +119,9 @@ pub struct Tls {
 impl fmt::Debug for Config {
     /// Without credentials, and without what a URL may hide them in.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<_> = self.nodes.iter().map(|url| url::without_credentials(url)).collect();
+        let urls: Vec<_> = self.urls.iter().map(|url| url::without_credentials(url)).collect();
         f.debug_struct("Config")
-            .field("nodes", &nodes)
+            .field("urls", &urls)
             .field("quorum", &self.quorum)
             .field("watchdog", &self.watchdog)
             .field("prefix", &self.prefix)
@@ -142,9 +142,9 @@ impl fmt::Debug for Config {
 
 impl Config {
     /// The defaults, for these nodes.
-    pub fn new<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> Self {
+    pub fn new<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
         Self {
-            nodes: nodes.into_iter().map(Into::into).collect(),
+            urls: urls.into_iter().map(Into::into).collect(),
             quorum: None,
             watchdog: Duration::from_secs(30),
             prefix: String::new(),
@@ -187,18 +187,18 @@ impl Config {
 
     /// Checks every field and parses the URLs.
     pub(crate) fn validate(self) -> Result<Settings, LockError> {
-        let count = self.nodes.len();
+        let count = self.urls.len();
         if count == 0 {
-            return Err(LockError::invalid("nodes", "at least one node is needed"));
+            return Err(LockError::invalid("urls", "at least one node is needed"));
         }
         let endpoints = self
-            .nodes
+            .urls
             .iter()
             .map(|url| Endpoint::parse(url, self.username.as_deref(), self.password.as_deref()))
             .collect::<Result<Vec<_>, _>>()?;
         let mut seen = HashSet::new();
         if let Some(twice) = endpoints.iter().find(|e| !seen.insert(&e.transport)) {
-            return Err(LockError::invalid("nodes", format!("{} is listed twice", twice.transport)));
+            return Err(LockError::invalid("urls", format!("{} is listed twice", twice.transport)));
         }
         let majority = count / 2 + 1;
         let majority = if mutant!(HalfQuorum) { (count / 2).max(1) } else { majority };

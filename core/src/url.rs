@@ -108,12 +108,12 @@ struct Given {
 impl Given {
     fn parse(text: &str) -> Result<Self, LockError> {
         let (text, others) = several(text);
-        let url = Url::parse(&text).map_err(|e| LockError::invalid("nodes", format!("not a URL ({e})")))?;
+        let url = Url::parse(&text).map_err(|e| LockError::invalid("urls", format!("not a URL ({e})")))?;
         Ok(Self { url, others })
     }
 
     fn bad(&self, what: &str) -> LockError {
-        LockError::invalid("nodes", format!("{}: {what}", shown(&self.url)))
+        LockError::invalid("urls", format!("{}: {what}", shown(&self.url)))
     }
 
     fn decode(&self, part: &str) -> Result<String, LockError> {
@@ -187,7 +187,7 @@ impl Given {
                 let detail = format!(
                     "unknown scheme {other:?}; use redis, rediss, unix, redis+cluster, redis+sentinel or memory"
                 );
-                Err(LockError::invalid("nodes", detail))
+                Err(LockError::invalid("urls", detail))
             }
         }
     }

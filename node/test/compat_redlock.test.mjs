@@ -641,7 +641,7 @@ test("what cannot be carried over is refused by its name", () => {
   const client = (options) => ({ options, quit: async () => {} });
   for (const [pair, name] of [
     [[client({ keyPrefix: "a" }), client({ keyPrefix: "b", port: 1 })], "keyPrefix"],
-    [[client({ port: 1 }), client({ port: 1 })], "nodes"],
+    [[client({ port: 1 }), client({ port: 1 })], "urls"],
   ]) {
     assert.throws(
       () => new Redlock(pair),

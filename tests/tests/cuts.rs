@@ -139,6 +139,9 @@ impl Case {
             }
             _ => drop(lock.acquire().await.unwrap().release().await),
         }
+        // A release returns once a majority confirmed it. If the last node were cut off before its own release arrives, it
+        // would deny the next acquire, and with a second node cut off nobody could tell that from another holder.
+        until("all nodes have released it", || !self.exists()).await;
         match call {
             Call::First | Call::Try | Call::TryBlocking | Call::TryHosted | Call::FirstHosted => {
                 armed();

@@ -54,7 +54,7 @@ impl Client {
     #[napi(factory)]
     pub fn from_environment(env: &Env, owner: &Loop, variable: Option<String>, options: Options) -> Result<Self> {
         let config = match variable {
-            Some(urls) => NODE.config(Config::from_list(&urls).nodes, settings(options)),
+            Some(urls) => NODE.config(Config::from_list(&urls).urls, settings(options)),
             None => NODE.config_from_env(settings(options)),
         };
         Self::of(env, owner, config)

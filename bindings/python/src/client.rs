@@ -50,7 +50,7 @@ impl Client {
     /// The URLs it was made of, with their credentials.
     #[getter]
     fn urls(&self) -> Vec<String> {
-        self.core.config().nodes.clone()
+        self.core.config().urls.clone()
     }
 
     /// The nodes' addresses, without credentials.

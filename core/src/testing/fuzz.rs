@@ -220,10 +220,10 @@ proptest! {
     #[test]
     fn a_configuration_is_refused_or_sane(config in config()) {
         assert!(!format!("{config:?}").contains(SECRET), "{config:?} tells a secret");
-        let count = config.nodes.len();
+        let count = config.urls.len();
         match config.validate() {
             Err(error) => {
-                let known = ["nodes", "quorum", "watchdog", "drift", "token_ttl", "max_ttl", "patience", "connect_timeout", "reply_timeout", "cert"];
+                let known = ["urls", "quorum", "watchdog", "drift", "token_ttl", "max_ttl", "patience", "connect_timeout", "reply_timeout", "cert"];
                 assert!(known.contains(&invalid(&error)), "{error}");
             }
             Ok(settings) => {
@@ -264,9 +264,9 @@ proptest! {
     fn a_list_of_urls_is_refused_or_sane(urls in vec(url(), 0..4)) {
         let list = urls.join(",");
         let config = Config::from_list(&list);
-        assert!(config.nodes.iter().all(|url| !url.is_empty() && url.trim() == url));
+        assert!(config.urls.iter().all(|url| !url.is_empty() && url.trim() == url));
         if let Err(error) = config.validate() {
-            assert_eq!(invalid(&error), "nodes");
+            assert_eq!(invalid(&error), "urls");
         }
     }
 

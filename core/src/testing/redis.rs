@@ -753,7 +753,7 @@ async fn a_quorum_needs_to_know_the_run() {
     server.run("ACL SETUSER eve on nopass ~* +@all -info");
     let url = format!("redis://eve@127.0.0.1:{}", server.port);
     let tested = Tested::with(&url, |config| {
-        config.nodes.extend((1..3).map(|port| format!("redis://127.0.0.1:{port}")));
+        config.urls.extend((1..3).map(|port| format!("redis://127.0.0.1:{port}")));
     });
     let mut call = set("x");
     tested.eval(call.clone()).await.unwrap();

@@ -30,18 +30,18 @@ impl Clients {
 }
 
 pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<Client, LockError> {
-    let invalid = |error: RedisError| LockError::invalid("nodes", error.to_string());
+    let invalid = |error: RedisError| LockError::invalid("urls", error.to_string());
     let address = match &endpoint.transport {
         Transport::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Transport::Unix { path } => ConnectionAddr::Unix(path.into()),
         Transport::Tls { host, port } => {
             ServerName::try_from(host.as_str())
-                .map_err(|_| LockError::invalid("nodes", format!("{host:?} is no host name for TLS")))?;
+                .map_err(|_| LockError::invalid("urls", format!("{host:?} is no host name for TLS")))?;
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
         // Made of several servers, or of none.
         Transport::Cluster { .. } | Transport::Sentinel { .. } | Transport::Memory { .. } => {
-            return Err(LockError::invalid("nodes", format!("{} is not the URL of a server", endpoint.transport)));
+            return Err(LockError::invalid("urls", format!("{} is not the URL of a server", endpoint.transport)));
         }
     };
     let mut login = RedisConnectionInfo::default()

@@ -68,7 +68,7 @@ impl ClusterNode {
     /// Prepares the node; connects at first use.
     pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
         let Transport::Cluster { seeds, tls } = &endpoint.transport else {
-            return Err(LockError::invalid("nodes", "not the URL of a cluster"));
+            return Err(LockError::invalid("urls", "not the URL of a cluster"));
         };
         let inner = Arc::new(Inner {
             seeds: seeds.clone(),

@@ -21,9 +21,9 @@ class ValidationTest {
     @Test
     fun `clients`() {
         fun client(options: RedlockOptions, nodes: Int = 1) = Redlock(List(nodes) { "memory://$it" }, options)
-        refused("nodes") { Redlock() }
-        refused("nodes") { Redlock("nonsense") }
-        refused("nodes") { Redlock("memory://a", "memory://a") }
+        refused("urls") { Redlock() }
+        refused("urls") { Redlock("nonsense") }
+        refused("urls") { Redlock("memory://a", "memory://a") }
         refused("quorum") { client(RedlockOptions(quorum = 0)) }
         refused("quorum") { client(RedlockOptions(quorum = 1), nodes = 3) }
         refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
