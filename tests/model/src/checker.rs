@@ -1,68 +1,69 @@
-//! The search: all states that a model can reach, breadth first, so that the first violation found has a shortest
-//! trace. It owns how states are stored and how a trace is told.
+//! The search through all states that a model can reach, breadth first, so that the first violation found has a
+//! shortest trace. This file also stores the states and prints traces.
 //!
-//! An own search rather than `stateright`: that reduces by symmetry only in its depth-first search, whose traces are
-//! not the shortest, and keeps fingerprints; here symmetric states are one state, states are exact (a few machine
-//! words), and the larger configurations need both.
+//! It replaces `stateright`, which reduces by symmetry only in its depth-first search, whose traces are not the
+//! shortest, and which keeps fingerprints. Here symmetric states are one state, and states are stored exactly, in a few
+//! machine words. The larger configurations need both.
 
 use hashbrown::HashTable;
 
-/// A state: a header and a column for each node.
+/// A state: one word for the header, then one word (a column) for each node.
 pub type State<const K: usize> = [u64; K];
 
-/// Something to be searched.
+/// A model that can be searched.
 pub trait Model<const K: usize>: Sync {
     /// One atomic event.
     type Step: Copy;
 
     fn initial(&self) -> Vec<State<K>>;
 
-    /// Calls `next` for each event that is possible in `state`, with what it leads to.
+    /// Calls `next` with each event that is possible in `state` and with the state after it.
     fn steps(&self, state: &State<K>, next: &mut impl FnMut(Self::Step, State<K>));
 
-    /// The one that stands for all states that differ only by the names of nodes and clients, or by messages that can
-    /// change nothing any more.
+    /// Returns the representative of all states that differ only in the names of nodes and clients, or in messages that
+    /// can no longer change anything.
     fn canonical(&self, state: State<K>) -> State<K>;
 
-    /// What is wrong with `state`.
+    /// The property that `state` violates, if any.
     fn violation(&self, state: &State<K>) -> Option<&'static str>;
 
-    /// What happened, a bit for each kind of event: the proof that a search met all that its configuration is about.
+    /// The kinds of events that the step contains, one bit each. They prove that a search met every event that its
+    /// configuration is meant to test.
     fn marks(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> u32;
 
-    /// The marks that an exhausted search must have seen.
+    /// The marks that an exhausted search must have met.
     fn expected(&self) -> u32;
 
-    /// One line about an event.
+    /// Describes an event in one line.
     fn tell(&self, before: &State<K>, step: Self::Step, after: &State<K>) -> String;
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug)]
 pub enum Verdict {
-    /// All states were seen, none is wrong.
+    /// The search visited all states, and none violates a property.
     Holds,
-    /// The first wrong state, and a shortest way to it.
+    /// The first state that violates a property, and a shortest path to it.
     Broken { violation: &'static str, trace: Vec<String> },
-    /// No wrong state among as many as allowed; not exhausted.
+    /// The search reached its limit of states without a violation, and more are left.
     Unfinished,
 }
 
 #[derive(Debug)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// How many canonical states were seen.
+    /// The number of canonical states visited.
     pub states: usize,
-    /// The length of the longest of the shortest ways to them.
+    /// The largest distance of a state from an initial one.
     pub depth: usize,
-    /// Kinds of events that should have happened and did not.
+    /// Expected marks that the search did not meet.
     pub missing: u32,
 }
 
 struct Search<'a, const K: usize, M> {
     model: &'a M,
     states: Vec<State<K>>,
-    /// Which state each was first reached from; itself for an initial one.
+    /// The state from which each was first reached; an initial state is its own parent.
     parents: Vec<u32>,
     known: HashTable<u32>,
 }
@@ -75,7 +76,7 @@ fn hash<const K: usize>(state: &State<K>) -> u64 {
 }
 
 impl<const K: usize, M: Model<K>> Search<'_, K, M> {
-    /// Whether the state was new.
+    /// Adds a state. Returns true if it is new.
     fn insert(&mut self, state: State<K>, parent: Option<u32>) -> bool {
         let states = &self.states;
         let entry =
@@ -88,7 +89,7 @@ impl<const K: usize, M: Model<K>> Search<'_, K, M> {
         true
     }
 
-    /// The way to a state, told with the same names of nodes and clients throughout.
+    /// The trace to a state. Nodes and clients keep the same names in all of its lines.
     fn trace(&self, end: usize) -> Vec<String> {
         let mut way = vec![end];
         while let Some(&at) = way.last() {
@@ -118,7 +119,7 @@ impl<const K: usize, M: Model<K>> Search<'_, K, M> {
     }
 }
 
-/// Searches until a violation, the end, or `limit` states.
+/// Searches until a violation, until all states are visited, or until there are `limit` states.
 pub fn search<const K: usize, M: Model<K>>(model: &M, limit: usize) -> Outcome {
     explore(model, limit).0
 }
@@ -164,7 +165,7 @@ fn explore<const K: usize, M: Model<K>>(model: &M, limit: usize) -> (Outcome, Ve
     (Outcome { verdict, states: search.states.len(), depth, missing }, search.states)
 }
 
-/// A model without its reductions, to test them.
+/// The model without its reductions, for the test of the reductions.
 #[derive(Debug)]
 pub struct Unreduced<'a, M>(pub &'a M);
 
@@ -200,7 +201,7 @@ impl<const K: usize, M: Model<K>> Model<K> for Unreduced<'_, M> {
     }
 }
 
-/// A part of a word.
+/// A bit field of a word.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bits {
     shift: u32,
@@ -219,20 +220,20 @@ impl Bits {
         *word = *word & !(((1 << self.width) - 1) << self.shift) | value << self.shift;
     }
 
-    /// One less, unless it is nothing already.
+    /// Decrements the field, down to zero.
     #[inline]
     pub(crate) fn count_down(self, word: &mut u64) {
         self.set(word, self.get(*word).saturating_sub(1));
     }
 
-    /// The same part of a later block.
+    /// The same field, `offset` bits further: in a later block.
     #[inline]
     pub(crate) fn at(self, offset: u32) -> Self {
         Self { shift: self.shift + offset, width: self.width }
     }
 }
 
-/// Lays parts out in a word, one after another.
+/// Allocates the bit fields of a word, one after another.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
     used: u32,
@@ -246,7 +247,7 @@ impl Layout {
         bits
     }
 
-    /// Makes room for further blocks like the one before, `count` in all.
+    /// Reserves space for `count` blocks in all, of which the first is already allocated.
     pub(crate) fn repeat(&mut self, block: u32, count: usize) {
         for _ in 1..count {
             self.take(block);
@@ -258,7 +259,7 @@ impl Layout {
     }
 }
 
-/// How wide the blocks are that each of those who are alike has, in the header and in a column.
+/// The widths of the blocks that each client (or attempt) has in the header and in a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     pub(crate) header: u32,
@@ -266,24 +267,24 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A part of somebody's block in the header.
+    /// A field of the block of `who` in the header.
     #[inline]
     pub(crate) fn of(self, bits: Bits, who: usize) -> Bits {
         bits.at(self.header * who as u32)
     }
 
-    /// A part of somebody's block in a column.
+    /// A field of the block of `who` in a column.
     #[inline]
     pub(crate) fn at(self, bits: Bits, who: usize) -> Bits {
         bits.at(self.column * who as u32)
     }
 
-    /// Somebody's whole block in the header.
+    /// The whole block of `who` in the header.
     pub(crate) fn block(self, header: u64, who: usize) -> u64 {
         (header >> (self.header * who as u32)) & ((1 << self.header) - 1)
     }
 
-    /// The same state with everybody's blocks in another order.
+    /// The same state with all blocks in another order.
     pub(crate) fn reordered<const K: usize>(self, state: &State<K>, order: &[usize]) -> State<K> {
         let mut new = *state;
         let mut copy = |word: usize, width: u32, to: usize, from: usize| {
@@ -299,8 +300,8 @@ impl Blocks {
     }
 }
 
-/// Of all states that differ by the names of nodes and of those who are alike, the one that stands for them. There are
-/// `count` of the latter, told apart by `key`; `reordered`: the state with these in another order.
+/// Returns the representative of all states that differ only in the names of nodes and of `count` clients (or
+/// attempts). `key` gives a value by which these are sorted; `reordered` gives the state with them in another order.
 pub(crate) fn least<const K: usize>(
     state: State<K>,
     count: usize,
@@ -321,7 +322,7 @@ pub(crate) fn least<const K: usize>(
     least.unwrap_or(state)
 }
 
-/// Calls `each` with every order of `0..count` that sorts `keys`; several only where keys are equal.
+/// Calls `each` with every order of `0..count` that sorts `keys`. There are several only if keys are equal.
 fn sorting_orders(keys: &[u64], each: &mut impl FnMut(&[usize])) {
     let mut order = [0, 1, 2, 3];
     let order = &mut order[..keys.len()];

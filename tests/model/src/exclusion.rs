@@ -1,70 +1,70 @@
-//! Mutual exclusion with time: clients take, renew, repair and release a lock on N nodes while messages are delayed
-//! without bound and in any order, so that a lost message is one that is never delivered. A key lives at least `lease`
-//! ticks after it was written and goes at any moment after that; a holder believes for `belief` ticks from its send.
-//! The drift of clocks is in these two numbers: what the client's margin has to make true is `belief <= lease`.
+//! Mutual exclusion with time: clients acquire, renew, repair and release a lock on N nodes. Messages arrive late
+//! without bound and in any order; a lost message is one that never arrives. A key lives at least `lease` ticks after a
+//! write, and expires at any moment after that. A holder counts the lock as held (it *believes*) for `belief` ticks
+//! from its send. These two numbers contain the drift of clocks: the client's margin has to ensure `belief <= lease`.
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants still valid──▶ Holding ──released, or deadline──▶ Idle
 //!                                          Trying ──gives up at any moment, release to all─────────────────▶ Idle
-//! message  none ──sent──▶ under way ──arrives at any moment──▶ answer under way ──arrives──▶ none
+//! message  none ──sent──▶ in flight ──arrives at any moment──▶ reply in flight ──arrives──▶ none
 //! ```
-//! A client's place at a node is the rest of the deadline that its last success there gave; it believes while q places
-//! are left. Each further attempt writes a fresh value.
+//! A client's place at a node is the remaining time of the deadline that its last success there gave. The client
+//! believes while at least q places are above zero. Each attempt writes a value of its own.
 
 use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
-/// What a repair does where the key is somebody else's.
+/// What a repair does on a node where another client's key is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {
-    /// Nothing: it writes only where no key is.
+    /// Nothing. A repair writes only if there is no key.
     #[default]
     Absent,
-    /// Writes its own.
+    /// Broken: writes its own key.
     Overwrites,
 }
 
-/// One configuration. The defaults are the protocol as it is; the flags break it.
+/// A configuration. The defaults are the protocol as it is; the flags marked as broken each drop one of its rules.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // each is a rule that is kept or not
+#[allow(clippy::struct_excessive_bools)] // each flag keeps or drops one rule
 pub struct Config {
     pub quorum: usize,
     pub clients: usize,
-    /// How often each client tries at most, and all of them together.
+    /// The largest number of attempts: of each client, and of all together.
     pub attempts: usize,
     pub starts: u64,
-    /// Rounds of renewal in each tenure.
+    /// Renewal rounds in each tenure.
     pub renewals: usize,
-    /// Rounds of repair in each tenure: the key is written again on nodes that are not known to have it.
+    /// Repair rounds in each tenure. A repair writes the key again to nodes that are not known to have it.
     pub repairs: usize,
     pub lease: u64,
     pub belief: u64,
-    /// How many times a node restarts without its keys.
+    /// How often a node restarts without its keys.
     pub crashes: u64,
-    /// How long such a node does not vote.
+    /// How many ticks such a node does not vote.
     pub quarantine: u64,
-    /// How many times a node loses its keys and its marker and goes on; noticed by the next acquire, which it refuses,
-    /// and in quarantine once a client has written the marker anew.
+    /// How often a node loses its keys and its marker without a restart. The next acquire notices that and is refused.
+    /// Once a client has written a new marker, the node is in quarantine.
     pub flushes: u64,
-    /// How many times a node's clock jumps over the end of its key.
+    /// How often a node's clock jumps past the expiry of its key.
     pub jumps: u64,
     /// Broken: deadlines count from the reply.
     pub from_reply: bool,
     /// Broken: all attempts of a client write the same value.
     pub reused: bool,
-    /// Broken: a tenure goes on when answers come after its deadline.
+    /// Broken: replies that arrive after the deadline continue the tenure.
     pub resumes: bool,
-    /// Renewals write a key that is gone.
+    /// A renewal writes the key again if it is gone.
     pub recreates: bool,
     pub repair: Repair,
-    /// Broken: repairs are sent after the deadline, too.
+    /// Broken: repairs are sent after the deadline as well.
     pub repairs_lost: bool,
-    /// Broken: repairs are written by nodes that do not vote, too.
+    /// Broken: nodes that do not vote execute repairs as well.
     pub repairs_anywhere: bool,
-    /// A release comes after the acquire it takes back: on one connection, or behind its end.
+    /// A release arrives after the acquire that it undoes: on the same connection, or after that connection has ended.
     pub ordered: bool,
-    /// The same for repairs.
+    /// The same for a release and the repairs before it.
     pub repairs_ordered: bool,
-    /// Also wrong: a key that no tenure owns and no release is under way for.
+    /// Also a violation: a key that no tenure owns and for which no release is in flight.
     pub orphans: bool,
 }
 
@@ -73,7 +73,7 @@ pub enum Step {
     Start(usize),
     GiveUp(usize),
     Release(usize),
-    /// A round of renewal or repair is sent.
+    /// A client sends a round of renewal or repair: client, round.
     Round(usize, usize),
     /// Node, client, attempt.
     Acquire(usize, usize, usize),
@@ -113,21 +113,21 @@ mod mark {
     pub(super) const RELEASED: u32 = 1 << 11;
 }
 
-/// Parts of the header that each client has.
+/// The fields of the header for each client.
 #[derive(Clone, Copy, Debug)]
 struct ClientBits {
     phase: Bits,
     attempt: Bits,
-    /// The rest of the deadline that the acquire gives.
+    /// The remaining time of the deadline that the acquire gives.
     timer: Bits,
-    /// Somebody else held during this tenure.
+    /// Another client held the lock during this tenure.
     spoiled: Bits,
-    /// Whether each round was sent, and the rest of the deadline that it gives.
+    /// For each round, whether it was sent, and the remaining time of the deadline that it gives.
     used: [Bits; MAX_ROUNDS],
     timers: [Bits; MAX_ROUNDS],
 }
 
-/// Parts of a node's column that each client has.
+/// The fields of a node's column for each client.
 #[derive(Clone, Copy, Debug)]
 struct PlaceBits {
     place: Bits,
@@ -143,14 +143,14 @@ const MAX_ROUNDS: usize = 3;
 pub struct Exclusion<const K: usize> {
     config: Config,
     rounds: usize,
-    // The header: the clients' blocks, then what faults are left.
+    // The header: the clients' blocks, then the remaining attempts and faults.
     client: ClientBits,
     blocks: Blocks,
     starts: Bits,
     crashes: Bits,
     flushes: Bits,
     jumps: Bits,
-    // A column: the clients' blocks (each a place, then a block an attempt), then the node's own.
+    // A column: the clients' blocks (each a place, then a block for each attempt), then the node's own fields.
     place: PlaceBits,
     attempt_block: u32,
     key: Bits,
@@ -213,7 +213,7 @@ impl<const K: usize> Exclusion<K> {
         }
     }
 
-    // ---- parts of a state ----
+    // ---- fields of a state ----
 
     fn of(&self, bits: Bits, client: usize) -> Bits {
         self.blocks.of(bits, client)
@@ -235,7 +235,7 @@ impl<const K: usize> Exclusion<K> {
         self.of(self.client.attempt, client).get(state[0]) as usize
     }
 
-    /// What an attempt writes.
+    /// The value that an attempt writes.
     fn value(&self, client: usize, attempt: usize) -> u64 {
         (1 + client * self.config.attempts + if self.config.reused { 0 } else { attempt }) as u64
     }
@@ -253,19 +253,19 @@ impl<const K: usize> Exclusion<K> {
         round >= self.config.renewals
     }
 
-    /// Whether a message of this round can write a key.
+    /// True if a message of this round can write a key.
     fn creates(&self, round: usize) -> bool {
         self.is_repair(round) || self.config.recreates
     }
 
-    /// Whether a message under way can still write this attempt's key.
+    /// True if a message in flight can still write this attempt's key.
     fn may_come(&self, column: u64, client: usize, attempt: usize) -> bool {
         let under_way = |bits: Bits| self.message(bits, client, attempt).get(column) == REQUEST;
         under_way(self.place.acquire)
             || (0..self.rounds).any(|round| self.creates(round) && under_way(self.place.rounds[round]))
     }
 
-    // ---- what clients do ----
+    // ---- clients ----
 
     fn start(&self, state: &mut State<K>, client: usize) {
         let (attempt, left) = (self.attempt(state, client), self.starts.get(state[0]));
@@ -277,7 +277,7 @@ impl<const K: usize> Exclusion<K> {
         state[1..].iter_mut().for_each(|column| acquire.set(column, REQUEST));
     }
 
-    /// Ends the attempt or the tenure: releases everywhere, listens to no answer any more.
+    /// Ends the attempt or the tenure: sends a release to every node and ignores all further replies.
     fn end(&self, state: &mut State<K>, client: usize) {
         let attempt = self.attempt(state, client);
         for column in &mut state[1..] {
@@ -303,7 +303,7 @@ impl<const K: usize> Exclusion<K> {
 
     fn can_send(&self, state: &State<K>, client: usize, round: usize) -> bool {
         let used = |round: usize| self.of(self.client.used[round], client).get(state[0]) == 1;
-        // Rounds of a kind are used in order.
+        // The rounds of one kind are used in order.
         let first = if self.is_repair(round) { self.config.renewals } else { 0 };
         if self.phase(state, client) != HOLDING || used(round) || (round > first && !used(round - 1)) {
             return false;
@@ -330,7 +330,7 @@ impl<const K: usize> Exclusion<K> {
         }
     }
 
-    /// A success at a node became known.
+    /// The client receives a node's successful reply.
     fn succeed(&self, state: &mut State<K>, node: usize, client: usize, timer: Bits) {
         let held = self.believes(state, client);
         let given = if self.config.from_reply { self.config.belief } else { self.of(timer, client).get(state[0]) };
@@ -347,7 +347,7 @@ impl<const K: usize> Exclusion<K> {
         }
     }
 
-    // ---- what nodes do ----
+    // ---- nodes ----
 
     fn write(&self, column: &mut u64, value: u64) {
         self.key.set(column, value);
@@ -358,7 +358,7 @@ impl<const K: usize> Exclusion<K> {
         self.quarantine.get(column) == 0 && self.unmarked.get(column) == 0
     }
 
-    /// Answers only an attempt that somebody still waits for.
+    /// The state of the reply: none if the attempt is over and its client no longer waits.
     fn answer(&self, state: &State<K>, client: usize, attempt: usize) -> u64 {
         let waits = self.phase(state, client) != IDLE && self.attempt(state, client) == attempt;
         if waits { ANSWER } else { NONE }
@@ -378,7 +378,8 @@ impl<const K: usize> Exclusion<K> {
     fn run_round(&self, state: &mut State<K>, node: usize, client: usize, attempt: usize, round: usize) {
         let message = self.message(self.place.rounds[round], client, attempt);
         let (value, key) = (self.value(client, attempt), self.key.get(state[node]));
-        // A node that forgot may have granted to somebody who still counts that grant: it writes no repair either.
+        // A node that lost its keys may have granted the lock to a client that still counts that grant. So it executes
+        // no repair either.
         let may_write = self.votes(state[node]) || self.config.repairs_anywhere;
         let overwrites = self.is_repair(round) && self.config.repair == Repair::Overwrites;
         let done = key == value || (self.creates(round) && may_write && (key == 0 || overwrites));
@@ -395,7 +396,7 @@ impl<const K: usize> Exclusion<K> {
         if self.key.get(*column) == self.value(client, attempt) {
             self.write(column, 0);
         }
-        // What was sent before it has arrived before it, or never will.
+        // Requests sent before the release have arrived before it, or never will.
         let mut ends = |bits: Bits| {
             let bits = self.message(bits, client, attempt);
             if bits.get(*column) == REQUEST {
@@ -428,9 +429,9 @@ impl<const K: usize> Exclusion<K> {
         }
     }
 
-    // ---- one state for all that are alike ----
+    // ---- reduction to canonical states ----
 
-    /// Drops what can change nothing any more.
+    /// Drops messages and timers that can no longer change anything.
     fn tidy(&self, state: &mut State<K>) {
         for client in 0..self.config.clients {
             let (current, waits) = (self.attempt(state, client), self.phase(state, client) != IDLE);
@@ -522,7 +523,7 @@ impl<const K: usize> Model<K> for Exclusion<K> {
         }
         for node in 1..K {
             let column = state[node];
-            // Nodes that are alike differ by name only.
+            // Nodes with equal columns differ only in name.
             if state[1..node].contains(&column) {
                 continue;
             }
@@ -706,7 +707,7 @@ impl<const K: usize> Model<K> for Exclusion<K> {
                     format!("n{node} refuses {who}")
                 }
             }
-            Step::Granted(node, client) => format!("{} hears the grant of n{node}", name(client)),
+            Step::Granted(node, client) => format!("{} receives the grant of n{node}", name(client)),
             Step::Released(node, client, attempt) => {
                 let found = key(before, node) != key(after, node);
                 let what = if found { "deletes its key" } else { "finds nothing" };
@@ -722,7 +723,7 @@ impl<const K: usize> Model<K> for Exclusion<K> {
                 format!("{} of {} arrives at n{node}: {what}", round_name(round), name(client))
             }
             Step::RoundDone(node, client, round) => {
-                format!("{} hears of its {} at n{node}", name(client), round_name(round))
+                format!("{} learns that its {} at n{node} succeeded", name(client), round_name(round))
             }
             Step::Expire(node) => format!("the key on n{node} expires"),
             Step::Crash(node) if self.config.quarantine == 0 => format!("n{node} restarts without its keys and votes"),

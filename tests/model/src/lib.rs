@@ -1,7 +1,7 @@
-//! The protocol as explicit models: what must hold holds in every reachable state of a bounded configuration, and what
-//! a rule is there for breaks without it. `docs/guarantees.md` tells what that proves; `tests/model.rs` runs it.
+//! The protocol as explicit models. In every reachable state of a bounded configuration all properties must hold, and
+//! without a rule its configuration must break. `docs/guarantees.md` says what that proves; `tests/model.rs` runs it.
 
-// Used by its own test alone; the names of events and settings say what a comment would repeat.
+// Only the crate's own test uses this. The names of events and settings say what a comment would repeat.
 #![allow(missing_docs)]
 
 pub mod checker;
@@ -22,7 +22,7 @@ use resource::Schedules;
 use slots::Slots;
 use tokens::Tokens;
 
-/// What came out.
+/// The result of one configuration.
 #[derive(Debug)]
 pub enum Result {
     Searched(Outcome),
@@ -32,7 +32,7 @@ pub enum Result {
 /// Searches a configuration up to `limit` states.
 ///
 /// # Panics
-/// If nobody wrote it for that number of nodes.
+/// If `run` has no case for the configuration's number of nodes.
 #[must_use]
 pub fn run(configuration: &Configuration, limit: usize) -> Result {
     Result::Searched(match (configuration.subject, configuration.nodes) {

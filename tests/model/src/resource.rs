@@ -1,8 +1,8 @@
-//! What a resource must do with tokens: holders read a value and write it back incremented, in every order in which
-//! their steps can interleave. An older holder may still be at work, since a lock cannot stop anybody. A schedule loses
-//! an update when the value ends below the number of accepted writes.
+//! How a resource must check tokens. Holders read a value and write it back incremented, in every order in which their
+//! steps can interleave. An older holder may still run, since a lock cannot stop it. A schedule loses an update if the
+//! value ends below the number of accepted writes.
 
-/// When the resource compares the token with the largest one it saw.
+/// On which accesses the resource compares the token with the largest one it has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     Never,
@@ -10,11 +10,11 @@ pub enum Check {
     Writes,
     /// On writes; only a larger token passes.
     WritesStrictly,
-    /// On every access, reads included: the first access of a tenure shuts older ones out.
+    /// On every access, reads included. The first access of a tenure shuts out older tenures.
     EveryAccess,
 }
 
-/// How many holders there are, with tokens from 1 up, and how many increments each makes.
+/// The number of holders, whose tokens count from 1, and of increments that each makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub check: Check,
@@ -22,12 +22,12 @@ pub struct Config {
     pub increments: usize,
 }
 
-/// What all schedules came to.
+/// The result of all schedules.
 #[derive(Debug, Default)]
 pub struct Schedules {
     pub all: usize,
     pub losing: usize,
-    /// The first one that loses an update.
+    /// The first schedule that loses an update.
     pub trace: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ struct Run {
     /// The largest token seen.
     largest: usize,
     accepted: u64,
-    /// For each holder, how many steps it made and what it read last; nothing when it was refused.
+    /// For each holder, the number of its steps and the value that it read last; `None` if the read was refused.
     steps: Vec<usize>,
     read: Vec<Option<u64>>,
     trace: Vec<String>,
