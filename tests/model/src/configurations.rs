@@ -1,9 +1,9 @@
-//! Every configuration that is checked: its name, what it is about, and what must come out. The names up to M7 and T12
-//! are those of the analysis that the algorithm comes from; M8, T13 and what follows cover what the core does beyond
-//! it. S and H are of what the core does not do yet.
+//! Every configuration that is checked: its name, its subject and its expected result. The names up to M7 and T12 are
+//! those of the analysis that the algorithm comes from. M8, T13 and what follows cover what the core does beyond it. S
+//! and H model what the core does not do yet.
 //!
-//! A configuration that holds names the number of its canonical states, one that breaks the length of its shortest
-//! trace: a change that takes behaviour away from the model would hold just as well, but not with the same numbers.
+//! A configuration that holds states the number of its canonical states, and one that breaks the length of its shortest
+//! trace. A change that removes behaviour from the model would not break what holds, but it changes these numbers.
 
 use crate::{
     exclusion::{self, Repair},
@@ -13,20 +13,20 @@ use crate::{
     tokens::{self, Memory, Prolonged, Raise, RepairedCounter, Watch},
 };
 
-/// What must come out.
+/// The expected result.
 #[derive(Clone, Copy, Debug)]
 pub enum Expected {
-    /// Exhausted without a violation, after so many states.
+    /// The search exhausts all states, this many, without a violation.
     Holds(usize),
-    /// A violation whose description starts like this, after so many steps.
+    /// The search finds a violation whose description starts like this, after this many steps.
     Breaks(&'static str, usize),
-    /// No violation among so many states, and more are left.
+    /// The search visits this many states without a violation, and more are left.
     Unfinished(usize),
-    /// So many of all schedules lose an update.
+    /// This many schedules lose an update: the number of these, and of all schedules.
     Loses(usize, usize),
 }
 
-/// What is searched.
+/// The model that is searched.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject {
     Exclusion(exclusion::Config),
@@ -46,7 +46,7 @@ pub struct Configuration {
     pub subject: Subject,
 }
 
-/// Three nodes, two clients, one attempt each; the largest margin that is too small by nothing.
+/// Three nodes, two clients, one attempt each. The belief is as long as the lease: the longest that is safe.
 const M: exclusion::Config = exclusion::Config {
     quorum: 2,
     clients: 2,
@@ -92,7 +92,7 @@ const T: tokens::Config = tokens::Config {
     watch: Watch::Both,
 };
 
-/// Counters seeded by clocks that differ by less than the quarantine of a node that forgot.
+/// Counters seeded by clocks. The clocks differ by less than the quarantine of a node that lost its keys.
 const CLOCK: tokens::Config =
     tokens::Config { spread: 0, ticks: 3, skew: 1, quarantine: 2, amnesias: 2, prompt: true, ..T };
 
@@ -101,7 +101,7 @@ const SPOILED: &str = "a client holds on";
 const ORPHAN: &str = "a key is left";
 const ALONE: &str = "a writer is not alone";
 
-/// All of them.
+/// All configurations.
 #[must_use]
 pub fn all() -> Vec<Configuration> {
     let mut list = Vec::new();

@@ -1,40 +1,40 @@
-//! A queue of waiters on one server, which hands the lock over: whoever frees it makes the first live waiter its holder,
-//! and tells only that one. Messages are delayed without bound, so that a lost one is one that never arrives; only what
-//! takes an acquire back is ordered behind it.
+//! A queue of waiters on one server that hands the lock over: when the lock becomes free, the server makes the first
+//! live waiter its holder and notifies only that waiter. Messages arrive late without bound, and a lost message is one
+//! that never arrives. Only the cancellation of an acquire is ordered behind that acquire.
 //!
-//! A waiter does not know when it was made the holder. It counts from before a request whose answer proved that it still
-//! waited: the hand-over came after that. An answer that found an entry in the queue proves the same of the client's entries
-//! with later tickets, since entries leave in the order of their tickets. Who entered anew, because its client was silent
-//! for too long, may still be told of an earlier hand-over, which has ended: so it gets a new ticket, and what it is told
-//! names the ticket that it was handed the lock for.
+//! A waiter does not know when the server made it the holder. It counts its deadline from before a request whose reply
+//! proved that it still waited, because the hand-over came later. A reply that found an entry in the queue proves the
+//! same for the client's entries with later tickets, since entries leave in the order of their tickets. An entry that
+//! was dropped because its client sent nothing for too long may enter again, and then receive the message of an earlier
+//! hand-over that has ended. So it gets a new ticket, and the message names the ticket that was handed the lock.
 //!
 //! ```text
-//! entry    Idle ──asks──▶ Waiting ──granted, or told──▶ Holding ──released, or deadline: leaves──▶ Over
-//!                         Waiting ──asks again, at any moment── Waiting ──gives up: leaves──▶ Over
-//! node     free ──the first live entry is handed the lock, or the asking one gets it──▶ held ──left, or ttl──▶ free
+//! entry    Idle ──acquire──▶ Waiting ──granted, or notified──▶ Holding ──released, or deadline: leaves──▶ Over
+//!                            Waiting ──acquire again, any moment── Waiting ──gives up: leaves──▶ Over
+//! node     free ──hand-over to the first live entry, or grant to the acquiring one──▶ held ──left, or ttl──▶ free
 //! ```
 
 use crate::checker::{Bits, Layout, Model, State};
 
-/// One configuration. The flags break it.
+/// A configuration. The flags marked as broken each drop one rule of the protocol.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is a rule that is kept or not
+#[allow(clippy::struct_excessive_bools)] // each flag keeps or drops one rule
 pub struct Config {
     /// The client of each entry.
     pub clients: [usize; ENTRIES],
-    /// How long a holder has the lock that asked for it itself.
+    /// The ttl of the lock when the reply to an acquire grants it.
     pub ttl: u64,
-    /// How long the entries of a client wait after it asked for one of them.
+    /// How long the server keeps a client's entries after a request for one of them.
     pub patience: u64,
-    /// How long an entry believes after the moment from which it counts: no longer than either.
+    /// How long an entry counts the lock as held from its starting moment: no longer than `ttl` and `patience`.
     pub belief: u64,
-    /// Broken: who is told believes from then on.
+    /// Broken: a notified entry counts the lock as held from the message on.
     pub from_message: bool,
-    /// Broken: what an entry is told does not name its ticket.
+    /// Broken: the message does not name the ticket.
     pub unnamed: bool,
-    /// Broken: who enters anew does so with its old ticket.
+    /// Broken: an entry that enters again keeps its old ticket.
     pub keeps_ticket: bool,
-    /// What takes an acquire back comes behind it.
+    /// The cancellation of an acquire arrives after it.
     pub ordered: bool,
 }
 
@@ -59,7 +59,7 @@ const OVER: u64 = 3;
 
 const NONE: u64 = 0;
 const REQUEST: u64 = 1;
-/// Answers: it was in the queue; it is now; it has the lock.
+/// Replies: the entry was in the queue already; it has entered the queue; it has the lock.
 const FOUND: u64 = 2;
 const ENTERED: u64 = 3;
 const GRANTED: u64 = 4;
@@ -79,19 +79,20 @@ mod mark {
 #[derive(Debug)]
 pub struct HandOver {
     config: Config,
-    // The header, for each entry.
+    // The header: the fields of each entry.
     phase: Bits,
-    /// The rest of the deadline that its last request gives, what has been proved, and that of what it holds.
+    /// The remaining times of three deadlines: the one that the last request gives, the latest one proved, and the one
+    /// of the lock that the entry holds.
     sent: Bits,
     proved: Bits,
     deadline: Bits,
     message: Bits,
-    /// Its ticket, as far as it knows, and the one that it is told was handed the lock.
+    /// The entry's ticket as its client knows it, and the ticket that the message in flight names.
     ticket: Bits,
     told: Bits,
     leave: Bits,
     entry_block: u32,
-    // The node: who has it, the queue (entries plus one), their tickets, how long each client's entries wait.
+    // The node: the holder, the queue (entries plus one), their tickets, and how long it keeps each client's entries.
     holder: Bits,
     ttl: Bits,
     queue: [Bits; ENTRIES],
@@ -174,7 +175,7 @@ impl HandOver {
         self.set_queue(state, &queue);
     }
 
-    /// The first entry of a client that is alive; those before it are removed.
+    /// The first entry whose client is alive. The entries before it are removed.
     fn head(&self, state: &mut State<2>) -> Option<usize> {
         let mut queue = self.queued(state);
         queue.drain(..queue.iter().take_while(|entry| self.alive_for(state, **entry) == 0).count());
@@ -197,7 +198,8 @@ impl HandOver {
         if let Some(entry) = self.head(state) {
             let ttl = self.config.ttl.min(self.alive_for(state, entry));
             self.give(state, entry, ttl);
-            // An earlier message that is still under way is the same as a lost one, or as this one.
+            // If an earlier message is still in flight, losing it and receiving it are both covered: it stands for
+            // itself or for this one.
             if self.get(state, self.told, entry) == 0 || !self.config.unnamed {
                 self.set(state, self.told, entry, self.tickets[entry].get(state[1]));
             }
@@ -215,7 +217,7 @@ impl HandOver {
         self.set_queue(state, &queue);
     }
 
-    /// All tickets that anybody knows of.
+    /// All tickets that the node or a client knows.
     fn used(&self, state: &State<2>) -> impl Iterator<Item = u64> {
         let known = (0..ENTRIES).flat_map(|entry| [self.ticket, self.told].map(|bits| self.get(state, bits, entry)));
         known.chain(self.tickets.iter().map(|ticket| ticket.get(state[1])))
@@ -255,7 +257,7 @@ impl HandOver {
         }
     }
 
-    // ---- its clients ----
+    // ---- the clients ----
 
     fn ask(&self, state: &mut State<2>, entry: usize) {
         self.set(state, self.phase, entry, WAITING);
@@ -286,7 +288,8 @@ impl HandOver {
         if answer == GRANTED {
             return self.hold(state, entry, sent);
         }
-        // Only its own requests enter it, and one is under way at a time: the node's ticket is the answer's.
+        // Only the entry's own requests put it into the queue, and one is in flight at a time. So the node's ticket is
+        // the one in the reply.
         let ticket = self.tickets[entry].get(state[1]);
         self.set(state, self.ticket, entry, ticket);
         self.prove(state, entry, sent);
@@ -306,7 +309,7 @@ impl HandOver {
         let known = self.config.unnamed || self.get(state, self.ticket, entry) == told;
         let proved = self.get(state, self.proved, entry);
         let deadline = if self.config.from_message { self.config.belief } else { proved };
-        // Without proof the next answer tells.
+        // Without a proof the entry waits for its next reply.
         if self.get(state, self.phase, entry) == WAITING && known && deadline > 0 {
             self.hold(state, entry, deadline);
         }
@@ -352,7 +355,7 @@ impl Model<2> for HandOver {
         };
         for entry in 0..ENTRIES {
             let (phase, message) = (self.get(state, self.phase, entry), self.get(state, self.message, entry));
-            // Those of a client come in their order.
+            // The entries of one client start in order.
             let is_next = (0..entry)
                 .filter(|before| self.config.clients[*before] == self.config.clients[entry])
                 .all(|before| self.get(state, self.phase, before) != IDLE);
@@ -380,7 +383,7 @@ impl Model<2> for HandOver {
         with(Step::Tick, &|new| self.tick(new));
     }
 
-    /// What nobody waits for any more is forgotten.
+    /// Drops messages and tickets that can no longer change anything.
     fn canonical(&self, mut state: State<2>) -> State<2> {
         for entry in 0..ENTRIES {
             let gone = self.get(&state, self.phase, entry) == OVER && self.get(&state, self.message, entry) == NONE;
@@ -396,7 +399,7 @@ impl Model<2> for HandOver {
                 self.tickets[entry].set(&mut state[1], 0);
             }
         }
-        // Only the order of tickets matters.
+        // Only the order of the tickets matters: replace each by its rank.
         let mut used: Vec<u64> = self.used(&state).filter(|ticket| *ticket != 0).collect();
         used.sort_unstable();
         used.dedup();
@@ -464,18 +467,18 @@ impl Model<2> for HandOver {
     fn tell(&self, before: &State<2>, step: Step, after: &State<2>) -> String {
         let name = |entry: usize| format!("{}{}", ["A", "B", "C"][self.config.clients[entry]], entry + 1);
         let mut line = match step {
-            Step::Ask(entry) => format!("{} asks", name(entry)),
+            Step::Ask(entry) => format!("{} sends an acquire", name(entry)),
             Step::Arrive(entry) => {
                 let what = match self.get(after, self.message, entry) {
                     GRANTED => "it has the lock",
-                    FOUND => "it waits on",
+                    FOUND => "it keeps waiting",
                     ENTERED => "it enters the queue",
                     _ => "nobody waits for the answer",
                 };
-                format!("the request of {} arrives: {what}", name(entry))
+                format!("the acquire of {} arrives: {what}", name(entry))
             }
-            Step::Answer(entry) => format!("{} hears the answer", name(entry)),
-            Step::Told(entry) => format!("{} is told that it was handed the lock", name(entry)),
+            Step::Answer(entry) => format!("{} receives the reply", name(entry)),
+            Step::Told(entry) => format!("{} receives the message that it has the lock", name(entry)),
             Step::Leave(entry) => format!("{} leaves", name(entry)),
             Step::Left(entry) => format!("the leave of {} arrives", name(entry)),
             Step::Expire => "the lock expires".to_owned(),

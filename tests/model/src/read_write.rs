@@ -1,6 +1,6 @@
-//! A read/write lock on N nodes: readers take a quorum as writers do, and a node lets a reader in beside readers only. A
-//! reader may try to become the writer, on nodes where it is alone, and a writer may go on as a reader. Messages are delayed
-//! without bound and come in any order, as in [`exclusion`](crate::exclusion), whose time is this one's.
+//! A read/write lock on N nodes. Readers need a quorum, as writers do, and a node lets a reader in beside readers only.
+//! A reader may try to become the writer, on nodes where it is alone. A writer may downgrade to a reader. Messages are
+//! delayed without bound and come in any order. Messages and time work as in [`exclusion`](crate::exclusion).
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants──▶ Holding ──released, or deadline──▶ Over
@@ -12,21 +12,21 @@
 
 use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
-/// One configuration. The flags break it.
+/// A configuration. The flags marked as broken each drop one rule of the protocol.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// On how many nodes a reader and a writer must be.
+    /// The number of grants that a reader and a writer need.
     pub readers_quorum: usize,
     pub writers_quorum: usize,
     pub writers: usize,
     pub readers: usize,
     pub lease: u64,
     pub belief: u64,
-    /// How often readers try to become writers, all together, and writers go on as readers.
+    /// The number of upgrade attempts and downgrades, of all clients together.
     pub changes: u64,
-    /// Broken: a node lets a reader become the writer beside other readers.
+    /// Broken: a node makes a reader the writer although other readers are there.
     pub crowded: bool,
-    /// Broken: a node lets readers in beside a writer, as where a plain lock is taken for a reader's.
+    /// Broken: a node lets readers in beside a writer, as if it mistook a plain lock for a reader's.
     pub ignored: bool,
 }
 
@@ -36,7 +36,7 @@ pub enum Step {
     GiveUp(usize),
     Release(usize),
     Upgrade(usize),
-    /// It gives an upgrade up, or goes on as a reader.
+    /// A client gives up an upgrade, or downgrades.
     Back(usize),
     /// Node, client.
     Acquire(usize, usize),
@@ -74,21 +74,21 @@ mod mark {
 #[derive(Debug)]
 pub struct ReadWrite<const K: usize> {
     config: Config,
-    // The header, for each client; then how many changes are left.
+    // The header: the fields of each client, then the number of changes left.
     phase: Bits,
     writes: Bits,
     upgrading: Bits,
-    /// The rest of the deadline that the acquire gives.
+    /// The remaining time of the deadline that the acquire gives.
     timer: Bits,
     blocks: Blocks,
     changes: Bits,
-    // A column, for each client: messages, what it knows, and what the node has of it.
+    // A column, for each client: its messages, what the client knows, and what the node stores.
     acquire: Bits,
     upgrade: Bits,
     back: Bits,
     release: Bits,
     life: Bits,
-    /// Whether the client knows that it is the writer here.
+    /// True if the client knows that it is the writer on this node.
     alone: Bits,
     present: Bits,
     exclusive: Bits,
@@ -130,7 +130,7 @@ impl<const K: usize> ReadWrite<K> {
         }
     }
 
-    // ---- parts of a state ----
+    // ---- fields of a state ----
 
     fn clients(&self) -> std::ops::Range<usize> {
         0..self.config.writers + self.config.readers
@@ -152,7 +152,7 @@ impl<const K: usize> ReadWrite<K> {
         self.of(bits, client).set(&mut state[0], value);
     }
 
-    /// On how many nodes it is, as far as it knows; as the writer.
+    /// The number of nodes on which the client knows that it is present; with `writes`, that it is the writer.
     fn places(&self, state: &State<K>, client: usize, writes: bool) -> usize {
         let (life, alone) = (self.at(self.life, client), self.at(self.alone, client));
         state[1..].iter().filter(|column| life.get(**column) > 0 && (!writes || alone.get(**column) == 1)).count()
@@ -172,7 +172,7 @@ impl<const K: usize> ReadWrite<K> {
         self.get(state, self.upgrading, client) == 1
     }
 
-    // ---- what clients do ----
+    // ---- clients ----
 
     fn start(&self, state: &mut State<K>, client: usize) {
         self.set(state, self.phase, client, TRYING);
@@ -181,7 +181,7 @@ impl<const K: usize> ReadWrite<K> {
         state[1..].iter_mut().for_each(|column| self.at(self.acquire, client).set(column, REQUEST));
     }
 
-    /// Ends the attempt or the tenure: releases everywhere, listens to no answer any more.
+    /// Ends the attempt or the tenure: sends a release to every node and ignores all further replies.
     fn end(&self, state: &mut State<K>, client: usize) {
         for column in &mut state[1..] {
             self.at(self.release, client).set(column, REQUEST);
@@ -244,7 +244,7 @@ impl<const K: usize> ReadWrite<K> {
         }
     }
 
-    // ---- what nodes do ----
+    // ---- nodes ----
 
     fn others(&self, column: u64, client: usize, exclusive: bool) -> bool {
         self.clients().filter(|other| *other != client).any(|other| {
@@ -286,7 +286,7 @@ impl<const K: usize> ReadWrite<K> {
         self.at(self.upgrade, client).set(column, if converted && waits { ANSWER } else { NONE });
     }
 
-    /// Behind an upgrade that it takes back: on one connection, or behind its end.
+    /// Arrives after the upgrade that it undoes: on the same connection, or after that connection has ended.
     fn run_back(&self, column: &mut u64, client: usize) {
         self.at(self.back, client).set(column, 0);
         self.at(self.exclusive, client).set(column, 0);
@@ -311,9 +311,9 @@ impl<const K: usize> ReadWrite<K> {
         }
     }
 
-    // ---- one state for all that are alike ----
+    // ---- reduction to canonical states ----
 
-    /// Drops what can change nothing any more.
+    /// Drops messages and timers that can no longer change anything.
     fn tidy(&self, state: &mut State<K>) {
         for client in self.clients() {
             let phase = self.get(state, self.phase, client);
@@ -340,7 +340,7 @@ impl<const K: usize> ReadWrite<K> {
         }
     }
 
-    /// What tells a client from others; writers come first.
+    /// The sort key of a client. Writers come first.
     fn key(&self, state: &State<K>, client: usize) -> u64 {
         self.blocks.block(state[0], client) | u64::from(client >= self.config.writers) << 60
     }
@@ -368,7 +368,7 @@ impl<const K: usize> Model<K> for ReadWrite<K> {
                 TRYING => with(Step::GiveUp(client), &|new| self.end(new, client)),
                 HOLDING => {
                     with(Step::Release(client), &|new| self.end(new, client));
-                    // One of its own is under way to no node any more.
+                    // No upgrade or step back of this client is in flight.
                     let quiet = state[1..].iter().all(|column| {
                         self.at(self.upgrade, client).get(*column) == NONE
                             && self.at(self.back, client).get(*column) == 0
@@ -390,7 +390,7 @@ impl<const K: usize> Model<K> for ReadWrite<K> {
         }
         for node in 1..K {
             let column = state[node];
-            // Nodes that are alike differ by name only.
+            // Nodes with equal columns differ only in name.
             if state[1..node].contains(&column) {
                 continue;
             }
@@ -490,20 +490,20 @@ impl<const K: usize> Model<K> for ReadWrite<K> {
             Step::Start(client) => format!("{} sends acquire to every node", name(client)),
             Step::GiveUp(client) => format!("{} gives up: release to every node", name(client)),
             Step::Release(client) => format!("{} releases: release to every node", name(client)),
-            Step::Upgrade(client) => format!("{} asks to become the writer", name(client)),
+            Step::Upgrade(client) => format!("{} sends an upgrade to every node", name(client)),
             Step::Back(client) => format!("{} goes on as a reader: back to every node", name(client)),
             Step::Acquire(node, client) => {
                 format!("n{node} {} {}", if there(node, client) { "lets in" } else { "refuses" }, name(client))
             }
-            Step::Granted(node, client) => format!("{} hears the grant of n{node}", name(client)),
+            Step::Granted(node, client) => format!("{} receives the grant of n{node}", name(client)),
             Step::Convert(node, client) => {
                 let done = self.at(self.exclusive, client).get(after[node]) == 1;
                 format!("n{node} {} {} the writer", if done { "makes" } else { "does not make" }, name(client))
             }
-            Step::Converted(node, client) => format!("{} hears that it is the writer on n{node}", name(client)),
+            Step::Converted(node, client) => format!("{} learns that it is the writer on n{node}", name(client)),
             Step::Backed(node, client) => format!("{} is a reader on n{node} again", name(client)),
             Step::Released(node, client) => format!("a release of {} arrives at n{node}", name(client)),
-            Step::Expire(node, client) => format!("what {} has on n{node} expires", name(client)),
+            Step::Expire(node, client) => format!("the entry of {} on n{node} expires", name(client)),
             Step::Tick => "a tick passes".to_owned(),
         };
         for client in self.clients() {

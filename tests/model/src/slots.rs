@@ -1,33 +1,34 @@
-//! A semaphore on N nodes: each of its k permits is a numbered slot, and a slot is an exclusive lock that a majority
-//! grants. An attempt asks every node for the first free slot from one that it draws; where the nodes granted different
-//! ones, it moves its grants to one of these. Messages are delayed without bound and come in any order, as in
-//! [`exclusion`](crate::exclusion), whose time is this one's.
+//! A semaphore on N nodes. Each of its k permits is a numbered slot, and a slot is an exclusive lock that a majority
+//! grants. An attempt draws a slot and requests from every node the first free slot from there on. If the nodes granted
+//! different slots, the attempt moves its grants to one of these. Messages are delayed without bound and come in any
+//! order. Messages and time work as in [`exclusion`](crate::exclusion).
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants of one slot──▶ Holding ──released, or deadline──▶ Over
 //!                                          Trying ──chooses a slot: moves──▶ Moving ──q of that slot──▶ Holding
 //!                                          Trying, Moving ──gives up at any moment, release to all──▶ Over
 //! ```
-//! Counting holders on each node in place of slots is what others do: with q = ⌊N/2⌋ + 1 up to ⌊N·k/q⌋ get in.
+//! Other libraries count the holders on each node and use no slots. With q = ⌊N/2⌋ + 1 that admits up to ⌊N·k/q⌋
+//! holders.
 
 use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
-/// One configuration. The flags break it.
+/// A configuration. The flags marked as broken each drop one rule of the protocol.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // each is a rule that is kept or not
+#[allow(clippy::struct_excessive_bools)] // each flag keeps or drops one rule
 pub struct Config {
     pub quorum: usize,
     pub clients: usize,
-    /// How many may hold at once.
+    /// The number of slots.
     pub permits: usize,
-    /// How many attempts there are, one a client.
+    /// The number of attempts of all clients, at most one each.
     pub starts: u64,
     /// 0: no time passes.
     pub lease: u64,
     pub belief: u64,
-    /// Broken: a grant is one whatever its slot, as if each node counted its holders.
+    /// Broken: grants of any slots count together, as if each node counted its holders.
     pub counted: bool,
-    /// Broken: a move takes a slot whoever has it.
+    /// Broken: a move takes a slot even if another client has it.
     pub seizes: bool,
 }
 
@@ -78,22 +79,22 @@ pub struct Slots<const K: usize> {
     config: Config,
     // The header: the clients' blocks.
     phase: Bits,
-    /// The slot that it asks for first, then the one that it wants or has.
+    /// The slot that the client drew, then the one that it wants or has.
     slot: Bits,
-    /// The rest of the deadline that the acquire gives.
+    /// The remaining time of the deadline that the acquire gives.
     timer: Bits,
     blocks: Blocks,
     starts: Bits,
     // A column: the clients' blocks, then the node's slots.
     acquire: Bits,
-    /// The slot that was granted, plus one.
+    /// The slot that the node granted, plus one.
     granted: Bits,
-    /// The slot that the client knows to have here, plus one, and the rest of its deadline.
+    /// The slot that the client knows to have here, plus one, and the remaining time of its deadline.
     known: Bits,
     life: Bits,
     moving: Bits,
     release: Bits,
-    /// Who has each slot, plus one, and for how long at least.
+    /// The owner of each slot, plus one, and the time for which the node keeps it at least.
     owners: [Bits; MOST_PERMITS],
     ttls: [Bits; MOST_PERMITS],
 }
@@ -134,7 +135,7 @@ impl<const K: usize> Slots<K> {
         }
     }
 
-    // ---- parts of a state ----
+    // ---- fields of a state ----
 
     fn of(&self, bits: Bits, client: usize) -> Bits {
         self.blocks.of(bits, client)
@@ -152,7 +153,7 @@ impl<const K: usize> Slots<K> {
         self.of(self.slot, client).get(state[0])
     }
 
-    /// On how many nodes the client has this slot, as far as it knows.
+    /// The number of nodes on which the client knows that it has this slot.
     fn votes(&self, state: &State<K>, client: usize, slot: u64) -> usize {
         let (known, life) = (self.at(self.known, client), self.at(self.life, client));
         let counts = |known: u64| if self.config.counted { known != 0 } else { known == slot + 1 };
@@ -169,7 +170,7 @@ impl<const K: usize> Slots<K> {
         (0..self.config.permits).find(|slot| self.owners[*slot].get(column) == client as u64 + 1)
     }
 
-    // ---- what clients do ----
+    // ---- clients ----
 
     fn start(&self, state: &mut State<K>, client: usize, slot: u64) {
         let left = self.starts.get(state[0]);
@@ -180,7 +181,7 @@ impl<const K: usize> Slots<K> {
         state[1..].iter_mut().for_each(|column| self.at(self.acquire, client).set(column, REQUEST));
     }
 
-    /// Moves what it has elsewhere to this slot.
+    /// Moves the client's other slots to this one.
     fn choose(&self, state: &mut State<K>, client: usize, slot: u64) {
         self.of(self.phase, client).set(&mut state[0], MOVING);
         self.of(self.slot, client).set(&mut state[0], slot);
@@ -192,7 +193,7 @@ impl<const K: usize> Slots<K> {
         }
     }
 
-    /// Ends the attempt or the tenure: releases everywhere, listens to no answer any more.
+    /// Ends the attempt or the tenure: sends a release to every node and ignores all further replies.
     fn end(&self, state: &mut State<K>, client: usize) {
         for column in &mut state[1..] {
             self.at(self.release, client).set(column, REQUEST);
@@ -210,7 +211,7 @@ impl<const K: usize> Slots<K> {
         self.of(self.timer, client).set(&mut state[0], 0);
     }
 
-    /// Counts what became known; gives back what is of no use to a holder.
+    /// Counts the grants that the client knows. A holder releases those of other slots.
     fn count(&self, state: &mut State<K>, client: usize) {
         let phase = self.phase(state, client);
         let slots = 0..self.config.permits as u64;
@@ -257,7 +258,7 @@ impl<const K: usize> Slots<K> {
         self.count(state, client);
     }
 
-    // ---- what nodes do ----
+    // ---- nodes ----
 
     fn give(&self, column: &mut u64, slot: usize, owner: u64, ttl: u64) {
         self.owners[slot].set(column, owner);
@@ -311,9 +312,9 @@ impl<const K: usize> Slots<K> {
         }
     }
 
-    // ---- one state for all that are alike ----
+    // ---- reduction to canonical states ----
 
-    /// Drops what can change nothing any more.
+    /// Drops messages and timers that can no longer change anything.
     fn tidy(&self, state: &mut State<K>) {
         for client in 0..self.config.clients {
             let phase = self.phase(state, client);
@@ -378,7 +379,7 @@ impl<const K: usize> Model<K> for Slots<K> {
         for client in 0..self.config.clients {
             match self.phase(state, client) {
                 IDLE if self.starts.get(state[0]) > 0 => {
-                    // Where slots are only counted, it does not matter which one is first.
+                    // If slots are only counted, the first one makes no difference.
                     for slot in slots.clone().take(if self.config.counted { 1 } else { MOST_PERMITS }) {
                         with(Step::Start(client, slot), &|new| self.start(new, client, slot));
                     }
@@ -397,7 +398,7 @@ impl<const K: usize> Model<K> for Slots<K> {
         }
         for node in 1..K {
             let column = state[node];
-            // Nodes that are alike differ by name only.
+            // Nodes with equal columns differ only in name.
             if state[1..node].contains(&column) {
                 continue;
             }
@@ -485,7 +486,7 @@ impl<const K: usize> Model<K> for Slots<K> {
     fn tell(&self, before: &State<K>, step: Step, after: &State<K>) -> String {
         let name = |client: usize| ["A", "B", "C", "D"][client];
         let mut line = match step {
-            Step::Start(client, slot) => format!("{} asks every node for a slot, from {slot} on", name(client)),
+            Step::Start(client, slot) => format!("{} requests a slot of every node, from {slot} on", name(client)),
             Step::Choose(client, slot) => {
                 format!("{} chooses slot {slot}: moves to the nodes that granted another", name(client))
             }
@@ -495,12 +496,12 @@ impl<const K: usize> Model<K> for Slots<K> {
                 Some(slot) => format!("n{node} grants {} slot {slot} for {} ticks", name(client), self.config.lease),
                 None => format!("n{node} has no slot for {}", name(client)),
             },
-            Step::Granted(node, client) => format!("{} hears the grant of n{node}", name(client)),
+            Step::Granted(node, client) => format!("{} receives the grant of n{node}", name(client)),
             Step::Move(node, client) => match self.given(after[node], client) {
                 Some(slot) => format!("a move of {} arrives at n{node}: it has slot {slot}", name(client)),
                 None => format!("a move of {} arrives at n{node}: it has nothing there", name(client)),
             },
-            Step::Moved(node, client) => format!("{} hears of its move on n{node}", name(client)),
+            Step::Moved(node, client) => format!("{} learns that its move on n{node} succeeded", name(client)),
             Step::Released(node, client) => format!("a release of {} arrives at n{node}", name(client)),
             Step::Expire(node, slot) => format!("slot {slot} on n{node} expires"),
             Step::Tick => "a tick passes".to_owned(),

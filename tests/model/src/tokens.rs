@@ -1,32 +1,32 @@
-//! Fencing tokens without time: attempts draw tokens from the counters of N nodes and agree on one, while keys end at
-//! any moment (expiry, release, operators: all the same here), messages are delayed without bound and in any order, and
-//! a request may arrive twice. Counters start anywhere.
+//! Fencing tokens without time: attempts draw tokens from the counters of N nodes and agree on one. A key ends at any
+//! moment; expiry, release and an operator's deletion are all the same here. Messages are delayed without bound and
+//! come in any order, and a request may arrive twice. Counters start at any value.
 //!
 //! ```text
 //! attempt  Asking ──q grants, all with the largest token──▶ Done
 //!          Asking ──q grants──▶ Raising ──all that granted less are raised──▶ Done
 //!          either ──can no longer succeed──▶ Failed
 //! ```
-//! Wrong is a token given twice (P1), or one that is not above all tokens that were reported before the attempt got its
-//! first grant (P2). Where counters are seeded by clocks, one tick of the clock is worth more tokens than are ever
-//! drawn.
+//! Two properties are checked. P1: no token is given twice. P2: a token is larger than all tokens that were reported
+//! before the attempt got its first grant. If clocks seed the counters, one tick of the clock is worth more tokens than
+//! are ever drawn.
 
 use crate::checker::{Bits, Blocks, Layout, Model, State, least};
 
-/// How the quorum's token gets to the nodes that granted a smaller one.
+/// The condition on which the quorum's token is written back to a node that granted a smaller one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Raise {
-    /// As it should be: if the key is still mine and the counter is as it was at my grant.
+    /// As in the protocol: if the key is still the attempt's own and the counter still is as at its grant.
     #[default]
     CompareAndSet,
-    /// If the key is still mine.
+    /// If the key is still the attempt's own.
     WhileMine,
     Always,
-    /// Not at all.
+    /// No write-back.
     Never,
 }
 
-/// What a repair writes into the counter.
+/// The value that a repair writes into the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RepairedCounter {
     /// The larger one of the counter and the token.
@@ -36,31 +36,32 @@ pub enum RepairedCounter {
     Token,
 }
 
-/// What a prolongation writes into the counter.
+/// The value that a prolongation writes into the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prolonged {
-    /// The token, if the key is mine and there is no counter.
+    /// The token, if the key is the attempt's own and there is no counter.
     #[default]
     IfGone,
-    /// The token, whatever is there.
+    /// The token, whatever the key and the counter are.
     Always,
 }
 
-/// What is lost with a node's keys.
+/// The state of a node's counter after the node forgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     #[default]
     Lost,
-    /// An older counter is back.
+    /// The counter has an older value.
     Older,
-    /// Only keys are lost.
+    /// The counter stays; only the keys are lost.
     Kept,
-    /// Only the counter is lost, and whoever has the key keeps it. Nobody draws a token until the quarantine is over: it
-    /// stands for the time that passes by then.
+    /// Only the counter is lost, and the holder of the key keeps it. No attempt draws a token until the quarantine is
+    /// over: the quarantine stands for the time that passes until then.
     Evicted,
 }
 
-/// Which property is judged; a broken one must be the one that is named.
+/// The properties that are checked. A configuration that breaks names one, so that no other violation can end its
+/// search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Watch {
     #[default]
@@ -69,23 +70,23 @@ pub enum Watch {
     P2,
 }
 
-/// One configuration. The defaults are the protocol as it is.
+/// A configuration. The defaults are the protocol as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     pub quorum: usize,
     pub attempts: usize,
     pub raise: Raise,
-    /// Counters start at any of 0 ..= this.
+    /// Each counter starts at any value of `0..=spread`.
     pub spread: u64,
     /// How many acquires arrive a second time.
     pub resent: u64,
-    /// How many times a node forgets, and what.
+    /// How often a node loses its keys or its counter, and which of the two.
     pub amnesias: u64,
     pub memory: Memory,
-    /// Repairs of tenures, each on one node: the key is written where none is.
+    /// The number of repairs, each on one node. A repair writes the key if there is none.
     pub repairs: u64,
     pub repaired: RepairedCounter,
-    /// Prolongations of a counter while its holder has the lock, each on one node.
+    /// The number of prolongations of a counter while its holder has the lock, each on one node.
     pub prolongs: u64,
     pub prolonged: Prolonged,
     /// Ticks of the clock that seeds counters; 0 for counters that only count.
@@ -94,9 +95,9 @@ pub struct Config {
     pub skew: u64,
     /// How many ticks a node that forgot does not vote.
     pub quarantine: u64,
-    /// Answers arrive at once or never. That finds the same violations in far fewer states: what an attempt does upon
-    /// an answer is to send write-backs, which take their time themselves, and to report, which early only raises what
-    /// others must exceed.
+    /// Replies arrive at once or never. That finds the same violations in far fewer states. On a reply an attempt only
+    /// sends write-backs, which are delayed themselves, or reports its token. An early report only raises the value
+    /// that later tokens must exceed.
     pub prompt: bool,
     pub watch: Watch,
 }
@@ -104,7 +105,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Acquire(usize, usize, Acquire),
-    /// The answer to the acquire or to its copy.
+    /// The reply to the acquire or to its copy.
     Granted(usize, usize, bool),
     Raise(usize, usize),
     Raised(usize, usize),
@@ -113,7 +114,7 @@ pub enum Step {
     SendProlong(usize, usize),
     Prolong(usize, usize),
     Free(usize),
-    /// Node, the counter it has from now on.
+    /// Node, its new counter.
     Forget(usize, u64),
     Tick,
 }
@@ -121,13 +122,13 @@ pub enum Step {
 /// How an acquire arrives at a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire {
-    /// It is the copy.
+    /// This is the copy.
     copy: bool,
-    /// A copy of it stays under way.
+    /// A copy stays in flight.
     again: bool,
-    /// What the node's clock says.
+    /// The reading of the node's clock.
     reading: u64,
-    /// Its answer never arrives.
+    /// The reply never arrives.
     lost: bool,
 }
 
@@ -139,10 +140,10 @@ const FAILED: u64 = 3;
 const NONE: u64 = 0;
 const REQUEST: u64 = 1;
 const ANSWER: u64 = 2;
-/// The answer has arrived and is remembered.
+/// The reply has arrived, and the attempt remembers it.
 const KNOWN: u64 = 3;
 
-/// How many tokens a tick of the clock is worth: more than are drawn in one configuration.
+/// The number of tokens that a tick of the clock is worth: more than are drawn in one configuration.
 const PER_TICK: u64 = 8;
 
 mod mark {
@@ -159,18 +160,18 @@ mod mark {
     pub(super) const COUNTER_PROLONGED: u32 = 1 << 10;
 }
 
-/// Parts of the header that each attempt has.
+/// The fields of the header for each attempt.
 #[derive(Clone, Copy, Debug)]
 struct AttemptBits {
     phase: Bits,
-    /// The quorum's, once known.
+    /// The quorum's token, once it is known.
     token: Bits,
-    /// Whether a node granted, and the largest token that had been reported then.
+    /// Whether a node has granted, and the largest token that had been reported at that moment.
     granted: Bits,
     floor: Bits,
 }
 
-/// Parts of a node's column that each attempt has.
+/// The fields of a node's column for each attempt.
 #[derive(Clone, Copy, Debug)]
 struct MessageBits {
     acquire: Bits,
@@ -202,7 +203,7 @@ pub struct Tokens<const K: usize> {
 
 impl<const K: usize> Tokens<K> {
     pub fn new(config: Config) -> Self {
-        // Each attempt draws one token a node, and one more for each copy; the sum of all bounds every counter.
+        // Each attempt draws one token from each node, and one more for each copy. The sum of all bounds every counter.
         let draws = config.attempts as u64 + config.resent;
         assert!(draws < PER_TICK, "a tick is worth more than all tokens drawn");
         let largest = (config.ticks + config.skew) * PER_TICK + config.spread + (K as u64) * draws;
@@ -255,7 +256,7 @@ impl<const K: usize> Tokens<K> {
         }
     }
 
-    // ---- parts of a state ----
+    // ---- fields of a state ----
 
     fn of(&self, bits: Bits, attempt: usize) -> Bits {
         self.blocks.of(bits, attempt)
@@ -293,9 +294,9 @@ impl<const K: usize> Tokens<K> {
         (1..K).filter(move |node| acquire.get(state[*node]) == KNOWN).map(move |node| (node, grant.get(state[node])))
     }
 
-    // ---- what nodes do ----
+    // ---- nodes ----
 
-    /// Grants, or not. Returns the token drawn.
+    /// Grants the key if it is free or the attempt's own. Returns the token, or `None` if the node refuses.
     fn draw(&self, state: &mut State<K>, node: usize, attempt: usize, reading: u64) -> Option<u64> {
         let (key, counter) = (self.key.get(state[node]), self.counter.get(state[node]));
         if self.quarantine.get(state[node]) > 0 {
@@ -387,7 +388,7 @@ impl<const K: usize> Tokens<K> {
         }
     }
 
-    // ---- what attempts do ----
+    // ---- attempts ----
 
     fn hear_grant(&self, state: &mut State<K>, node: usize, attempt: usize, copy: bool) {
         if copy {
@@ -400,7 +401,7 @@ impl<const K: usize> Tokens<K> {
             }
             self.at(self.message.grant, attempt).set(&mut state[node], token);
         }
-        // The quorum is the first q grants; later ones only join the hold.
+        // The first q grants are the quorum. Later ones are held, but do not count for the token.
         let asking = self.phase(state, attempt) == ASKING;
         self.at(self.message.acquire, attempt).set(&mut state[node], if asking { KNOWN } else { NONE });
         if !asking {
@@ -428,7 +429,7 @@ impl<const K: usize> Tokens<K> {
         }
     }
 
-    /// Whether all nodes whose counter must be raised are in such a state.
+    /// True if the write-backs to all nodes that granted a smaller token have a status that is `wanted`.
     fn raised(&self, state: &State<K>, attempt: usize, wanted: impl Fn(u64) -> bool) -> bool {
         let (token, raise) = (self.token(state, attempt), self.at(self.message.raise, attempt));
         self.grants(state, attempt).all(|(node, granted)| granted == token || wanted(raise.get(state[node])))
@@ -447,12 +448,12 @@ impl<const K: usize> Tokens<K> {
         self.of(self.attempt.phase, attempt).set(&mut state[0], DONE);
     }
 
-    // ---- one state for all that are alike ----
+    // ---- reduction to canonical states ----
 
-    /// Drops what can change nothing any more.
+    /// Drops messages that can no longer change anything, and ends attempts that can no longer succeed.
     fn tidy(&self, state: &mut State<K>) {
-        // A free node's counter is read by the next grant only; below what the clock will say then it is as good as
-        // none.
+        // Only the next grant reads the counter of a free node. A counter below the clock's value at that grant is as
+        // good as none.
         let settled = self.config.raise == Raise::CompareAndSet && self.config.repairs == 0 && self.config.ticks > 0;
         let now = self.now.get(state[0]);
         for column in state[1..].iter_mut().filter(|column| settled && self.key.get(**column) == 0) {
@@ -491,7 +492,7 @@ impl<const K: usize> Tokens<K> {
         }
     }
 
-    /// Answers that nobody waits for, and what is remembered for nothing.
+    /// Drops replies that the attempt no longer waits for, and remembered replies that it no longer needs.
     fn forget_answers(&self, state: &mut State<K>, attempt: usize, phase: u64) {
         let mut raising = false;
         for column in &mut state[1..] {
@@ -572,7 +573,7 @@ impl<const K: usize> Model<K> for Tokens<K> {
 
     fn steps(&self, state: &State<K>, next: &mut impl FnMut(Step, State<K>)) {
         let config = &self.config;
-        // When no attempt can succeed any more nothing can go wrong.
+        // If no attempt can succeed any more, no property can be violated.
         let mut tidied = *state;
         self.tidy(&mut tidied);
         if !(0..config.attempts).any(|attempt| self.is_open(&tidied, attempt)) {
@@ -588,7 +589,7 @@ impl<const K: usize> Model<K> for Tokens<K> {
         let readings = if config.ticks > 0 { now + 1..=now + 1 + config.skew } else { 0..=0 };
         for node in 1..K {
             let column = state[node];
-            // Nodes that are alike differ by name only.
+            // Nodes with equal columns differ only in name.
             if state[1..node].contains(&column) {
                 continue;
             }
@@ -759,13 +760,13 @@ impl<const K: usize> Model<K> for Tokens<K> {
                 }
                 if how.again { line + "; a copy is still under way" } else { line }
             }
-            Step::Granted(node, attempt, _) => format!("{} hears the grant of n{node}", name(attempt)),
+            Step::Granted(node, attempt, _) => format!("{} receives the grant of n{node}", name(attempt)),
             Step::Raise(node, attempt) => {
                 let (old, new) = (counter(before, node), counter(after, node));
                 let done = if old == new { "nothing done".to_owned() } else { format!("counter {old} becomes {new}") };
                 format!("write-back of {} by {} arrives at n{node}: {done}", self.token(before, attempt), name(attempt))
             }
-            Step::Raised(node, attempt) => format!("{} hears that n{node} was raised", name(attempt)),
+            Step::Raised(node, attempt) => format!("{} learns that n{node} was raised", name(attempt)),
             Step::SendRepair(node, attempt) => format!("{} sends a repair to n{node}", name(attempt)),
             Step::Repair(node, attempt) if key(before, node) != key(after, node) => {
                 let (old, new) = (counter(before, node), counter(after, node));

@@ -1,6 +1,6 @@
-//! Runs the configurations of the model check, two at a time, and prints what came out of each, with the shortest trace
-//! of those that break. Without arguments those that take seconds; `--all` adds the large ones; anything else picks
-//! configurations by name.
+//! Runs the configurations of the model check, two at a time. Prints the result of each, with the shortest trace of
+//! those that break. Without arguments it runs those that take seconds; `--all` adds the large ones; any other argument
+//! selects a configuration by name.
 
 use std::{
     env,
@@ -22,12 +22,12 @@ use redlock_model::{
 
 /// Configurations with more states than this run only with `--all`.
 const SMALL: usize = 3_500_000;
-/// Where every search ends: more states would take more memory than a check may.
+/// The largest number of states of a search. More would take too much memory.
 const LIMIT: usize = 100_000_000;
-/// How many are searched at once.
+/// The number of concurrent searches.
 const WORKERS: usize = 2;
 
-/// Figures with their thousands set apart.
+/// A number with its thousands separated by spaces.
 fn spaced(number: usize) -> String {
     let digits = number.to_string();
     let head = (digits.len() - 1) % 3 + 1;
@@ -35,7 +35,7 @@ fn spaced(number: usize) -> String {
     rest.as_bytes().chunks(3).fold(first.to_owned(), |text, chunk| text + " " + &String::from_utf8_lossy(chunk))
 }
 
-/// What came out in words, the trace, and what is wrong with it.
+/// Compares the result with the expected one. Returns the verdict in words, the trace, and the mismatch, if any.
 fn judge(expected: Expected, result: &Result) -> (String, Vec<String>, Option<String>) {
     let outcome = match result {
         Result::Scheduled(schedules) => {
@@ -76,7 +76,7 @@ fn is_small(configuration: &Configuration) -> bool {
 }
 
 fn main() -> ExitCode {
-    // The harness's own options are none of ours.
+    // Ignore an option that cargo passes to test harnesses.
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--quiet").collect();
     let every = arguments.iter().any(|argument| argument == "--all");
     let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         println!("no such configuration");
         return ExitCode::FAILURE;
     }
-    // What is known to be large comes first, so that no worker is left alone with it.
+    // The largest searches start first, so that no worker ends up alone with one.
     let mut order: Vec<&&Configuration> = chosen.iter().collect();
     order.sort_by_key(|configuration| match configuration.expected {
         Expected::Holds(states) | Expected::Unfinished(states) => usize::MAX - states,

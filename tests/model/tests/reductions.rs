@@ -1,5 +1,6 @@
-//! The reductions take nothing away: what is reached with them, and what is reached without them and then reduced, are
-//! the same states. A symmetry that is none, or a message dropped that could still matter, would show as a difference.
+//! Tests that the reductions lose no state. A search with them must find the same states as a search without them whose
+//! results are reduced afterwards. A wrong symmetry, or a dropped message that could still matter, shows as a
+//! difference.
 
 use std::collections::HashSet;
 
