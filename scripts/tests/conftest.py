@@ -1,4 +1,4 @@
-"""A copy of the Makefile and its scripts, with stand-ins for all tools."""
+"""A fixture with a copy of the Makefile and its scripts, in which one stand-in replaces all tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ["cargo", "go", "gofmt", "mvn", "node", "npm", "npx"]
-# Notes how it was called, fails if the test wants it to, and writes the report that a test runner would.
+# The stand-in: records its call, fails if the call matches FAILING, and writes the report of a test runner.
 TOOL = """#!{python}
 import os, pathlib, re, sys
 call = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]).replace("{folder}/", "")
@@ -40,7 +40,7 @@ class Project:
     """A folder in which `make test` calls no real tool."""
 
     def __init__(self, folder: Path) -> None:
-        """Copies what is under test."""
+        """Copies the Makefile and the scripts under test, and links the stand-in in place of every tool."""
         self.folder = folder
         shutil.copy(ROOT / "Makefile", folder)
         (folder / "scripts").mkdir()
@@ -53,7 +53,7 @@ class Project:
         for script in ("imports", "check-python-source", "check-node-source"):
             self.link(f"scripts/{script}")
         self.write("scripts/system-packages", "#!/bin/sh\n")
-        # PYTHON FOLDER REQUIREMENTS
+        # Its arguments are PYTHON FOLDER REQUIREMENTS.
         programs = ["pytest", "python", "maturin", "ruff", "mypy", "cargo-nextest"]
         links = "".join(f'ln -sf "{self.tool}" "$2/bin/{program}"\n' for program in programs)
         check = f'"{self.tool}" environment "$2" || exit 1\n'
@@ -70,18 +70,18 @@ class Project:
             self.write(path, "")
 
     def write(self, path: str, text: str) -> None:
-        """Writes a file that may be run."""
+        """Writes an executable file."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text)
         (self.folder / path).chmod(0o755)
 
     def link(self, path: str) -> None:
-        """Puts the stand-in there."""
+        """Links the stand-in at this path."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).symlink_to(self.tool)
 
     def make(self, *goals: str, failing: str = "$^") -> subprocess.CompletedProcess[str]:
-        """Calls make; tools whose call matches `failing` fail. Of the output, colours are left out."""
+        """Calls make. Tools whose call matches `failing` fail. The returned output has no colours."""
         path = f"{self.folder / 'tools'}:{os.environ['PATH']}"
         calls = self.folder / "calls"
         calls.unlink(missing_ok=True)
@@ -103,5 +103,5 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """The Makefile with stand-ins."""
+    """The Makefile, with stand-ins for all tools."""
     return Project(tmp_path)

@@ -1,4 +1,4 @@
-"""What each test runner reports is listed with its message and with the command that runs it alone."""
+"""scripts/failures lists the failed tests of each runner, with their messages and the commands that run one alone."""
 # ruff: noqa: E501 -- reports, and lists, have long lines
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_passes(): ...
 
 
 def listed(folder: Path, runner: str, report: str, command: list[str], code: int, *, where: str = ".") -> str:
-    """The list of failures of a step with this test report, read by a copy of the script."""
+    """The list that a copy of the script prints for a step with this test report."""
     (folder / "scripts").mkdir(exist_ok=True)
     shutil.copy(ROOT / "scripts/failures", folder / "scripts")
     step = {"name": "x", "title": "Tests", "target": "x-test", "folder": where, "command": command}
@@ -128,7 +128,7 @@ def test_pytest_itself(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_it.py").write_text(PYTEST)
     (tmp_path / "tests/test_not_importable.py").write_text("import nothing_of_this_name")
-    # As in the Makefile.
+    # The options of the Makefile.
     options = ["--rootdir=.", "-o", "junit_family=xunit1", "--junitxml=report.xml", "--continue-on-collection-errors"]
     options.append("--timeout=30")
     done = subprocess.run([sys.executable, "-m", "pytest", *options, "tests"], cwd=tmp_path, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""`make test` with stand-ins for all tools: it goes on after a failure, never passes with one, and lists each."""
+"""`make test` with stand-ins for all tools: after a failure it continues, does not pass, and lists each failure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def listed(output: str) -> list[str]:
-    """What is listed as failed."""
+    """The names in the list of failures."""
     return re.findall(r"^\d+\. (.*)$", output, re.M)
 
 
 def not_run(output: str) -> list[str]:
-    """What is listed as not run."""
+    """The lines in the list of steps that did not run."""
     return re.findall(r"^   (?!alone)(.*)$", output.partition("\nNot run:\n")[2], re.M)
 
 
@@ -30,7 +30,7 @@ def test_nothing_fails(project: Project) -> None:
 def test_every_step_fails(project: Project) -> None:
     green = project.make("test")
     titles = re.findall(r"^== (.*)$", green.stdout, re.M)
-    # What builds passes, and so do the modules of release/, which are empty here.
+    # Building steps pass, and so do the modules of release/, which are empty here.
     builds = r"environment|npm install|npm run|maturin|go vet|go build|mvn .*( test-compile| compile )"
     done = project.make("test", failing=f"^(?!{builds}).")
     assert done.returncode != 0
@@ -73,7 +73,7 @@ def test_an_environment_cannot_be_made(project: Project) -> None:
     assert done.returncode != 0
     assert listed(done.stdout) == ["make .venv/.ready: Python environment in .venv: exit 1"]
     assert "make python-test: Python examples: not run, because python failed" in not_run(done.stdout)
-    # Nothing of this target was begun.
+    # No step of this target was started.
     assert any(line.startswith("make scripts-test: all of its steps: not run") for line in not_run(done.stdout))
     assert not (project.folder / ".venv/.ready").exists()
     assert any("profile rust-tests" in call for call in project.calls)
@@ -87,7 +87,7 @@ def test_a_test_runner_that_reports_nothing(project: Project) -> None:
 
 
 def test_a_lane_that_dies(project: Project) -> None:
-    # The tool ends the shell that goes through the targets of its lane.
+    # The stand-in kills the shell that loops over the targets of its lane.
     kill = """pid = os.getpid() if "ktlint" in call else 1
 while pid > 1:
     pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
