@@ -1,6 +1,6 @@
 //! A read/write lock on N nodes. Readers need a quorum, as writers do, and a node lets a reader in beside readers only.
-//! A reader may try to become the writer, on nodes where it is alone. A writer may downgrade to a reader. Messages are
-//! delayed without bound and come in any order. Messages and time work as in [`exclusion`](crate::exclusion).
+//! A reader may try to become the writer, on nodes where it is alone. A writer may downgrade to a reader. Messages
+//! and time work as in [`exclusion`](crate::exclusion).
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants──▶ Holding ──released, or deadline──▶ Over

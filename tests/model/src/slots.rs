@@ -1,7 +1,7 @@
 //! A semaphore on N nodes. Each of its k permits is a numbered slot, and a slot is an exclusive lock that a majority
 //! grants. An attempt draws a slot and requests from every node the first free slot from there on. If the nodes granted
-//! different slots, the attempt moves its grants to one of these. Messages are delayed without bound and come in any
-//! order. Messages and time work as in [`exclusion`](crate::exclusion).
+//! different slots, the attempt moves its grants to one of these. Messages and time work as in
+//! [`exclusion`](crate::exclusion).
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants of one slot──▶ Holding ──released, or deadline──▶ Over

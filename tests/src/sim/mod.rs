@@ -1,28 +1,28 @@
 //! Deterministic simulation: the unchanged core, clients on hosts with clocks of their own, servers that run the real
-//! scripts, and a network, all in one thread and in simulated time. A seed decides everything, so a run that found
-//! something is repeated by its number.
+//! scripts, and a network, all in one thread and in simulated time. The seed decides everything, so the seed repeats a
+//! run.
 //!
-//! What must hold, each under the assumptions of the run (see [`plan::Class`]):
+//! The invariants, each under the assumptions of the run (see [`plan::Class`]):
 //!
 //! | | |
 //! |---|---|
-//! | I1 | no two leases of different owners are valid at once, but readers' of one lock; a lease is held only while its key is on a quorum; none is over when it is handed out |
-//! | I2 | a token is drawn once, and is above all that were told before its first grant; readers between two writers share one, between theirs |
-//! | I3 | a lease that was lost or released is never held again, and is lost once |
-//! | I4 | a register that checks tokens on reads and writes loses no update, and changes under no reader |
-//! | I5 | what nobody holds any more is gone from the servers |
-//! | I6 | a lock holds one owner, or readers, counted once, with a ttl that never shrinks |
-//! | I7 | a release touches no other tenure |
-//! | I8 | every call ends in time, and in peace every lock can be taken and released |
-//! | I9 | nested leases share one tenure, and there is none in a lost one |
-//! | I10 | a free lock is taken by who waits for it, in the time of two polls |
-//! | I11 | a renewed lease is not lost while its majority is well |
+//! | I1 | leases of different owners on one lock are never valid at once, except those of readers; a lease is held only while its key is on a quorum; no call returns a lease that is over |
+//! | I2 | no token is drawn twice, and each is larger than all tokens returned before its first grant; the readers between two writers share one token, between those of the writers |
+//! | I3 | a lost or released lease is never held again, and a loss is reported once |
+//! | I4 | a register that checks tokens on reads and writes loses no update, and does not change between two reads of one reader |
+//! | I5 | a tenure without a holder, and a place without a waiter, disappears from the servers |
+//! | I6 | a lock has one owner, or readers, each counted once, and a ttl that never shrinks |
+//! | I7 | a release removes no other tenure |
+//! | I8 | every call ends in time, and once the faults are over every lock can be acquired and released |
+//! | I9 | nested leases share one tenure, and nesting in a lost tenure fails |
+//! | I10 | a waiter gets a free lock within the time of two polls |
+//! | I11 | a renewed lease is not lost while faults affect only a minority of servers |
 //! | I12 | a closed client leaves no task, connection or subscription behind |
-//! | I13 | a detached lease is attached once, with its token; until its lease is over it can be |
-//! | I14 | nobody in the queue of a lock is overtaken while its client lives; the lock is handed to nobody whose client is gone; readers wait behind a writer that waits, and nobody whose turn it is |
-//! | I15 | a server has a counter that is no less than the token of whoever holds the lock |
+//! | I13 | a detached lease can be attached until it is over, once, and keeps its token |
+//! | I14 | no waiter in the queue of a lock is overtaken while its client lives; the lock is not handed to a waiter whose client is gone; readers wait behind a waiting writer; no waiter waits when it is its turn |
+//! | I15 | on some server the lock's counter is at least the token of its holder |
 //!
-//! After a time of faults everything heals, and what must happen in the end is checked then.
+//! A run has a period of faults. Then every fault ends, and the run checks what must hold in the end.
 
 pub mod absence;
 pub mod check;
@@ -59,27 +59,27 @@ pub type Time = u64;
 
 /// One second.
 pub const SECOND: Time = 1_000_000_000;
-/// How often everything is looked at, at least.
+/// The longest time between two checks of the invariants.
 const SAMPLE: Time = SECOND / 10;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// Which invariants were broken, when.
+    /// The violations, with their times.
     pub violations: Vec<(Time, String)>,
-    /// A number that differs if anything in two runs differs.
+    /// A hash of all events; it differs if any event of two runs differs.
     pub digest: u64,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// How often what happened.
+    /// How often each kind of event happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// How often a fault was there when a script ran.
+    /// How often a script ran during a fault or just after it.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
-    /// What happened, if wanted.
+    /// The trace, if requested.
     pub lines: Vec<String>,
 }
 
-/// Who believes that it holds a lock: host, owner, token, whether it reads.
+/// A client that counts a lock as held: host, owner, token, whether it reads.
 type Believer = (usize, String, u64, bool);
 
 struct Simulation {
@@ -126,7 +126,7 @@ pub fn run(plan: Plan, verbose: bool) -> Report {
     simulation.finish()
 }
 
-/// Runs the plan of a seed with a fault in the core.
+/// Runs the plan of a seed, with a mutant in the core if there is one.
 pub fn run_mutant(mutant: Option<Mutant>, seed: u64, verbose: bool) -> Report {
     mutate(mutant);
     let report = run(Plan::new(seed), verbose);
@@ -168,11 +168,11 @@ impl Simulation {
         }
     }
 
-    /// Lets time pass until the end.
+    /// Runs all events until the end.
     fn go(&mut self) {
         loop {
             let Some(Some(mut next)) = world::with(|world| world.next()) else { return };
-            // Everybody is brought to the next event. Whoever sends something on the way may bring another one.
+            // Run every host up to the next event. A host that sends something on the way may add an earlier event.
             while let Some(number) = self.behind(next) {
                 self.hosts[number].run(next);
                 next = world::with(|world| world.next()).flatten().unwrap_or(next).min(next);
@@ -193,7 +193,7 @@ impl Simulation {
         }
     }
 
-    /// Some host that has not come so far.
+    /// A random host whose time is before `time`.
     fn behind(&mut self, time: Time) -> Option<usize> {
         let behind = self.hosts.iter().enumerate().filter(|(_, host)| host.runs() && host.now < time);
         self.rng.choice(behind.map(|(number, _)| number).collect::<Vec<_>>())
@@ -207,7 +207,7 @@ impl Simulation {
             let now = world.now;
             world.checks.count(fault.kind());
             if serious {
-                // Connections and clients take a moment to recover.
+                // Connections and clients take some time to recover.
                 world.checks.trouble = world.checks.trouble.max(now + 3 * SECOND);
             }
             world.recent.insert(fault.kind(), now + 2 * SECOND);
@@ -237,7 +237,7 @@ impl Simulation {
                     world.servers[server].store.keys = world.servers[server].replica.clone();
                     world.checks.forget_queues();
                     world.restart(server);
-                    // Who was promoted does not know what it lacks.
+                    // A promoted replica does not know which keys it lacks.
                     world.servers[server].lost_at = 0;
                 }
                 Fault::ServerClock(server, by) => world.servers[server].offset += by,
@@ -283,14 +283,14 @@ impl Simulation {
         world::with(|world| world.bury(number));
         let host = &mut self.hosts[number];
         let runtime = host.kill();
-        // What is dropped here cannot send anything any more.
+        // The values dropped here can no longer send anything.
         let leases: Vec<_> =
             LEASES.with_borrow_mut(|leases| leases.extract_if(.., |lease| lease.host == number).collect());
         let client = self.clients[number].take();
         host.inside(|| drop((leases, client, runtime)));
     }
 
-    /// Heals everything.
+    /// Ends all faults.
     fn calm(&mut self) {
         let now = world::with(|world| {
             let now = world.now;
@@ -318,7 +318,7 @@ impl Simulation {
 
     // ---- invariants -------------------------------------------------------------------------------------------------
 
-    /// Looks at every lease and every lock.
+    /// Checks every lease and every lock.
     fn sample(&mut self) {
         let Some(now) = world::with(|world| world.now) else { return };
         let mut held: BTreeMap<String, Vec<Believer>> = BTreeMap::new();
@@ -376,7 +376,7 @@ impl Simulation {
                     world.checks.free.entry(name).or_insert(now);
                 }
             }
-            // Servers in quarantine keep everybody waiting.
+            // Servers in quarantine let every client wait.
             if !matches!(self.plan.class, Class::Faithful | Class::Minority) || self.plan.weather.slow > 0.0 {
                 world.checks.trouble = now;
             }
@@ -401,11 +401,11 @@ impl Simulation {
                     }
                 }
             }
-            // A user that is away is not counted among those that wait.
+            // A user that is away is not counted as a waiter.
             if self.plan.queues() && self.plan.absent == 0.0 {
                 orphans.extend(abandoned_places(world, now, self.plan.locks, &running));
             }
-            // On a clock that was set back a key lives for longer than anybody cleans up behind it.
+            // If a server's clock was set back, a key outlives every cleanup.
             if self.plan.allows_kill && !self.plan.sets_server_clocks() {
                 let limit = 2 * SECOND + 3 * self.plan.reply_timeout.as_nanos() as Time;
                 world.checks.look_at_orphans(now, orphans, limit);
@@ -419,7 +419,7 @@ impl Simulation {
         });
     }
 
-    /// I1: whoever believes has the key on a quorum of servers.
+    /// I1: the key of each holder is on a quorum of servers.
     fn absent(&self, now: Time, lock: &str, holders: &[Believer]) -> Vec<String> {
         let tenures: Vec<Vec<String>> =
             world::with(|world| world.servers.iter_mut().map(|server| server.look(now).live(lock)).collect())
@@ -437,7 +437,7 @@ impl Simulation {
             .collect()
     }
 
-    /// I15: whoever asks for the holder of a lock finds its token.
+    /// I15: a query for the holder of a lock finds the holder's token.
     fn without_counter(now: Time, lock: &str, holders: &[Believer]) -> Vec<String> {
         let counters = world::with(|world| world.servers.iter_mut().map(|s| s.look(now).counter(lock)).collect());
         let counters: Vec<u64> = counters.unwrap_or_default();
@@ -448,7 +448,7 @@ impl Simulation {
         holders.iter().filter(lacks).map(told).collect()
     }
 
-    /// Closes everything and looks at what is left.
+    /// Closes all clients and checks what they leave behind.
     fn finish(mut self) -> Report {
         let now = self.plan.end;
         let broken = world::with(|world| !world.checks.violations.is_empty()).unwrap_or_default();
@@ -503,7 +503,7 @@ impl Simulation {
                 host.inside(|| host.start(async move { client.close().await }));
             }
         }
-        // A client closes within a second; what it sent last arrives.
+        // A client closes within a second, and its last requests arrive.
         world::with(|world| world.at(now + 3 * SECOND, Event::End));
         self.go();
         let tasks: Vec<usize> = self.hosts.iter().filter(|host| !host.is_dead()).map(Host::tasks).collect();
@@ -517,7 +517,7 @@ impl Simulation {
         });
     }
 
-    /// I3: lost once. I11: not without a reason.
+    /// I3: a lease is lost only once. I11: a renewed lease is not lost without a reason.
     fn look_at_losses(&self, world: &mut World) {
         let mut seen = BTreeSet::new();
         let losses = std::mem::take(&mut world.checks.losses);
@@ -536,7 +536,7 @@ impl Simulation {
     }
 }
 
-/// I5: places in the queues of locks that more than those who wait have.
+/// I5: finds clients that have more places in a lock's queues than waiters.
 fn abandoned_places(world: &mut World, now: Time, locks: usize, running: &[bool]) -> Vec<(usize, String)> {
     let mut abandoned = Vec::new();
     for lock in (0..locks).map(lock_name) {

@@ -1,6 +1,6 @@
-//! What a seed stands for: how many servers and clients, how their clocks and the network behave, what goes wrong and
-//! when, and which promises hold all the same. A plan decides before the run, so that leaving out a fault changes
-//! nothing else.
+//! The plan that a seed stands for: the number of servers and clients, the behaviour of clocks and network, the faults
+//! with their times, and the promises that hold all the same. The plan is complete before the run, so that leaving out
+//! one fault changes nothing else.
 
 use std::{fmt, time::Duration};
 
@@ -9,12 +9,12 @@ use redlock::Config;
 
 use super::{SECOND, Time, store::Refuses, world::Weather};
 
-/// Something that goes wrong, or well again.
+/// A fault, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A server's process is stopped by a signal.
     Freeze(usize),
-    /// It goes on.
+    /// It continues.
     Thaw(usize),
     /// A server's process dies.
     Crash(usize),
@@ -26,13 +26,13 @@ pub enum Fault {
     Refuse(usize, Refuses),
     /// The key of a lock is deleted everywhere.
     Delete(usize),
-    /// A replica remembers what the server has.
+    /// A replica copies the server's keys.
     Replicate(usize),
     /// That replica takes the server's place.
     Failover(usize),
-    /// A server's wall clock is set by so many µs.
+    /// A server's wall clock is set forward by this many µs, or back.
     ServerClock(usize, i64),
-    /// Nothing passes between a host and a server until then: requests, replies, or both.
+    /// Nothing passes between a host and a server until this time: no requests, no replies, or neither.
     Partition(usize, usize, bool, bool, Time),
     /// A connection is cut.
     Cut(usize, usize),
@@ -40,16 +40,16 @@ pub enum Fault {
     Stop(usize),
     /// A client's machine is suspended.
     Suspend(usize),
-    /// Either goes on.
+    /// A stopped or suspended client continues.
     Resume(usize),
     /// A client's process is killed.
     Kill(usize),
-    /// A client's wall clock is set by so many ns.
+    /// A client's wall clock is set forward by this many ns, or back.
     HostClock(usize, i64),
 }
 
 impl Fault {
-    /// Its name, for counting.
+    /// The name under which it is counted.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Freeze(_) => "freeze server",
@@ -77,75 +77,75 @@ impl Fault {
     }
 }
 
-/// What goes wrong in a run, as a whole.
+/// The kinds of faults that a run may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// No server forgets: everything is promised.
+    /// No server loses keys. Everything is promised.
     Faithful,
-    /// Only a minority of servers is in trouble, and no client: nothing may be lost.
+    /// Only a minority of servers has faults, and no client has. No lease may be lost.
     Minority,
-    /// Fewer servers than a quorum needs lose their keys; quarantine keeps them from voting.
+    /// Only servers that the quorum can do without lose their keys. Quarantine keeps them from voting.
     Forgetful,
-    /// With a safety quorum, `2q-N-1` servers may forget or have wrong clocks.
+    /// With a quorum `q` above the majority, `2q-N-1` servers may lose their keys or have wrong clocks.
     Safe,
-    /// The servers' wall clocks jump time and again, so that keys end early and counters are ahead of the time: tokens
-    /// must be in order all the same.
+    /// The servers' wall clocks jump again and again, so that keys expire early and counters are ahead of the time.
+    /// Tokens must increase all the same.
     Clocks,
-    /// Everything: only what needs no assumption is promised.
+    /// All faults. Only what needs no assumption is promised.
     Wild,
 }
 
-/// A run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "they are what a run is made of, and independent")]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent settings of a run")]
 pub struct Plan {
-    /// What it was made from.
+    /// The seed.
     pub seed: u64,
-    /// What goes wrong.
+    /// The kinds of faults.
     pub class: Class,
-    /// How many servers, and how many of them decide.
+    /// The number of servers.
     pub nodes: usize,
-    /// The quorum.
+    /// The number of servers that form a quorum.
     pub quorum: usize,
-    /// How many clients on hosts of their own.
+    /// The number of clients, each on a host of its own.
     pub hosts: usize,
-    /// How many users each has.
+    /// The number of users of each client.
     pub actors: usize,
-    /// How many locks they want.
+    /// The number of locks that the users compete for.
     pub locks: usize,
-    /// How often they do so as one of two owners that all hosts know.
+    /// The share of acquires that use one of two explicit owners, which all hosts share.
     pub owners: f64,
-    /// Whether a server keeps the order of those that wait.
+    /// Whether the locks are fair: one server keeps the order of the waiters.
     pub fair: bool,
     /// Whether the locks are read/write locks.
     pub read_write: bool,
-    /// How often a user is away while a call of its is under way.
+    /// The share of calls during which a user is away at times.
     pub absent: f64,
-    /// How fast the clocks of the hosts run.
+    /// The rates of the hosts' clocks.
     pub host_rates: Vec<f64>,
-    /// How fast those of the servers run, and how far they are off in µs.
+    /// The rates of the servers' clocks, and their offsets in µs.
     pub server_clocks: Vec<(f64, i64)>,
     /// The network.
     pub weather: Weather,
-    /// Whether servers keep their keys for certain.
+    /// Whether every write of a server survives a crash.
     pub durable: bool,
-    /// Whether clients may kill connections.
+    /// Whether clients may use `CLIENT KILL`.
     pub allows_kill: bool,
-    /// What happens when.
+    /// The faults, with their times.
     pub faults: Vec<(Time, Fault)>,
-    /// When nothing goes wrong any more, and when the run ends.
+    /// When the faults end.
     pub calm: Time,
-    /// The end.
+    /// When the run ends.
     pub end: Time,
-    /// The watchdog's lease.
+    /// The ttl of leases that the watchdog renews.
     pub watchdog: Duration,
-    /// How long a reply may take.
+    /// The time-out of a reply.
     pub reply_timeout: Duration,
     /// The longest ttl.
     pub max_ttl: Duration,
-    /// How long a token counter is kept, where some locks are held for longer.
+    /// How long a token counter is kept after its last use. Set in runs that hold some locks for longer.
     pub token_ttl: Option<Duration>,
-    /// Whether tokens are promised to be in order.
+    /// Whether tokens are promised to increase.
     pub tokens: bool,
     /// Whether quarantine is on.
     pub quarantine: bool,
@@ -175,7 +175,7 @@ impl Plan {
         };
         let (hosts, actors, locks) = (rng.usize(2..=3), rng.usize(1..=3), rng.usize(1..=2));
         let faithful = matches!(class, Class::Faithful | Class::Minority | Class::Clocks);
-        // A server that lost its counters goes on from its clock: then the clocks must agree.
+        // A server that lost its counters continues from its clock, so the clocks must agree.
         let drift = if faithful { 0.045 } else { 0.0004 };
         let rate = |rng: &mut Rng, by: f64| 1.0 + (rng.f64() * 2.0 - 1.0) * by;
         let host_rates = (0..hosts).map(|_| rate(&mut rng, 0.045)).collect();
@@ -191,7 +191,7 @@ impl Plan {
             lost_messages: if rng.u32(0..3) == 0 { rng.f64() * 0.5 } else { 0.0 },
         };
         let watchdog = Duration::from_millis(rng.u64(300..3_000));
-        // What is left behind shows only if it does not die by itself.
+        // A long ttl shows keys that are left behind: a short one would end them before the check.
         let longest = if class == Class::Faithful && rng.u32(0..3) == 0 { 20_000 } else { 4_000 };
         let max_ttl = watchdog.max(Duration::from_millis(rng.u64(500..longest)));
         let calm = rng.u64(8 * SECOND..25 * SECOND);
@@ -203,9 +203,9 @@ impl Plan {
             hosts,
             actors,
             locks,
-            // Some runs are about what owners that several hosts share do to each other.
+            // Some runs test explicit owners that several hosts share.
             owners: if seed % 8 == 5 { 0.7 } else { 0.1 },
-            // Only where one server decides.
+            // Fair locks exist only on a single server.
             fair: nodes == 1 && !seed.is_multiple_of(3) && seed % 8 != 1,
             read_write: seed % 8 == 1,
             absent: 0.0,
@@ -216,7 +216,7 @@ impl Plan {
             allows_kill: rng.u32(0..8) > 0,
             faults: Vec::new(),
             calm,
-            // Long enough for quarantine, for a dead client's lease, and for everybody to have a turn.
+            // Long enough for a quarantine, for the lease of a dead client, and for a turn of every user.
             end: calm + 40 * SECOND,
             watchdog,
             reply_timeout: Duration::from_millis(rng.u64(100..1_500)),
@@ -228,11 +228,11 @@ impl Plan {
         if class == Class::Clocks {
             plan.set_clocks(&mut rng);
         }
-        // Others about callers that are away, and leases that go from hand to hand.
+        // Other runs test callers that are away, and leases that pass from user to user.
         if seed % 8 == 3 {
             plan.send_users_away(&mut rng);
         }
-        // And others about locks that are held for long. A counter must outlive what a clock is set back by.
+        // Further runs test locks that are held for long. A counter must outlive the jump of a clock that is set back.
         if seed % 16 == 7 && class != Class::Clocks {
             plan.hold_for_long(&mut rng);
         }
@@ -244,15 +244,16 @@ impl Plan {
         let some = |is: fn(&Fault) -> bool| plan.faults.iter().any(|(_, fault)| is(fault));
         let forgets = some(|fault| matches!(fault, Fault::Flush(_) | Fault::Failover(_) | Fault::Restart(_, false)));
         let jumps = plan.sets_server_clocks();
-        // Counters are all that tokens need. A server that lost them goes on from its clock, which must be right; and
-        // when all forget at once, the clocks are the only memory left.
+        // Tokens need only the counters. A server that lost its counters continues from its clock, which must be right.
+        // If all servers lose their keys at once, only the clocks are left.
         plan.tokens = !(forgets && (jumps || class == Class::Wild && nodes > 1));
-        // Readers draw none: on a counter of before they go on from there until somebody writes.
+        // Readers draw no token. After a failover to an older counter they use its value until the next writer.
         plan.tokens &= !(plan.read_write && some(|fault| matches!(fault, Fault::Failover(_))));
         plan
     }
 
-    /// A clock that was far ahead for a while leaves every counter ahead; then keys end early, again and again.
+    /// Sets one server's clock 90 s ahead for a while, which leaves every counter ahead. After that, clocks jump
+    /// forward again and again, so that keys expire early.
     fn set_clocks(&mut self, rng: &mut Rng) {
         self.locks = 1;
         self.weather.slow = 0.1;
@@ -269,7 +270,7 @@ impl Plan {
         }
     }
 
-    /// Users are away for longer than what they are offered stands, and leases live long enough to be handed on.
+    /// Users are away for longer than an uncollected grant is kept. Leases live long enough to be handed on.
     fn send_users_away(&mut self, rng: &mut Rng) {
         self.absent = 0.4;
         self.owners = 0.05;
@@ -281,14 +282,14 @@ impl Plan {
         self.end = self.calm + 110 * SECOND;
     }
 
-    /// Some locks are held until their counters would have ended.
+    /// Some locks are held for longer than their counters would live.
     fn hold_for_long(&mut self, rng: &mut Rng) {
         self.token_ttl = Some(Duration::from_secs(60));
         self.calm = rng.u64(100 * SECOND..140 * SECOND);
         self.end = self.calm + 40 * SECOND;
     }
 
-    /// Adds one fault and what ends it.
+    /// Adds one fault and its end.
     fn add_fault(&mut self, rng: &mut Rng) {
         let start = rng.u64(SECOND / 10..self.calm - SECOND);
         let length = match rng.u32(0..3) {
@@ -298,7 +299,7 @@ impl Plan {
         };
         let end = (start + length).min(self.calm);
         let minority = self.nodes - self.quorum;
-        // The same few servers throughout, where only a few may be in trouble.
+        // If only a few servers may have faults, they are the same ones for the whole run.
         let troubled = match self.class {
             Class::Minority | Class::Forgetful => minority,
             Class::Safe => 2 * self.quorum - self.nodes - 1,
@@ -322,7 +323,7 @@ impl Plan {
             }
             2 | 3 => {
                 add(start, Fault::Crash(server));
-                // Longer than the clocks of the servers are apart.
+                // Longer than the difference between the servers' clocks.
                 add(end.max(start + SECOND / 4), Fault::Restart(server, keeps));
             }
             4 => {
@@ -374,22 +375,22 @@ impl Plan {
         config
     }
 
-    /// Whether wall clocks of servers are set.
+    /// True if a fault sets a server's wall clock.
     pub fn sets_server_clocks(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::ServerClock(..)))
     }
 
-    /// Whether a server keeps queues in which each that waits has a place.
+    /// True if a server keeps a queue in which each waiter has a place.
     pub fn queues(&self) -> bool {
         self.fair || self.read_write && self.nodes == 1
     }
 
-    /// Whether at most one owner may hold a lock at any time.
+    /// True if at most one owner may hold a lock at any time.
     pub fn exclusive(&self) -> bool {
         !matches!(self.class, Class::Wild | Class::Clocks)
     }
 
-    /// Whether the key of a hold must be on a quorum of servers for as long as its holder believes.
+    /// True if a lock's key must be on a quorum of servers for as long as its holder counts it as held.
     pub fn present(&self) -> bool {
         self.class == Class::Faithful
     }
