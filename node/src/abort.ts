@@ -1,6 +1,6 @@
 /**
- * Many waiters on one AbortSignal, behind one listener: a signal with a listener for each of a thousand acquires would
- * be slow and look like a leak.
+ * One listener on each AbortSignal for all acquires that it cancels. With a listener for each of a thousand acquires, a
+ * signal would be slow, and Node would warn of a leak.
  *
  * @module
  */
@@ -12,7 +12,10 @@ interface Waiters {
 
 const signals = new WeakMap<AbortSignal, Waiters>();
 
-/** Calls back when a signal that is not aborted yet is. Returns how to take that back. */
+/**
+ * Calls `callback` when the signal is aborted; it must not be aborted yet. Returns a function that removes the
+ * callback.
+ */
 export function onAbort(signal: AbortSignal, callback: () => void): () => void {
   let waiters = signals.get(signal);
   if (waiters === undefined) {

@@ -1,5 +1,5 @@
 /**
- * A client: nodes, and the locks on them.
+ * The client: connects to the nodes and makes locks.
  *
  * @module
  */
@@ -24,30 +24,30 @@ import {
   type TakeOptions,
 } from "./options";
 
-/** What a node says of itself. */
+/** The state of one node. */
 export interface NodeStatus {
   /** Its address, without credentials. */
   readonly node: string;
-  /** Whether it answered as it should. */
+  /** Whether it answered, without an error. */
   readonly ok: boolean;
-  /** The run of the server, which changes with each restart. */
+  /** The run id of the server, which changes with each restart. */
   readonly run?: string;
   /** The version of the server. */
   readonly version?: string;
-  /** Why it did not answer, when it did not. */
+  /** The error, if `ok` is false. */
   readonly cause?: string;
 }
 
-/** In place of a client's URLs: those of the environment. */
+/** Stands for the URLs of the environment variable `REDLOCK_URL`. */
 export const ENVIRONMENT = "\0REDLOCK_URL";
 
 function ofEnvironment(options: Options): Client {
-  // The native module does not see the environment of a worker thread, nor that of a test runner's sandbox.
+  // Read here: the native module does not see the environment of a worker thread or of a test runner's sandbox.
   return native.Client.fromEnvironment(calls, process.env["REDLOCK_URL"] || undefined, options);
 }
 
 /**
- * A client of one Redis node, or of several that vote.
+ * A client of one Redis node, or of a quorum of several.
  *
  * @example
  * ```ts
@@ -82,7 +82,7 @@ export class Redlock {
   }
 
   /**
-   * The lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * Returns the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
@@ -91,7 +91,7 @@ export class Redlock {
   }
 
   /**
-   * The read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * Returns the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
    * {@link InvalidArgument}.
    */
   readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
@@ -102,7 +102,7 @@ export class Redlock {
   }
 
   /**
-   * The semaphore of this name, 1 to 1024 bytes of UTF-8 with the client's prefix. Sends nothing. Throws
+   * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
    * {@link InvalidArgument}.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore {
@@ -118,7 +118,7 @@ export class Redlock {
     return { native: sync(() => this.#native.bind(lock)), client: this.#native };
   }
 
-  /** Takes a lock: `lock(name, options).acquire({ signal })`. */
+  /** Acquires a lock: `lock(name, options).acquire({ signal })`. */
   acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
     return rejecting(() => {
       const [locking, acquiring] = split(options);
@@ -126,14 +126,14 @@ export class Redlock {
     });
   }
 
-  /** Takes a lock if it is free: `lock(name, options).tryAcquire()`. */
+  /** Acquires a lock if it is free: `lock(name, options).tryAcquire()`. */
   tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
     return rejecting(() => this.lock(name, options).tryAcquire());
   }
 
-  /** Runs `body` with a lock held: `lock(name, options).using({ signal }, body)`. */
+  /** Runs `body` while a lock is held: `lock(name, options).using({ signal }, body)`. */
   using<T>(name: string, body: Body<T>): Promise<T>;
-  /** The same, with the options of the lock and of the acquire. */
+  /** The same, with options of the lock and of the acquire. */
   using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
   using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
     return rejecting(() => {
@@ -144,8 +144,9 @@ export class Redlock {
   }
 
   /**
-   * Takes over a lease from the text of its `detach()`, once. Rejects with {@link LockLost} when it ended or was
-   * attached before, with {@link Unavailable}, and with {@link InvalidArgument} for another text.
+   * Takes over a detached lease. `text` is the result of its `detach()`, and works once. Rejects with {@link LockLost}
+   * if the lease ended or was attached before, with {@link Unavailable}, and with {@link InvalidArgument} if `text` is
+   * not from a `detach()`.
    */
   attach(text: string): Promise<Lease> {
     return call(
@@ -156,47 +157,48 @@ export class Redlock {
   }
 
   /**
-   * Frees a lock whoever holds it; resolves with whether anybody did. Its holder learns of it at its next renewal: only
-   * fencing tokens protect a resource until then. Rejects with {@link Unavailable} and {@link KeyConflict}.
+   * Frees a lock, even if another process holds it. Resolves with true if it was held. The holder notices at its next
+   * renewal; until then only fencing tokens protect the resource. Rejects with {@link Unavailable} and
+   * {@link KeyConflict}.
    */
   forceRelease(name: string): Promise<boolean> {
     return call((loop) => loop.forceRelease(this.#native, setting(name)));
   }
 
-  /** Asks every node for a sign of life. Rejects only with {@link Closed}. */
+  /** Pings every node. Rejects only with {@link Closed}; a node that does not answer has `ok: false`. */
   ping(): Promise<NodeStatus[]> {
     return call((loop) => loop.ping(this.#native));
   }
 
   /**
-   * Lets all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held. Rejects
-   * with {@link Unavailable}.
+   * Lets all nodes of a quorum vote at once, even those that restarted. Call it only while no lock can be held, as in a
+   * new deployment. Rejects with {@link Unavailable}.
    */
   initNodes(): Promise<void> {
     return call((loop) => loop.initNodes(this.#native));
   }
 
   /**
-   * Releases what this client holds, within a second, and disconnects. Later calls reject with {@link Closed}. Detached
-   * leases, and fixed leases of explicit owners, live on.
+   * Releases the leases of this client within a second, and disconnects. Later calls reject with {@link Closed}. It
+   * does not release detached leases, nor fixed leases of explicit owners.
    */
   close(): Promise<void> {
     return call((loop) => loop.close(this.#native));
   }
 
-  /** Calls a listener whenever something of this kind happens in this client. Throws {@link InvalidArgument}. */
+  /** Calls `listener` for each event of this kind in this client. Throws {@link InvalidArgument}. */
   on<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
     this.#listeners.on(kind, listener as EventListener);
     return this;
   }
 
-  /** Takes back what `on()` did. */
+  /** Removes a listener that `on()` added. */
   off<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
     this.#listeners.off(kind, listener as EventListener);
     return this;
   }
 
-  /** The end of an `await using` block: `close()`. */
+  /** Runs at the end of an `await using` block; the same as `close()`. */
   declare [Symbol.asyncDispose]: () => Promise<void>;
 
   /** @internal */

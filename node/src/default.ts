@@ -1,5 +1,5 @@
 /**
- * The default client: that of `configure()`, or else that of the environment.
+ * The default client: made by `configure()`, or else from the environment.
  *
  * @module
  */
@@ -25,32 +25,32 @@ import {
 let standard: Redlock | undefined;
 
 /**
- * Sets the client of `lock()`, `acquire()` and `using()` of this package. Without `urls` it uses the environment
- * variable `REDLOCK_URL`, several URLs separated by commas, or else `redis://127.0.0.1:6379`. Locks that were used
- * before keep their client. Throws {@link InvalidArgument}.
+ * Sets the default client, which `lock()`, `acquire()` and `using()` of this package use. Without `urls` it connects to
+ * the URLs in the environment variable `REDLOCK_URL`, separated by commas, or else to `redis://127.0.0.1:6379`. Locks
+ * that were used before keep their client. Throws {@link InvalidArgument}.
  */
 export function configure(urls?: string | readonly string[] | null, options?: ClientOptions | null): void {
   standard = new Redlock(urls ?? ENVIRONMENT, options);
 }
 
 /**
- * The lock of this name on the default client, which `configure()` sets and which is found at the first use of the
- * lock. Sends nothing. Throws {@link InvalidArgument}.
+ * Returns the lock of this name. It belongs to the default client at its first use: see `configure()`. Sends nothing.
+ * Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
   return new Lock(name, later(name, options));
 }
 
 /**
- * The read/write lock of this name on the default client, which `configure()` sets and which is found at the first use of
- * the lock. Sends nothing. Throws {@link InvalidArgument}.
+ * Returns the read/write lock of this name. It belongs to the default client at its first use: see `configure()`. Sends
+ * nothing. Throws {@link InvalidArgument}.
  */
 export function readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
   return new ReadWriteLock(name, (part) => later(name, options, part));
 }
 
 /**
- * The semaphore of this name on the default client, which `configure()` sets and which is found at its first use. Sends
+ * Returns the semaphore of this name. It belongs to the default client at its first use: see `configure()`. Sends
  * nothing. Throws {@link InvalidArgument}.
  */
 export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
@@ -59,14 +59,14 @@ export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
   return new Semaphore(name, permits, (n) => found(() => made(n)));
 }
 
-/** Finds a lock, or a part of one, once the client is known. */
+/** Makes a lock, or a part of a read/write lock, that is bound to the default client at its first use. */
 function later(name: string, options: LockOptions | null | undefined, part?: Part): () => Found {
   return found(() => new native.Unbound(setting(name), settings(options), part));
 }
 
-/** Finds what was made without a client once that is known. */
+/** Makes a native lock without a client now; the returned function binds it to the default client. */
 function found(made: () => Unbound): () => Found {
-  // Bad options are refused now, not when the client is known.
+  // Made now, so that invalid options throw here, not at the first use.
   const unbound = sync(made);
   return () => {
     standard ??= new Redlock(ENVIRONMENT);
@@ -74,7 +74,7 @@ function found(made: () => Unbound): () => Found {
   };
 }
 
-/** Takes a lock on the default client: `lock(name, options).acquire({ signal })`. */
+/** Acquires a lock of the default client: `lock(name, options).acquire({ signal })`. */
 export function acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
   return rejecting(() => {
     const [locking, acquiring] = split(options);
@@ -82,9 +82,9 @@ export function acquire(name: string, options?: TakeOptions | null): Promise<Lea
   });
 }
 
-/** Runs `body` with a lock of the default client held: `lock(name, options).using({ signal }, body)`. */
+/** Runs `body` while a lock of the default client is held: `lock(name, options).using({ signal }, body)`. */
 export function using<T>(name: string, body: Body<T>): Promise<T>;
-/** The same, with the options of the lock and of the acquire. */
+/** The same, with options of the lock and of the acquire. */
 export function using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
 export function using<T>(name: string, ...given: Using<TakeOptions, T>): Promise<T> {
   return rejecting(() => {

@@ -1,5 +1,5 @@
 /**
- * What can go wrong, as coarse as a caller can act on it.
+ * The errors. There is one class for each case in which a caller acts differently.
  *
  * @module
  */
@@ -17,9 +17,9 @@ export type LostReason =
   | "forked"
   | "max_hold";
 
-/** Every error of this library. */
+/** The base class of all errors of this library. */
 export class LockError extends Error {
-  /** What went wrong, in a word that all languages share. */
+  /** The kind of error, the same word in all languages. */
   readonly code: string = "error";
 
   static {
@@ -27,7 +27,7 @@ export class LockError extends Error {
   }
 }
 
-/** Somebody else holds the lock: try later. */
+/** Another owner holds the lock: try later. */
 export class LockTimeout extends LockError {
   override readonly code = "timeout";
 
@@ -52,7 +52,7 @@ export class LockLost extends LockError {
   }
 }
 
-/** A bug of the caller: it releases, extends or checks what it does not hold. */
+/** A bug of the caller: it releases, extends or checks a lock that it does not hold. */
 export class NotHeld extends LockError {
   override readonly code = "not_held";
 
@@ -64,7 +64,7 @@ export class NotHeld extends LockError {
 /** Too few nodes answered: an outage, not contention. */
 export class Unavailable extends LockError {
   override readonly code = "unavailable";
-  /** Why, for each node that did not help. */
+  /** The cause for each node that did not grant, by the node's address. */
   readonly causes: Readonly<Record<string, string>>;
 
   static {
@@ -77,7 +77,7 @@ export class Unavailable extends LockError {
   }
 }
 
-/** The key holds something that is no lock; it was left untouched. */
+/** The key holds a value that is not a lock. The value is unchanged. */
 export class KeyConflict extends LockError {
   override readonly code = "conflict";
 
@@ -86,7 +86,7 @@ export class KeyConflict extends LockError {
   }
 }
 
-/** Waiting would wait for the caller itself. */
+/** The acquire would wait for its own caller. */
 export class WouldDeadlock extends LockError {
   override readonly code = "deadlock";
 
@@ -113,7 +113,7 @@ export class Closed extends LockError {
   }
 }
 
-/** On the prototype, where the stack of a new error finds it. */
+/** Sets the name on the prototype: the engine reads it there when it writes the stack of a new error. */
 export function named(kind: { prototype: Error }, name: string): void {
   Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 }
@@ -141,16 +141,16 @@ function make({ code, message, reason, causes }: Failure): LockError {
   }
 }
 
-/** The error of a failure, made where the caller's own lines are on the stack. */
+/** Converts a failure to an error. Call it where the caller's own lines are on the stack. */
 export function failed(failure: Failure | Error): Error {
-  // The engine's own, when a result could not be made.
+  // An error of the engine: it could not make the result.
   if (failure instanceof Error) return failure;
   const error = make(failure);
   Error.captureStackTrace(error, failed);
   return error;
 }
 
-/** Calls the native module, whose functions throw failures. */
+/** Calls the native module, and converts a failure that it throws to an error. */
 export function sync<T>(call: () => T): T {
   try {
     return call();

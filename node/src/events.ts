@@ -1,5 +1,5 @@
 /**
- * What happens inside a client, on its way to its listeners and, as warnings, to the process.
+ * The events of a client: passes them to its listeners, and emits warnings of the process.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { InvalidArgument, type LostReason } from "./errors";
 import { watch } from "./loop";
 import type { Client, Events } from "./native";
 
-/** What can happen. */
+/** The kinds of events. */
 export type EventKind =
   | "acquired"
   | "released"
@@ -32,21 +32,21 @@ const KINDS: EventKind[] = [
   "events_dropped",
 ];
 
-/** Something that happened in a client. */
+/** An event of a client. */
 export interface RedlockEvent<Kind extends EventKind = EventKind> {
   /**
-   * - `acquired`, `released`: a lock was taken, or given back.
-   * - `at_risk`: two thirds of the ttl passed without a renewal. A good moment to save work.
-   * - `lost`: a lock was lost; told once.
+   * - `acquired`, `released`: a lock was acquired or released.
+   * - `at_risk`: two thirds of the ttl are over and no renewal succeeded. Save your work.
+   * - `lost`: a lock was lost; once per tenure.
    * - `orphaned`: nothing refers to a held lock any more. It is no longer renewed, and ends with its ttl.
-   * - `node_down`, `node_up`: a node stopped answering, or answers again.
-   * - `node_warning`: something about a node weakens locks or makes them slow, and waiting will not mend it.
-   * - `events_dropped`: more than 10 000 events came while the event loop was blocked, and the last ones were dropped.
+   * - `node_down`, `node_up`: a node does not answer, or answers again.
+   * - `node_warning`: the state of a node weakens locks or slows them down, and will not change by itself.
+   * - `events_dropped`: more than 10 000 events came while the event loop was blocked, and the newest were dropped.
    */
   readonly kind: Kind;
-  /** A line for people. */
+  /** The event in one line, for people. */
   readonly message: string;
-  /** Whether an operator should see it; if so the process emits it as a warning, too. */
+  /** Whether an operator should see it. If true, the process emits it as a warning, too. */
   readonly warning: boolean;
   /** The lock, without the client's prefix; only of events about a lock. */
   readonly name?: string;
@@ -60,7 +60,9 @@ export interface RedlockEvent<Kind extends EventKind = EventKind> {
   readonly count?: number;
 }
 
-/** Is told of events. What it throws becomes an uncaught exception, as of any event listener. */
+/**
+ * A function that is called for each event. What it throws becomes an uncaught exception, as with an `EventEmitter`.
+ */
 export type EventListener<Kind extends EventKind = EventKind> = (event: RedlockEvent<Kind>) => void;
 
 /** The listeners of one client. */
@@ -70,7 +72,7 @@ export class Listeners {
 
   constructor(client: Client) {
     this.#events = client.events;
-    // Holds neither the client nor its listeners: what nobody refers to can be collected.
+    // A weak reference, so that the client and its listeners can be collected.
     follow(client.events, telling(new WeakRef(this)));
   }
 
@@ -106,7 +108,7 @@ export class Listeners {
   }
 }
 
-/** Tells what happens, for as long as something can. */
+/** Calls `tell` for each event, until no client can cause any more. */
 export function follow(events: Events, tell: (event: RedlockEvent) => void): void {
   watch(
     (loop) => loop.events(events),

@@ -1,6 +1,6 @@
 /**
- * The same for `import`. There is one implementation: a program that uses `import` and `require` has one client, and
- * one class of each error.
+ * The package for `import`. It re-exports the module for `require`, so that a program that uses both has one default
+ * client and one class of each error.
  *
  * @module
  */

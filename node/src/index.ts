@@ -9,7 +9,7 @@
  * });
  * ```
  *
- * While `lease.held` is true no other owner holds the lock, under the conditions in `docs/guarantees.md`. Times are
+ * While `lease.held` is true, no other owner holds the lock, under the conditions in `docs/guarantees.md`. Times are
  * milliseconds.
  *
  * @module

@@ -1,5 +1,5 @@
 /**
- * A lease: what an acquire gives, and what is handed back with a release.
+ * The lease: what an acquire returns, and what its caller releases.
  *
  * @module
  */
@@ -11,15 +11,20 @@ import { type Client, leases, type Lease as Native } from "./native";
 import { setting } from "./options";
 
 /**
- * How a release ended: the lock is free; it had been lost before; or too few nodes answered, and are asked again until
- * the lease ends by itself.
+ * The result of a release.
+ *
+ * - `released`: the lock was held until now, and is free.
+ * - `lost`: it had been lost before.
+ * - `unconfirmed`: too few nodes answered. The release is sent again in the background until the lease ends by itself.
  */
 export type ReleaseOutcome = "released" | "lost" | "unconfirmed";
 
-/** Whoever holds only a lease's signal still holds its lease: the signal refers to both. Cheaper than a WeakMap. */
+/**
+ * The signal refers to the native lease, so a caller that keeps only the signal still holds it. Cheaper than a WeakMap.
+ */
 const WATCHED = Symbol("redlock.watched");
 
-/** A signal, and what it needs for as long as somebody holds it. */
+/** A signal that keeps its controller and its native lease alive. */
 interface Watched extends AbortSignal {
   [WATCHED]?: { controller: AbortController; native: Native };
 }
@@ -27,7 +32,7 @@ interface Watched extends AbortSignal {
 /** A held lock. */
 export class Lease {
   readonly #native: Native;
-  /** Kept alive: the end of this thread releases what its living clients hold. */
+  /** Keeps the client alive, because the end of this thread releases only the leases of living clients. */
   readonly #client: Client;
   #signal: AbortSignal | undefined;
 
@@ -52,17 +57,17 @@ export class Lease {
     return leases.token(this.#native);
   }
 
-  /** The slots that it has of a {@link Semaphore}, from 0; empty for a lock. */
+  /** The slots of a permit of a {@link Semaphore}, numbered from 0; empty for a lock. */
   get slots(): readonly number[] {
     return leases.slots(this.#native);
   }
 
-  /** The fencing tokens of its slots, in their order; empty for a lock. */
+  /** The fencing token of each slot, in the order of `slots`; empty for a lock. */
   get tokens(): readonly bigint[] {
     return leases.tokens(this.#native);
   }
 
-  /** Whether the lock is held, right now. Reads a clock and nothing else; once false it stays false. */
+  /** Whether the lock is held now. Only reads a clock; once false it stays false. */
   get held(): boolean {
     return leases.held(this.#native);
   }
@@ -73,15 +78,15 @@ export class Lease {
   }
 
   /**
-   * Aborted when the lock is lost, with a {@link LockLost} as its reason; never after a release or `detach()`. Give it
-   * to whatever works under the lock: `fetch`, timers, streams, drivers.
+   * Aborted, with a {@link LockLost} as its reason, when the lock is lost; never after a release or `detach()`. Pass it
+   * to the code that works under the lock: `fetch`, timers, streams, drivers.
    */
   get signal(): AbortSignal {
     this.#signal ??= signalOf(this.#native);
     return this.#signal;
   }
 
-  /** The milliseconds for which it is held unless it is renewed; 0 once it is not. */
+  /** Milliseconds until the lease ends, unless it is renewed; 0 once the lock is not held. */
   remaining(): number {
     return leases.remaining(this.#native);
   }
@@ -92,51 +97,53 @@ export class Lease {
   }
 
   /**
-   * Lets the lock end `ttl` milliseconds from now, never earlier than it would have. A renewed lease is renewed on.
-   * Rejects with {@link LockLost} after a loss, and with {@link Unavailable}, nothing changed, in an outage.
+   * Sets the end of the lease to `ttl` milliseconds from now, if that is later than its present end. A renewed lease is
+   * still renewed. Rejects with {@link LockLost} after a loss, and with {@link Unavailable} in an outage, which changes
+   * nothing.
    */
   extend(ttl: number): Promise<void> {
     return call((loop) => loop.extend(this.#native, setting(ttl)));
   }
 
   /**
-   * Makes a reader of a writer of a {@link ReadWriteLock}, without anybody else writing in between: readers that wait come
-   * in, and the token becomes a reader's. Does nothing for one that reads. Rejects with {@link LockLost} after a loss, with
-   * {@link Unavailable} while too few nodes answer (it reads then, and others may be kept out until this is called again),
-   * and with {@link InvalidArgument} for a lease of another lock.
+   * Turns a writer of a {@link ReadWriteLock} into a reader; no other writer gets the lock in between. Waiting readers
+   * get the lock, and the lease gets a reader's token. Does nothing for a reader. Rejects with {@link LockLost} after a
+   * loss, with {@link InvalidArgument} for a lease of another kind, and with {@link Unavailable} while too few nodes
+   * answer. In that case this lease is a reader already, but others may be kept out until `downgrade()` succeeds or the
+   * lease is released.
    */
   downgrade(): Promise<void> {
     return call((loop) => loop.downgrade(this.#native));
   }
 
   /**
-   * Makes a writer of a reader of a {@link ReadWriteLock} if nobody else reads; resolves with whether it is one now, with a
-   * new token. Never waits. Rejects as `downgrade()` does.
+   * Turns a reader of a {@link ReadWriteLock} into a writer with a new token, if there is no other reader. Resolves
+   * with true if the lease is a writer now. Never waits. Rejects as `downgrade()` does.
    */
   tryUpgrade(): Promise<boolean> {
     return call((loop) => loop.tryUpgrade(this.#native));
   }
 
   /**
-   * Ends this lease; the last one of its owner frees the lock. Resolves with the same when called again. Rejects only
-   * after `detach()`, with {@link NotHeld}.
+   * Releases this lease; the last lease of the owner frees the lock. A second call resolves with the same result.
+   * Rejects only after `detach()`, with {@link NotHeld}.
    */
   release(): Promise<ReleaseOutcome> {
     return call((loop) => loop.release(this.#native));
   }
 
   /**
-   * Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` of a client with
-   * the same nodes takes the lock over from it, once, in this process or another. Throws {@link LockLost},
-   * {@link NotHeld}, and {@link InvalidArgument} while there are nested leases.
+   * Ends this lease without releasing the lock, and returns a text. A client of the same nodes, in this process or
+   * another, takes the lock over by `attach(text)`, once. The text is a secret: it gives the lock to anyone who has it.
+   * Throws {@link LockLost}, {@link NotHeld}, and {@link InvalidArgument} while there are nested leases.
    */
   detach(): string {
     return sync(() => leases.detach(this.#native));
   }
 
   /**
-   * Ends the block that took it: releases, and rejects with {@link LockLost} if the lock was lost. Does nothing after a
-   * release or `detach()` inside the block.
+   * Ends a block that acquired the lock: releases, and rejects with {@link LockLost} if the lock was lost. Does nothing
+   * after a release or `detach()` inside the block.
    *
    * @internal
    */
@@ -144,7 +151,7 @@ export class Lease {
     return call((loop) => loop.leave(this.#native));
   }
 
-  /** The end of an `await using` block: releases, and rejects with {@link LockLost} if the lock was lost. */
+  /** Runs at the end of an `await using` block: releases, and rejects with {@link LockLost} if the lock was lost. */
   declare [Symbol.asyncDispose]: () => Promise<void>;
 
   /** @internal */
@@ -159,7 +166,7 @@ export class Lease {
   }
 }
 
-/** Where the runtime has `await using`. */
+/** Defines `Symbol.asyncDispose`, if the runtime has it. */
 export function disposable(prototype: object, dispose: () => Promise<void>): void {
   if (typeof Symbol.asyncDispose === "symbol") {
     Object.defineProperty(prototype, Symbol.asyncDispose, { value: dispose, configurable: true, writable: true });
@@ -175,7 +182,7 @@ function signalOf(native: Native): AbortSignal {
   return signal;
 }
 
-/** Refers to neither the lease nor the signal: once both are forgotten, the lock must not be renewed for their sake. */
+/** Keeps neither the lease nor the signal alive: once the program drops both, the lock must not be renewed. */
 function abortOnLoss(signal: WeakRef<Watched>): (lost: unknown) => void {
   return (lost) => {
     const watched = lost ? signal.deref()?.[WATCHED] : undefined;

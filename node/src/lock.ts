@@ -1,5 +1,5 @@
 /**
- * A lock: a name, and how to take it.
+ * Locks, read/write locks and semaphores, by name.
  *
  * @module
  */
@@ -11,13 +11,13 @@ import { call, rejecting } from "./loop";
 import { type Client, type Given, locks, type Lock as Native, type Lease as NativeLease } from "./native";
 import { type AcquireOptions, acquiring, type PermitOptions } from "./options";
 
-/** What runs with a lock held. The signal is aborted when the lock is lost. */
+/** A function that runs while the lock is held. `signal` is aborted when the lock is lost. */
 export type Body<T> = (signal: AbortSignal, lease: Lease) => T | PromiseLike<T>;
 
-/** What `using` is given. */
+/** The arguments of `using`. */
 export type Using<Options, T> = [body: Body<T>] | [options: Options | null | undefined, body: Body<T>];
 
-/** The options and the body of a `using`. */
+/** Splits the arguments of `using` into options and body. */
 export function block<Options, T>(given: Using<Options, T>): [Options | null | undefined, Body<T>] {
   const [options, body] = given.length === 1 ? [undefined, given[0]] : given;
   if (typeof body !== "function") throw new InvalidArgument("body: must be a function");
@@ -25,8 +25,8 @@ export function block<Options, T>(given: Using<Options, T>): [Options | null | u
 }
 
 /**
- * Whether a body surely looks at nothing that it is given: an arrow function without parameters. A signal costs more than
- * the rest of a `using` does in JavaScript, so such a body gets none.
+ * Whether a body cannot read its arguments: an arrow function without parameters. Such a body gets no signal, because
+ * making one costs more than the rest of `using` in JavaScript (ADR 32).
  */
 function takesNothing(body: Body<unknown>): body is () => never {
   return body.length === 0 && NO_PARAMETERS.test(Function.prototype.toString.call(body));
@@ -34,21 +34,21 @@ function takesNothing(body: Body<unknown>): body is () => never {
 
 const NO_PARAMETERS = /^(?:async\s*)?\(\s*\)\s*=>/;
 
-/** Who holds a lock, as a quorum of nodes saw it. */
+/** The holder of a lock, as a quorum of nodes reports it. */
 export interface LockInfo {
-  /** How: by the owner of a lock, by the readers or the writer of a {@link ReadWriteLock}, with permits of a semaphore. */
+  /** What is held: a lock, a {@link ReadWriteLock} by readers or by a writer, or permits of a {@link Semaphore}. */
   readonly kind: "lock" | "read" | "write" | "semaphore";
-  /** The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first. */
+  /** The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first, if there are several. */
   readonly owner: string;
-  /** All owners: several only if they read, or have permits of a semaphore. */
+  /** All owners. Only readers and permits of a semaphore can be several. */
   readonly owners: readonly string[];
-  /** Milliseconds until the key ends unless it is renewed; null when a peer gave it no time to live. */
+  /** Milliseconds until the key expires, unless it is renewed; null if another library wrote it without a ttl. */
   readonly ttl: number | null;
-  /** The last fencing token; 0 when the holder draws none. */
+  /** The last fencing token; 0 if the holder uses none. */
   readonly token: bigint;
 }
 
-/** A lock of a known client. */
+/** A native lock and its client. */
 export interface Found {
   native: Native;
   client: Client;
@@ -61,7 +61,7 @@ export interface Found {
 export class Lock {
   /** The name, without the client's prefix. */
   readonly name: string;
-  /** A lock of the default client finds it when it is first used. */
+  /** A function in a lock of the default client, until its first use. */
   #found: Found | (() => Found);
 
   /** @internal */
@@ -76,10 +76,10 @@ export class Lock {
   }
 
   /**
-   * Takes the lock. Rejects with {@link LockTimeout} when somebody else holds it to the end of `wait`, with
-   * {@link Unavailable}, {@link KeyConflict}, {@link Closed}, with {@link WouldDeadlock} (this owner holds it and the
-   * lock is not re-entrant), with {@link LockLost} (this owner held it and lost it), and with the reason of an aborted
-   * `signal`. A call that was given up leaves nothing behind.
+   * Acquires the lock. Rejects with {@link LockTimeout} if another owner holds it until `wait` is over, with
+   * {@link WouldDeadlock} if this owner holds it and the lock is not re-entrant, with {@link LockLost} if this owner
+   * held it and lost it, with `signal.reason` if `signal` is aborted, and with {@link Unavailable},
+   * {@link KeyConflict} and {@link Closed}. A cancelled call leaves nothing behind.
    */
   acquire(options?: AcquireOptions | null): Promise<Lease> {
     if (options === undefined || options === null) return this.#take();
@@ -89,7 +89,7 @@ export class Lock {
     });
   }
 
-  /** Takes the lock if it is free, in one round trip; null when somebody holds it. Rejects as `acquire()` does. */
+  /** Acquires the lock if it is free, in one round trip; null if it is held. Rejects as `acquire()` does. */
   async tryAcquire(): Promise<Lease | null> {
     try {
       return await this.#take(0);
@@ -108,8 +108,9 @@ export class Lock {
   }
 
   /**
-   * Takes the lock, runs `body`, and releases the lock when what it returns is settled. Resolves with that. Rejects as
-   * `acquire()` does, with the body's own error, or else with {@link LockLost} if the lock was lost meanwhile.
+   * Acquires the lock, runs `body`, and releases the lock when the promise of `body` is settled. Resolves with the
+   * result of `body`. Rejects as `acquire()` does, with the error of `body`, or else with {@link LockLost} if the lock
+   * was lost.
    */
   using<T>(body: Body<T>): Promise<T>;
   /** The same, with the options of `acquire()`. */
@@ -121,7 +122,7 @@ export class Lock {
     try {
       result = await (takesNothing(body) ? body() : body(lease.signal, lease));
     } catch (error) {
-      // The body's own error is what the caller has to see.
+      // The caller must see the body's error, not one of the release.
       await lease.leave().catch(() => {});
       throw error;
     }
@@ -130,24 +131,24 @@ export class Lock {
   }
 
   /**
-   * Releases the newest lease of this lock object. With an explicit owner and no lease in this process it ends that
-   * owner's tenures wherever they were taken. Rejects with {@link NotHeld} when there is nothing to release.
+   * Releases the newest lease of this lock object. If an explicit owner has no lease in this process, it ends the
+   * owner's tenures in all processes. Rejects with {@link NotHeld} if there is nothing to release.
    */
   release(): Promise<ReleaseOutcome> {
     return call((loop) => loop.releaseNewest(this.#lock.native));
   }
 
-  /** Whether this lock object, or its explicit owner in this client, holds the lock. Asks nobody. */
+  /** Whether this lock object, or its explicit owner in this client, holds the lock. Sends nothing. */
   owned(): boolean {
     return locks.owned(this.#lock.native);
   }
 
-  /** Whether anybody holds the lock. Rejects with {@link Unavailable} when too few nodes answer. */
+  /** Whether any owner holds the lock. Rejects with {@link Unavailable} if too few nodes answer. */
   locked(): Promise<boolean> {
     return call((loop) => loop.locked(this.#lock.native));
   }
 
-  /** Who holds the lock; null when nobody does. Rejects with {@link Unavailable} when too few nodes answer. */
+  /** Returns the holder of the lock, or null. Rejects with {@link Unavailable} if too few nodes answer. */
   inspect(): Promise<LockInfo | null> {
     return call(
       (loop) => loop.inspect(this.#lock.native),
@@ -168,10 +169,10 @@ export class Lock {
 }
 
 /**
- * A read/write lock by name: many may read at once, or one may write. Each of the two is a {@link Lock}.
+ * A read/write lock by name: many readers hold it at once, or one writer. Each side is a {@link Lock}.
  *
- * On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all readers
- * that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+ * On one server, readers and writers take turns, so that neither starves. New readers queue behind a waiting writer.
+ * When the writer releases, all waiting readers get the lock, and then the next writer. A quorum promises no order.
  *
  * @example
  * ```ts
@@ -183,9 +184,9 @@ export class Lock {
 export class ReadWriteLock {
   /** The name, without the client's prefix. */
   readonly name: string;
-  /** What readers take. */
+  /** The lock of the readers. */
   readonly read: Lock;
-  /** What a writer takes. */
+  /** The lock of the writer. */
   readonly write: Lock;
 
   /** @internal */
@@ -202,12 +203,12 @@ export class ReadWriteLock {
 }
 
 /**
- * A semaphore by name: at most so many slots of it are held at once, everywhere. A permit is a {@link Lease} with `slots` and
+ * A semaphore by name: `permits` slots, which all processes share. A permit is a {@link Lease} with `slots` and
  * `tokens`.
  *
- * Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the order in
- * which they asked; what needs several gets them at once, and is not overtaken. Needs one server, cluster or Sentinel
- * service.
+ * Slots are numbered from 0, and each belongs to one permit at a time. Waiters get slots in the order of their
+ * acquires. One that waits for several slots gets all of them at once, and no later waiter overtakes it. Needs one
+ * server, cluster or Sentinel service.
  *
  * @example
  * ```ts
@@ -236,9 +237,9 @@ export class Semaphore {
   }
 
   /**
-   * Takes `n` slots at once, one by default. Rejects with {@link LockTimeout} when too few are free to the end of `wait`, with
-   * {@link Unavailable}, {@link KeyConflict}, {@link InvalidArgument}, {@link Closed}, and with the reason of an aborted
-   * `signal`. A call that was given up leaves nothing behind.
+   * Acquires `n` slots at once, one by default. Rejects with {@link LockTimeout} if too few are free until `wait` is
+   * over, with `signal.reason` if `signal` is aborted, and with {@link Unavailable}, {@link KeyConflict},
+   * {@link InvalidArgument} and {@link Closed}. A cancelled call leaves nothing behind.
    */
   acquire(options?: PermitOptions | null): Promise<Lease> {
     return rejecting(() => {
@@ -247,12 +248,12 @@ export class Semaphore {
     });
   }
 
-  /** Takes `n` slots if so many are free and nobody waits; null when not. Rejects as `acquire()` does. */
+  /** Acquires `n` slots if as many are free and there is no waiter; else null. Rejects as `acquire()` does. */
   tryAcquire(options?: Pick<PermitOptions, "n"> | null): Promise<Lease | null> {
     return rejecting(() => this.#taking(options?.n).tryAcquire());
   }
 
-  /** Takes slots, runs `body`, and releases them when what it returns is settled, as {@link Lock.using} does. */
+  /** Acquires slots, runs `body`, and releases the slots, as {@link Lock.using} does. */
   using<T>(body: Body<T>): Promise<T>;
   /** The same, with the options of `acquire()`. */
   using<T>(options: PermitOptions | null | undefined, body: Body<T>): Promise<T>;
@@ -264,7 +265,9 @@ export class Semaphore {
     });
   }
 
-  /** How many slots are free; others may wait for them. Rejects with {@link Unavailable} and {@link KeyConflict}. */
+  /**
+   * The number of free slots; waiters may be due to get them. Rejects with {@link Unavailable} and {@link KeyConflict}.
+   */
   available(): Promise<number> {
     return this.#one.available();
   }

@@ -1,6 +1,7 @@
 /**
- * This event loop's side of the native module: the calls that wait for their end, and whether they keep the process
- * alive. Nothing of the user's runs while ends are handed out; promises see to that.
+ * The pending calls of this event loop. It starts calls of the native module, settles their promises when results come,
+ * and keeps the process alive while calls are pending. User code runs only in microtasks after that, because promises
+ * call back asynchronously.
  *
  * @module
  */
@@ -12,31 +13,31 @@ import { onAbort } from "./abort";
 import { failed, sync } from "./errors";
 import { type Failure, type Id, isNode, type Loop, native, type Started } from "./native";
 
-/** A call that waits for its end. */
+/** A pending call. */
 interface Waiting {
-  /** What is done at its end. */
+  /** Takes its result. */
   end(value: unknown, failure: Failure | null | undefined): void;
   /** Whether it lets the process exit. */
   background: boolean;
-  /** Stops listening to the signal that would give it up. */
+  /** Stops listening to the signal that would cancel it. */
   unlisten?: () => void;
 }
 
 const waiting = new Map<Id, Waiting>();
-/** How many calls keep the process alive, and the timer that does. */
+/** The number of calls that keep the process alive, and the timer with which they do. */
 let busy = 0;
 let alive: NodeJS.Timeout | undefined;
 const LONG = 2 ** 31 - 1;
-/** Whether calls wait for the end of what runs now. */
+/** Whether calls wait to be sent at the end of the present turn. */
 let unsent = false;
 
-// Made with the module, not with its first use: it keeps the async context it is made in, which might be a request's.
-// The native module does not keep `take` alive, so the calls do.
+// Made when the module is loaded, not at the first use: it keeps the async context in which it is made, and at the
+// first use that might be a request's. The native module does not keep `take` alive, so `calls` does.
 const loop = new native.Loop(take, isNode);
 /** The calls of this event loop. */
 export const calls: Loop = Object.assign(loop, loop.starters(), { take });
-// A worker thread's clients are closed by the native module when the thread ends, in whatever way.
-// To Deno every thread is a main thread.
+// When a worker thread ends, in any way, the native module closes the thread's clients.
+// In Deno, `isMainThread` is true in worker threads, too.
 if (isMainThread && !("WorkerGlobalScope" in globalThis)) native.Loop.closeAtExit();
 
 function take(...all: unknown[]): void {
@@ -56,7 +57,7 @@ function begin(id: Id, call: Waiting): void {
   if (busy++ === 0) {
     alive = setInterval(() => {}, LONG);
   } else if (!unsent) {
-    // Calls that are made together are sent together. One that is alone was sent at once.
+    // Calls of the same turn are sent together. A single call was sent at once.
     unsent = true;
     queueMicrotask(flush);
   }
@@ -74,8 +75,8 @@ function finish(id: Id): Waiting | undefined {
 }
 
 /**
- * Makes a call; resolves with its value, or with what is `made` of it. When the signal is aborted before that came, the
- * call is given up and rejects with the signal's reason.
+ * Starts a call; resolves with its value, or with the result of `made` for that value. If the signal is aborted before
+ * the result comes, cancels the call and rejects with the signal's reason.
  */
 export function call<T>(start: (loop: Loop) => Started, signal?: AbortSignal): Promise<T>;
 export function call<T, Value>(
@@ -88,7 +89,7 @@ export function call(
   signal?: AbortSignal,
   made?: (value: unknown) => unknown,
 ): Promise<unknown> {
-  // Not an async function: each would cost two more turns of the microtasks. What is thrown in here rejects.
+  // Not an async function, which would cost two more turns of the microtasks. An exception in here rejects the promise.
   return new Promise((resolve, reject) => {
     signal?.throwIfAborted();
     const end = (value: unknown, failure: Failure | null | undefined) => {
@@ -101,7 +102,7 @@ export function call(
     begin(started, call);
     if (signal !== undefined) {
       call.unlisten = onAbort(signal, () => {
-        // What was drained is on its way to the caller.
+        // A drained result is on its way to the caller.
         if (!calls.abandon(started)) return;
         finish(started);
         reject(signal.reason);
@@ -111,8 +112,8 @@ export function call(
 }
 
 /**
- * Fails once the promise that is resolved with this waits for it, which takes two turns of the microtasks. Only then does
- * the engine know who awaits that promise, and writes its lines into the stack of the error.
+ * Throws two microtask turns later, when the caller's promise waits for this one. Only then does the engine know which
+ * function awaits the caller's promise, and put its lines into the stack of the error.
  */
 async function failing(failure: Failure): Promise<never> {
   await undefined;
@@ -120,7 +121,7 @@ async function failing(failure: Failure): Promise<never> {
   throw failed(failure);
 }
 
-/** The promise of a function that makes one; what it throws rejects. */
+/** Calls `make`, and converts an exception to a rejected promise. */
 export function rejecting<T>(make: () => Promise<T>): Promise<T> {
   try {
     return make();
@@ -129,12 +130,12 @@ export function rejecting<T>(make: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Makes a call that lets the process exit meanwhile; tells its value, or undefined if it fails. */
+/** Starts a call that lets the process exit. Calls `tell` with its value, or with undefined if it fails. */
 export function watch(start: (loop: Loop) => Id, tell: (value: unknown) => void): void {
   inBackground(start).then(tell, () => tell(undefined));
 }
 
-/** A function of its own, so that nothing but the native call refers to `start`: what it was made with may be collected. */
+/** A separate function, so that no closure keeps `start` alive: what `start` refers to can be collected. */
 function inBackground(start: (loop: Loop) => Id): Promise<unknown> {
   return new Promise((resolve) => begin(start(calls), { end: resolve, background: true }));
 }

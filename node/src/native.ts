@@ -1,6 +1,6 @@
 /**
- * The native module: how it is found, and what it looks like from here. It decides what a lock does; this package is
- * how JavaScript spells it. Its functions throw a {@link Failure}, and so end its calls.
+ * Finds and loads the native module, and declares its types. The module has all logic; this package is its JavaScript
+ * interface. Functions of the module throw a {@link Failure}, and failed calls end with one.
  *
  * @module
  */
@@ -11,16 +11,16 @@ import { join } from "node:path";
 /** The number of a call. */
 export type Id = number;
 
-/** The number of a call, or how it ended: its value, or the failure instead. */
+/** The number of a pending call, or the result of a call that ended at once: its value or its failure. */
 export type Started = Id | [value: unknown, failure: Failure | null | undefined];
 
-/** The value of an option; whatever is no string of valid Unicode, number or boolean is only shown. */
+/** The value of an option. Anything but a well-formed string, a number or a boolean crosses as a text to show. */
 export type Given = string | number | boolean | { shown: string };
 
-/** Options, in the order in which they were given. */
+/** Options, in the order of the caller. */
 export type Options = [name: string, value: Given][];
 
-/** An error of the core, flat. */
+/** An error of the core, as a plain object. */
 export interface Failure {
   code: string;
   message: string;
@@ -28,7 +28,7 @@ export interface Failure {
   causes: [node: string, cause: string][];
 }
 
-/** What every use of a lock starts, as functions; each returns the call's number, or its end. */
+/** The calls that every use of a lock starts, as functions. Each returns the call's number or its result. */
 interface Starters {
   acquire(lock: Lock, wait: Given | undefined): Started;
   release(lease: Lease): Started;
@@ -36,12 +36,12 @@ interface Starters {
   lost(lease: Lease): Id;
 }
 
-/** The calls of an event loop. All but the first three start a call and return its number, or its end. */
+/** The calls of an event loop. All methods but the first three start a call and return its number or its result. */
 interface NativeLoop {
   starters(): Starters;
-  /** Sends what was started while other calls were under way. To be called soon after a call is pending. */
+  /** Sends the calls that were started while others were pending. Call it soon after such a start. */
   flush(): void;
-  /** Gives up a call; says whether it was not drained, so that nothing more comes of it. */
+  /** Cancels a call. True if its result was not drained yet, and never will be. */
   abandon(id: Id): boolean;
   releaseNewest(lock: Lock): Started;
   locked(lock: Lock): Id;
@@ -57,7 +57,7 @@ interface NativeLoop {
   close(client: Client): Id;
   events(events: Events): Id;
   releaseValue(value: HeldValue): Id;
-  /** `how`: "add" to what is left, "replace" it where there is a ttl, "set" it in any case. */
+  /** `how`: "add" to the remaining ttl, "replace" it if there is one, or "set" it in any case. */
   retimeValue(value: HeldValue, how: "add" | "replace" | "set", millis: number): Id;
   isValueThere(value: HeldValue): Id;
 }
@@ -65,7 +65,7 @@ interface NativeLoop {
 /** The calls of this event loop. */
 export interface Loop extends NativeLoop, Starters {}
 
-/** One of the two of a read/write lock. */
+/** One side of a read/write lock. */
 export type Part = "read" | "write";
 
 /** Makes a lock by name. */
@@ -76,25 +76,25 @@ export interface Client {
   readonly events: Events;
   locks(): LockMaker;
   part(name: Given, options: Options | undefined, part: Part): Lock;
-  /** What takes `n` slots of a semaphore that has `of`. */
+  /** A lock object that acquires `n` slots of a semaphore with `of` slots. */
   permits(name: Given, options: Options | undefined, n: Given, of: Given): Lock;
   bind(lock: Unbound): Lock;
-  /** For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever. */
+  /** For drop-in shims: a lock with a value that their library chose, held for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
-  /** For drop-in shims: a value that may stand in the key of a lock, whoever wrote it. */
+  /** For drop-in shims: a value that may be in the key of a lock, whichever process wrote it. */
   value(name: string, value: string): HeldValue;
 }
 
-/** A value that may stand in the key of a lock; what is done with it starts at the {@link Loop}. */
+/** A value that may be in the key of a lock. {@link Loop} has the calls for it. */
 // biome-ignore lint/complexity/noBannedTypes: it has no members
 export type HeldValue = {};
 
-/** The events of a client. Does not keep the client alive. */
+/** The events of a client, which it does not keep alive. */
 export interface Events {
   setVerbose(verbose: boolean): void;
 }
 
-/** A lock whose client is not known yet. */
+/** A lock without a client yet. */
 // biome-ignore lint/complexity/noBannedTypes: it has no members
 export type Unbound = {};
 
@@ -125,16 +125,16 @@ interface Native {
     remaining(lease: Lease): number;
     check(lease: Lease): void;
     detach(lease: Lease): string;
-    /** For drop-in shims: stops everything about it and leaves the key alone. */
+    /** For drop-in shims: ends the lease here and leaves its key on the nodes. */
     letGo(lease: Lease): void;
   };
   Loop: {
     /**
-     * Calls `take` with what ended, for as long as something refers to that function: number, value, failure; number,
-     * value, failure; and so on. `isNode`: see {@link isNode}.
+     * Calls `take` with the results of calls, three arguments for each: number, value, failure. Refers weakly to
+     * `take`. `isNode`: see {@link isNode}.
      */
     new (take: (...ended: unknown[]) => void, isNode: boolean): NativeLoop;
-    /** Closes all clients of the process when it exits. */
+    /** Makes the process close all of its clients when it exits. */
     closeAtExit(): void;
   };
   Client: {
@@ -142,26 +142,26 @@ interface Native {
     fromEnvironment(loop: NativeLoop, variable: string | undefined, options: Options): Client;
   };
   Unbound: {
-    /** Refuses what a client with the default options would refuse. */
+    /** Throws for a name or options that a client with the default options would refuse. */
     new (name: Given, options: Options | undefined, part?: Part): Unbound;
-    /** The same, of `n` slots of a semaphore that has `of`. */
+    /** The same for `n` slots of a semaphore with `of` slots. */
     permits(name: Given, options: Options | undefined, n: Given, of: Given): Unbound;
   };
 }
 
-/** What the names of the packages with the module begin with; release/targets.json of the repository lists them all. */
+/** The prefix of the packages that contain the module; release/targets.json of the repository lists them all. */
 const PLATFORMS = "@redlock/core";
 
-/** The packages that may have the module for this machine. npm installs those that fit. */
+/** The packages that may have the module for this machine; npm installs those that fit. */
 function packages(): string[] {
   const { platform, arch } = process;
   const flavours = { linux: ["-gnu", "-musl"], win32: ["-msvc"] }[platform as string] ?? [""];
   return flavours.map((flavour) => `${PLATFORMS}-${platform}-${arch}${flavour}`);
 }
 
-/** What somebody can do about it that there is no module. */
+/** What the user can do if the module is missing. */
 function remedy(): string {
-  // Only a checkout of the repository has it.
+  // Only a checkout of the repository has this file.
   if (existsSync(join(__dirname, "../scripts/build.mjs"))) {
     return `build it with \`npm run build\` in ${join(__dirname, "..")}, which needs Rust 1.88 or newer`;
   }
@@ -195,12 +195,12 @@ const [major] = process.versions.node.split(".");
 if (Number(major) < 20) throw new Error(`redlock-core needs Node 20 or newer; this is Node ${process.versions.node}`);
 
 /**
- * Whether the host is Node. Bun and Deno imitate it as far as to export libuv's functions, which do not do there what
- * they do in Node.
+ * Whether the host is Node. Bun and Deno export the functions of libuv, too, but these do not work there as in Node
+ * (ADR 41).
  */
 export const isNode = process.versions.bun === undefined && process.versions.deno === undefined;
 
 export const native: Native = load();
 
-/** What a lease and a lock are asked. */
+/** The functions of leases and of locks. */
 export const { leases, locks } = native;

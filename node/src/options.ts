@@ -1,5 +1,5 @@
 /**
- * The options of clients, locks and calls: their names and types. The defaults, and the rules, are the core's.
+ * The options of clients, locks and calls: their names and types. The core has the defaults and checks the values.
  *
  * @module
  */
@@ -8,44 +8,49 @@ import { inspect } from "node:util";
 import { InvalidArgument } from "./errors";
 import type { Given, Options } from "./native";
 
-/** How a client uses its nodes. Times are milliseconds; undefined and null mean the default. */
+/** The options of a client. Times are milliseconds; undefined and null mean the default. */
 export interface ClientOptions {
   /** How many nodes must agree, from a majority to all. Default: a majority. */
   quorum?: number | null | undefined;
-  /** The lease that is renewed until release, 300 ms or more. Default: 30 s. */
+  /** The ttl of leases that are renewed until release; 300 ms or more. Default: 30 s. */
   watchdog?: number | null | undefined;
-  /** Put before every lock's name. Default: nothing. */
+  /** A prefix of every lock's name. Default: none. */
   prefix?: string | null | undefined;
-  /** How a lock is written: as Redisson does, or as `SET name value NX PX ttl` does (redis-py and others). */
+  /**
+   * The format of locks: Redisson's, or the string of `SET name value NX PX ttl` (redis-py and others). Default:
+   * "redisson".
+   */
   wire?: "redisson" | "token" | null | undefined;
-  /** How much faster a node's clock may run, as a share from 0.01 to below 0.5. Default: 0.1. */
+  /** How much faster a node's clock may run than this process's: a share from 0.01 to below 0.5. Default: 0.1. */
   drift?: number | null | undefined;
-  /** Where fencing tokens are counted: apart, or together with Redisson's `RFencedLock`. */
+  /** The token counter: this library's own, or the one of Redisson's `RFencedLock`. Default: "redlock". */
   tokenKey?: "redlock" | "redisson" | null | undefined;
   /**
-   * How long a token's counter is kept after its last use, and so how far a node's clock may be set back and tokens still
-   * increase: 60 s or more, on a quorum no less than a restarted node does not vote. Default: an hour.
+   * How long a token counter is kept after its last use. Tokens still increase if a node's clock is set back by that
+   * time or less. 60 s or more, and on a quorum no less than the quarantine of a restarted node. Default: an hour.
    */
   tokenTtl?: number | null | undefined;
-  /** The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s. */
+  /** The longest ttl on a quorum. A restarted node does not vote for that time plus `drift`. Default: 60 s. */
   maxTtl?: number | null | undefined;
-  /** How many replicas of a node must have acknowledged a lock before it counts there. Default: 0. */
+  /** How many replicas of a node must acknowledge a lock before the node's vote counts. Default: 0. */
   minReplicas?: number | null | undefined;
-  /** How long an outage may last before a waiting acquire rejects with {@link Unavailable}. Default: 5 s. */
+  /** How long a waiting acquire retries in an outage before it rejects with {@link Unavailable}. Default: 5 s. */
   patience?: number | null | undefined;
-  /** How long a connection may take. Default: 2 s. */
+  /** The time-out of a connect. Default: 2 s. */
   connectTimeout?: number | null | undefined;
-  /** How long a reply may take. Default: 2 s. */
+  /** The time-out of a reply. Default: 2 s. */
   replyTimeout?: number | null | undefined;
-  /** Whether a quorum's nodes need `initNodes()` before their first vote. Default: false. */
+  /** Whether the nodes of a quorum vote only after `initNodes()`. Default: false. */
   strict?: boolean | null | undefined;
-  /** Whether a restarted node of a quorum stays away for `maxTtl`. Default: true; only tests turn it off. */
+  /**
+   * Whether a restarted node of a quorum does not vote until `maxTtl` is over. Default: true; for tests only: false.
+   */
   quarantine?: boolean | null | undefined;
   /** The user, for URLs that name none. */
   username?: string | null | undefined;
   /** The password, for URLs that have none. */
   password?: string | null | undefined;
-  /** A PEM file of certificates to trust, for `rediss://`. Default: the system's. */
+  /** A PEM file of certificates to trust, for TLS. Default: the system's. */
   ca?: string | null | undefined;
   /** A PEM file with this client's certificate. */
   cert?: string | null | undefined;
@@ -53,55 +58,56 @@ export interface ClientOptions {
   key?: string | null | undefined;
 }
 
-/** How a lock is taken. Times are milliseconds; undefined and null mean the default. */
+/** The options of a lock. Times are milliseconds; undefined and null mean the default. */
 export interface LockOptions {
   /**
-   * The lease. Default: the client's `watchdog`, renewed until release. A time, from 50 ms: fixed, never renewed.
-   * "adaptive": renewed, of a length learned from how long the lock is held.
+   * The ttl of the lease. A number, from 50: fixed, never renewed. "adaptive": renewed, and as long as four average
+   * holds of this lock, but at least 2 s and at most `watchdog`. Default: the client's `watchdog`, renewed until
+   * release.
    */
   ttl?: number | "adaptive" | null | undefined;
-  /** How long to wait for the lock; 0: one try. Default: for ever. */
+  /** How long an acquire waits for the lock; 0: one try. Default: for ever. */
   wait?: number | null | undefined;
-  /** An owner across processes, 1 to 256 bytes. Default: every acquire is an owner of its own. */
+  /** An owner that is the same in all processes, 1 to 256 bytes. Default: every acquire is an owner of its own. */
   owner?: string | null | undefined;
-  /** How long the lock is renewed at most. Default: for ever. */
+  /** The longest time for which the lock is renewed. Default: for ever. */
   maxHold?: number | null | undefined;
-  /** Whether its owner may take it again. Default: true; else that rejects with {@link WouldDeadlock}. */
+  /** Whether the owner can nest. If false, a nested acquire rejects with {@link WouldDeadlock}. Default: true. */
   reentrant?: boolean | null | undefined;
   /**
-   * Whether those that want it get it in the order in which they asked. Needs one server, cluster or Sentinel service, and
-   * the same wherever the name is used. Default: false.
+   * Whether waiters get the lock in the order of their acquires, in all processes. Needs one server, cluster or
+   * Sentinel service, and the same setting wherever the name is used. Default: false.
    */
   fair?: boolean | null | undefined;
 }
 
-/** How a read/write lock is taken. */
+/** The options of a read/write lock. */
 export type ReadWriteOptions = Omit<LockOptions, "owner" | "fair">;
 
-/** What a semaphore is, and how its permits are taken. */
+/** The options of a semaphore. */
 export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant"> {
-  /** How many slots it has, 1 to 65536. */
+  /** The number of slots, 1 to 65536. */
   permits: number;
 }
 
-/** How one acquire waits. */
+/** The options of one acquire. */
 export interface AcquireOptions {
-  /** How long to wait, in milliseconds; 0: one try. Default: the lock's own `wait`. */
+  /** How long the acquire waits, in milliseconds; 0: one try. Default: the lock's own `wait`. */
   wait?: number | null | undefined;
-  /** Gives up waiting: the acquire rejects with `signal.reason` and leaves nothing behind. */
+  /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. */
   signal?: AbortSignal | null | undefined;
 }
 
-/** How permits are taken of a semaphore. */
+/** The options of one acquire of a semaphore. */
 export interface PermitOptions extends AcquireOptions {
-  /** How many slots, at once. Default: one. */
+  /** How many slots it acquires at once. Default: 1. */
   n?: number | null | undefined;
 }
 
-/** The options of a lock and of the acquire of it. */
+/** The options of a lock and of one acquire. */
 export type TakeOptions = LockOptions & AcquireOptions;
 
-/** How a name, a time or an option crosses to the native module. */
+/** Converts a name, a time or the value of an option for the native module. */
 export function setting(value: unknown): Given {
   const fits = typeof value === "string" ? value.isWellFormed() : ["number", "boolean"].includes(typeof value);
   return fits ? (value as Given) : { shown: shown(value) };
@@ -111,7 +117,7 @@ function shown(value: unknown): string {
   return inspect(value, { depth: 0, breakLength: Number.POSITIVE_INFINITY, maxStringLength: 80 });
 }
 
-/** How options cross to the native module. */
+/** Converts options for the native module. */
 export function settings(options: object | null | undefined): Options {
   return given(options).map(([name, value]) => [name, setting(value)]);
 }
@@ -127,19 +133,19 @@ function object<T extends object>(options: T | null | undefined): T | Record<str
   return options ?? {};
 }
 
-/** The options of a lock, and those of the acquire of it. */
+/** Splits the options into those of the lock and those of the acquire. */
 export function split(options: TakeOptions | null | undefined): [LockOptions, AcquireOptions] {
   const { signal, ...locking } = object(options);
   return [locking, { signal }];
 }
 
-/** How many slots a semaphore has, and how they are taken. */
+/** Splits the options of a semaphore into the number of slots and the rest. */
 export function permitted(options: SemaphoreOptions): [number, Options] {
   const { permits, ...taking } = object(options) as SemaphoreOptions;
   return [permits, settings(taking)];
 }
 
-/** The options of one acquire. */
+/** Checks and converts the options of one acquire. */
 export function acquiring(options: AcquireOptions | null | undefined): {
   wait: Given | undefined;
   signal: AbortSignal | undefined;
@@ -162,7 +168,7 @@ function abortSignal(value: unknown): AbortSignal {
   throw new InvalidArgument(`signal: must be an AbortSignal, not ${shown(value)}`);
 }
 
-/** The nodes of a client. */
+/** Checks the URLs of a client. */
 export function nodes(urls: string | readonly string[]): string[] {
   const list = typeof urls === "string" ? [urls] : urls;
   if (!Array.isArray(list) || !list.every((url) => typeof url === "string")) {
