@@ -1,6 +1,6 @@
-//! Who may do what, and how they are spoken to: users with exactly the documented rights, and with one less; RESP2 and
-//! RESP3; TLS to clusters and Sentinels; socket files. Real servers. The rules are read from `docs/deployments.md`, so
-//! that what is documented is what is tested.
+//! Rights and transports on real servers: users with exactly the documented rights, and with one less; RESP2 and RESP3;
+//! TLS to clusters and Sentinels; socket files. The tests read the rules from `docs/deployments.md`, so that they test
+//! what is documented.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -23,8 +23,8 @@ use redlock_tests::{
 };
 
 const LONG: Duration = Duration::from_secs(60);
-/// How long to wait for what somebody else keeps: long enough for servers to answer on a busy machine, or they would count
-/// as silent.
+/// How long to wait for a lock that another client holds. If a busy server did not answer within that time, the acquire
+/// would fail with `unavailable` instead of `timeout`.
 const BRIEF: Duration = Duration::from_millis(500);
 
 fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
@@ -41,8 +41,8 @@ async fn renewed(lease: &Lease) {
     redlock_tests::renewed(LONG, "the lease is renewed", lease).await;
 }
 
-/// The documented rules: for every server, on top of it for a cluster, for `min_replicas`, for fair and for read/write locks,
-/// for semaphores, and for a Sentinel.
+/// The documented rules: for every server, and in addition for a cluster, for `min_replicas`, for fair locks, for
+/// read/write locks, for semaphores and for a Sentinel.
 struct Rules {
     server: Vec<String>,
     cluster: Vec<String>,
@@ -62,7 +62,7 @@ fn documented() -> Rules {
     Rules { server, cluster, replicas, fair, read_write, semaphore, sentinel }
 }
 
-/// Gives the user these rights on a server, and has it forget whom it refused.
+/// Gives the user these rights on a server, and clears the server's log of denials.
 fn permit(server: &Server, rules: &[String]) {
     let rules = rules.iter().map(String::as_str);
     let words: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rules).collect();
@@ -70,13 +70,13 @@ fn permit(server: &Server, rules: &[String]) {
     let _: () = server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// What a server refused to somebody.
+/// What a server has denied to a user.
 fn denied(server: &Server) -> BTreeSet<String> {
     let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG", "128"]);
     let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
     log.iter()
         .filter_map(|entry| entry.iter().position(|name| text(name) == "object").map(|at| text(&entry[at + 1])))
-        // Names the library where the server knows it; nothing is lost without.
+        // `CLIENT SETINFO` names the library on servers that know the command. Nothing is lost if it is denied.
         .filter(|object| object != "client|setinfo")
         .collect()
 }
@@ -103,7 +103,7 @@ fn watched(urls: &[String], change: impl FnOnce(&mut Config)) -> (Client, Warnin
     (Client::with_events(config, Arc::new(sink)).unwrap(), warnings)
 }
 
-/// Everything that a client can do, as far as its rights matter.
+/// Does everything that a client can do, as far as its rights matter.
 async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     let lock = client.lock("x", options(|_| {}))?;
     let lease = lock.acquire_as(lock.request(Owner::Explicit("me".into()))).await?;
@@ -115,7 +115,7 @@ async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     assert!(other.lock("x", options(|_| {}))?.try_acquire().await?.is_none());
     lease.release().await?;
 
-    // Renewed by the watchdog, waited for, and handed over by a message.
+    // The watchdog renews the lease, another client waits for it, and a message hands it over.
     let lease = lock.acquire().await?;
     renewed(&lease).await;
     let waiting = tokio::spawn(other.lock("x", options(|options| options.wait = Some(LONG)))?.acquire());
@@ -136,7 +136,7 @@ async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     let owned = client.lock("owned", options(|options| options.owner = Some("me".into())))?;
     let _first = owned.acquire().await?;
     let same = other.lock("owned", options(|options| options.owner = Some("me".into())))?;
-    // A string has room for one tenure.
+    // A key of this wire is a string, which has room for one tenure.
     if client.config().wire != Wire::Token {
         same.acquire().await?.release().await?;
     }
@@ -149,13 +149,13 @@ async fn everything(client: &Client, other: &Client) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Everything that a client can do with a read/write lock.
+/// Does everything that a client can do with a read/write lock.
 async fn everything_inside(client: &Client, other: &Client) -> Result<(), LockError> {
     let long = || options(|options| options.wait = Some(LONG));
     let (lock, there) = (client.read_write_lock("x", long())?, other.read_write_lock("x", long())?);
     let reading = lock.read().acquire().await?;
     let too = there.read().acquire().await?;
-    // On a quorum a node that was slow may have begun to count later.
+    // On a quorum a slow node may have started its count later.
     let alike =
         if client.config().urls.len() == 1 { too.token() == reading.token() } else { too.token() >= reading.token() };
     assert!(alike, "{} after {}", too.token(), reading.token());
@@ -167,7 +167,7 @@ async fn everything_inside(client: &Client, other: &Client) -> Result<(), LockEr
     reading.downgrade().await?;
     renewed(&reading).await;
 
-    // Both wait, and both are let in.
+    // Both wait, and both get the lock in the end.
     let writing = tokio::spawn(there.write().acquire());
     while !writing.is_finished() && lock.read().try_acquire().await?.is_some() {
         tokio::task::yield_now().await;
@@ -187,7 +187,7 @@ async fn everything_inside(client: &Client, other: &Client) -> Result<(), LockEr
     Ok(())
 }
 
-/// Everything that a client can do with a semaphore.
+/// Does everything that a client can do with a semaphore.
 async fn everything_permitted(client: &Client, other: &Client) -> Result<(), LockError> {
     let long = || options(|options| options.wait = Some(LONG));
     let (here, there) = (client.semaphore("x", 2, long())?, other.semaphore("x", 2, long())?);
@@ -199,7 +199,7 @@ async fn everything_permitted(client: &Client, other: &Client) -> Result<(), Loc
     renewed(&one).await;
     two.release().await?;
 
-    // Who waits for both is let in by whoever gives back the last.
+    // A waiter for both slots gets them when the last one is released.
     let waiting = tokio::spawn({
         let there = there.clone();
         async move { there.acquire_many(2).await }
@@ -219,7 +219,7 @@ async fn everything_permitted(client: &Client, other: &Client) -> Result<(), Loc
     Ok(())
 }
 
-/// Does everything as the user, and looks at what the servers refused.
+/// Does everything as the user, and checks that the servers denied nothing.
 async fn suffices(what: &str, urls: &[String], servers: &[&Server], change: impl Fn(&mut Config)) {
     all_of(what, urls, servers, change, everything).await;
 }
@@ -256,7 +256,7 @@ async fn all_of(
     nothing_left_nothing_denied(what, servers).await;
 }
 
-/// Fair locks: one holds it, another waits, a third gives up.
+/// Fair locks: one client holds the lock, another waits, a third gives up.
 async fn in_turn(what: &str, url: &str, servers: &[&Server], change: impl Fn(&mut Config)) {
     let new = || watched(&[as_user(url)], &change);
     let ((one, warned), (other, warned_too)) = (new(), new());
@@ -280,7 +280,7 @@ async fn in_turn(what: &str, url: &str, servers: &[&Server], change: impl Fn(&mu
     nothing_left_nothing_denied(what, servers).await;
 }
 
-/// A quorum's slowest servers may still be at work when its answer is in.
+/// Waits for the keys to go: a quorum's slowest nodes may still be at work when the call returns.
 async fn nothing_left_nothing_denied(what: &str, servers: &[&Server]) {
     for server in servers {
         let left = || server.command::<Vec<String>>(&["KEYS", "app:*"]);
@@ -304,7 +304,7 @@ async fn the_documented_rights_suffice() {
         let three: Vec<String> = servers.iter().map(Server::url).collect();
         suffices("three servers", &three, &servers.iter().collect::<Vec<_>>(), |config| config.wire = wire).await;
 
-        // Nobody has a majority: what the attempt took is given back, and nobody is told.
+        // No client has a majority: the attempt releases what it got, without a message to waiters.
         let alone = |url: &str| watched(&[as_user(url)], |config| config.wire = wire).0.lock("x", options(|_| {}));
         let held =
             [alone(&three[0]).unwrap().acquire().await.unwrap(), alone(&three[1]).unwrap().acquire().await.unwrap()];
@@ -371,7 +371,7 @@ async fn the_documented_rights_suffice_on_a_cluster() {
     let quorum = [cluster.url(), single.url()];
     suffices("a quorum with a cluster", &quorum, &all, |_| {}).await;
 
-    // A lock that went ahead of its slot: served with ASKING.
+    // A lock whose key moved ahead of its slot: the server serves it after `ASKING`.
     let (client, _) = watched(&[as_user(&cluster.url())], |config| config.watchdog = Duration::from_secs(20));
     let lease = client.lock("x", options(|_| {})).unwrap().acquire().await.unwrap();
     let (from, to) = (cluster.owner("app:x"), cluster.another("app:x"));
@@ -409,12 +409,12 @@ async fn the_documented_rights_suffice_with_sentinels() {
     assert!(error.to_string().contains("NOPERM") && error.to_string().contains("sentinel|master"), "{error}");
 }
 
-/// What the documented rule has for a `wire`, one by one.
+/// The rights in the documented rules, one by one.
 fn single_rights(rules: &[String]) -> Vec<String> {
     rules.iter().filter(|right| right.starts_with(['+', '~', '&'])).cloned().collect()
 }
 
-/// Without these things go on, as the documentation says.
+/// Rights without which every call still succeeds, as the documentation says.
 const SPARED: [&str; 10] = [
     "+eval",
     "+publish",
@@ -427,13 +427,13 @@ const SPARED: [&str; 10] = [
     "+config|get",
     "~redlock_hold:*",
 ];
-/// Without it some things go on, and the others say so: an explicit owner's release has ended the lock, and announces
-/// nothing.
+/// A right without which some calls succeed and others name it. The release of an explicit owner ends the lock, but
+/// does not announce it.
 const PARTLY: &str = "+exists";
-/// Needed only by what is not done here: a clean-up behind a broken connection, a quorum.
+/// Rights that these tests do not need: for cleaning up behind a broken connection, and for a quorum.
 const UNUSED: [&str; 2] = ["+client|kill", "~redlock_node"];
 
-/// Does everything with each right taken away in turn.
+/// Does everything with each right withdrawn in turn.
 async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
     let rules = documented().server;
     let rights: Vec<String> = single_rights(&rules);
@@ -442,7 +442,7 @@ async fn names_what_is_missing(wire: Wire, of_the_other: &[&str]) {
     each_is_missed(wire, &rules, &rights.collect::<Vec<_>>(), &SPARED, everything).await;
 }
 
-/// Several at a time, each of these with a server of its own: most of it is waiting.
+/// Tests several rights at a time, each group on a server of its own, since most of the time is waiting.
 async fn each_is_missed(
     wire: Wire,
     rules: &[String],
@@ -456,7 +456,7 @@ async fn each_is_missed(
     assert!(wrong.is_empty(), "{wire:?} without {}", wrong.join("\n  "));
 }
 
-/// What does not go as it should, with each of the rights taken away in turn.
+/// Withdraws each right in turn, and returns what did not go as documented.
 async fn wrong_without(
     wire: Wire,
     rules: &[String],
@@ -470,7 +470,7 @@ async fn wrong_without(
         let set = |config: &mut Config| config.wire = wire;
         (watched(&user, set), watched(&user, set))
     };
-    // Scripts are known, or EVAL would be needed first.
+    // Loads the scripts first, since loading needs `EVAL`.
     permit(&server, rules);
     let ((one, _), (other, _)) = clients();
     everything(&one, &other).await.unwrap();
@@ -495,7 +495,7 @@ async fn wrong_without(
                 let text = error.to_string();
                 println!("| {wire:?} | {right} | {text} |");
                 let name = if right.starts_with('+') { format!("'{named}'") } else { named.replace('*', "") };
-                // Of keys that a script makes up the server tells no name.
+                // The server does not name a key that the script computes.
                 let named = text.contains(&name) || right.contains("rwlock_timeout") && text.contains("keys");
                 if error.code() != "unavailable" || !named || spared.contains(&right) {
                     wrong.push(format!("{right}: {text}"));
@@ -503,7 +503,7 @@ async fn wrong_without(
             }
         }
         let eternal = server.command::<Vec<String>>(&["KEYS", "*"]).into_iter().filter(|key| {
-            // The server may end it meanwhile.
+            // A key that expired meanwhile gives -2.
             server.command::<i64>(&["PTTL", key]) == -1
         });
         wrong.extend(eternal.map(|key| format!("{right}: {key} has no ttl")));
@@ -522,8 +522,8 @@ async fn a_right_that_is_missing_is_named_for_strings() {
     names_what_is_missing(Wire::Token, &["+hset", "+hexists", "+hkeys", "+hdel"]).await;
 }
 
-/// Those that only a read/write lock needs, and those without which it could leave a key behind for ever. One more command is
-/// for readers of Redisson's alone.
+/// Withdraws the rights that only a read/write lock needs, and those without which it could leave a key behind for
+/// ever. `HGETALL` is left out: only a key with readers of Redisson needs it.
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_for_read_write_locks() {
     let Rules { server, read_write, .. } = documented();
@@ -535,7 +535,7 @@ async fn a_right_that_is_missing_is_named_for_read_write_locks() {
     each_is_missed(Wire::Redisson, &rules, &rights, &spared, everything_inside).await;
 }
 
-/// Those that only a semaphore needs. One more command is for one of which a key was lost.
+/// Withdraws the rights that only a semaphore needs. `HGETALL` is left out: only a semaphore that lost a key needs it.
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_for_semaphores() {
     let Rules { server, semaphore, .. } = documented();
@@ -547,7 +547,7 @@ async fn a_right_that_is_missing_is_named_for_semaphores() {
     each_is_missed(Wire::Redisson, &rules, &rights, &spared, everything_permitted).await;
 }
 
-/// Whoever attaches a lease draws no token, and may have no right to the counter.
+/// A client that attaches a lease draws no token, and may lack the right to the counter.
 #[tokio::test]
 async fn a_lease_is_renewed_also_by_who_may_not_prolong_its_counter() {
     let server = Server::start();
@@ -565,7 +565,8 @@ async fn a_lease_is_renewed_also_by_who_may_not_prolong_its_counter() {
     assert_eq!(locked(&warned).clone(), Vec::<String>::new());
 }
 
-/// From 7.0 on the script asks whether it may; before, it tries on a key that is not there.
+/// From Redis 7.0 on the script asks the server whether it has the right. Before, it tries the command on a key that
+/// does not exist.
 #[test]
 fn no_lock_without_a_ttl_is_written_by_who_may_not_set_one() {
     let server = Server::start();
@@ -614,7 +615,7 @@ async fn a_subscription_that_is_denied_is_warned_of_once() {
 
 fn protocols(server: &Server) -> BTreeSet<String> {
     let list: String = server.command(&["CLIENT", "LIST"]);
-    // All but this test's own connection, and those that listen.
+    // Without this test's own connection and those that subscribe.
     let other = list.lines().filter(|line| !line.contains("cmd=client|list") && !line.contains("subscribe"));
     other.filter_map(|line| line.split(' ').find_map(|field| field.strip_prefix("resp="))).map(str::to_owned).collect()
 }
@@ -659,7 +660,7 @@ async fn a_cluster_with_tls() {
     let set = trusting(&files);
     let (one, other) = (watched(&[cluster.url()], &set).0, watched(&[cluster.url_of(1)], &set).0);
     everything(&one, &other).await.unwrap();
-    // It follows redirections and failovers in the same way.
+    // The client follows redirections and failovers as without TLS.
     let steady = |config: &mut Config| {
         set(config);
         config.watchdog = Duration::from_secs(20);

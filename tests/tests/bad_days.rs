@@ -1,6 +1,6 @@
-//! Bad days, on real servers: wrong settings, servers in trouble, and what else may answer at an address. Each must end
-//! in an error with a code, whose text says what is wrong and what to do, and within the wait; what passes is waited
-//! out. With `--nocapture` each says what the caller saw, and when: a row of a table.
+//! Bad days on real servers: wrong settings, servers in trouble, and other programs that listen on the address. Each
+//! must end within the wait, in an error with a code whose text says what is wrong and what to do. A fault that passes
+//! is waited out. With `--nocapture` each case prints what the caller saw and when, as a row of a table.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// More than any of these takes by itself, on a busy machine.
+/// More than any case takes by itself on a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ fn row(deployment: &str, fault: &str, saw: &str, after: Duration) {
 
 fn client(url: &str, change: impl FnOnce(&mut Config)) -> Client {
     let mut config = Config::new([url]);
-    // Only the wait ends an outage.
+    // Only the wait limits how long an acquire tries during an outage.
     config.patience = LONG;
     change(&mut config);
     Client::new(config).unwrap()
@@ -42,7 +42,7 @@ fn waiting(wait: Duration) -> LockOptions {
     options
 }
 
-/// Waits for something that will happen soon, without saying when.
+/// Waits for a condition that becomes true soon, at no known time.
 async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(LONG, what, happened).await;
 }
@@ -61,7 +61,7 @@ fn says(error: &LockError, words: &[&str]) {
     assert!(!error.to_string().contains("hunter"), "{error}");
 }
 
-/// What no waiting mends is told at once.
+/// Checks that a fault which no waiting repairs is reported at once.
 async fn fails_at_once(deployment: &str, fault: &str, client: Client, words: &[&str]) {
     let (error, after) = refused(&client, LONG).await;
     says(&error, words);
@@ -76,7 +76,7 @@ async fn fails_at_once(deployment: &str, fault: &str, client: Client, words: &[&
     assert!(client.ping().await.unwrap()[0].state.is_err() || words.contains(&"MOVED"), "{fault}");
 }
 
-/// What may pass is told when the wait is over.
+/// Checks that a fault which may pass is reported when the wait is over.
 async fn fails_in_time(deployment: &str, fault: &str, client: &Client, words: &[&str]) {
     let wait = Duration::from_secs(1);
     let (error, after) = refused(client, wait).await;
@@ -86,7 +86,7 @@ async fn fails_in_time(deployment: &str, fault: &str, client: &Client, words: &[
     row(deployment, fault, &error.to_string(), after);
 }
 
-/// The same, and an acquire that waits gets the lock when it has passed.
+/// Checks that an acquire with a long wait gets the lock once the fault has passed, and one with a short wait fails.
 async fn is_waited_out(deployment: &str, fault: &str, client: &Client, words: &[&str], cure: impl AsyncFnOnce()) {
     let patient = tokio::spawn(client.lock("x", waiting(LONG)).unwrap().acquire());
     fails_in_time(deployment, fault, client, words).await;
@@ -98,7 +98,7 @@ async fn is_waited_out(deployment: &str, fault: &str, client: &Client, words: &[
     lease.release().await.unwrap();
 }
 
-/// Something that answers at a port.
+/// A program that accepts connections on a port and speaks no Redis.
 struct Stub {
     port: u16,
     task: JoinHandle<()>,
@@ -111,7 +111,7 @@ impl Drop for Stub {
 }
 
 impl Stub {
-    /// Answers every request with these bytes; without any it says nothing for ever.
+    /// Sends `answer` in reply to the first request of each connection; without an answer it never sends anything.
     async fn start(answer: Option<&'static [u8]>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -143,7 +143,7 @@ fn with_login(server: &Server, login: &str) -> String {
 
 #[tokio::test]
 async fn addresses_that_lead_nowhere() {
-    // Longer than the name system allows, so that no network is asked.
+    // Longer than DNS allows, so that no query leaves the machine.
     let nowhere = client(&format!("redis://{}.invalid", "x".repeat(64)), |_| {});
     fails_in_time("single", "host name unknown", &nowhere, &["lookup"]).await;
     let nobody = client("redis://127.0.0.1:1", |_| {});
@@ -171,7 +171,7 @@ async fn something_else_answers() {
         let path = if scheme.ends_with("sentinel") { "/main" } else { "" };
         let silent = client(&format!("{}{path}", silent.url(scheme)), |_| {});
         fails_in_time(scheme, "the port says nothing", &silent, &["answer"]).await;
-        // Who is not the first of this client to wait knows no more than the first does.
+        // A second waiter of this client gets the same error as the first.
         let first = tokio::spawn(silent.lock("x", waiting(LONG)).unwrap().acquire());
         tokio::task::yield_now().await;
         let (error, _) = refused(&silent, Duration::from_millis(200)).await;
@@ -208,7 +208,7 @@ async fn wrong_logins() {
     let sentinel = Watched::start(0);
     let watched = sentinel.url();
     let cluster_url = cluster.url().replace("redis:", "redis+cluster:");
-    // Last, since the tests themselves cannot get in after it.
+    // Comes last, since afterwards the tests themselves cannot log in.
     for server in [&server, &cluster, &sentinel.servers()[0]] {
         let _: () = server.command(&["CONFIG", "SET", "requirepass", "hunter2"]);
     }
@@ -259,7 +259,7 @@ async fn tls_that_does_not_match() {
     let (error, after) =
         refused(&client(&without.url().replace("redis", "rediss"), trusting), Duration::from_secs(5)).await;
     row("single", "rediss:// to a port without TLS", &error.to_string(), after);
-    // The server answers such bytes only if there is an end of line among them.
+    // The server replies to the bytes of a TLS handshake only if they contain an end of line.
     assert!(["TLS", "no answer"].iter().any(|word| error.to_string().contains(word)), "{error}");
     assert_eq!(error.code(), "unavailable");
     assert!(after < Duration::from_secs(5) + Duration::from_secs(4) + SLACK);
@@ -285,7 +285,7 @@ async fn another_kind_of_deployment() {
     fails_at_once("sentinel", "another master's name", wrong, &["knows no master \"other\""]).await;
 }
 
-/// Keeps the server busy with a script until it is killed. A script that wrote nothing can be.
+/// Keeps the server busy with a script until `SCRIPT KILL`, which Redis allows because the script has written nothing.
 fn keep_busy(server: &Server) -> redis::Connection {
     let mut connection = server.connect().unwrap();
     let script = redis::cmd("EVAL").arg("while true do end").arg(0).get_packed_command();
@@ -318,7 +318,7 @@ async fn a_script_that_never_ends() {
         })
         .await;
     }
-    // On a quorum a node must say who it is: it does once it can.
+    // In a quorum the client must first read the node's identity, which works once the script has ended.
     let mut others = [Server::start(), Server::start()];
     let mut config = Config::new([url, others[0].url(), others[1].url()]);
     config.patience = LONG;
@@ -334,10 +334,10 @@ async fn a_script_that_never_ends() {
     .await;
 }
 
-/// Options that make loading take as long as a test likes: until it sets the delay, µs for each key, to 0.
+/// Options that slow down loading until the test sets `key-load-delay` (µs for each key) to 0.
 const SLOWLY: [&str; 4] = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
 
-/// Enough keys to be asked in between, and far more than are loaded in a test.
+/// Writes so many keys that the server replies between them while it loads, and that loading outlasts the test.
 fn fill(server: &Server) {
     let script = "for i = 1, 20000 do redis.call('SET', 'key' .. i, string.rep('x', 1000)) end";
     let _: () = server.command(&["EVAL", script, "0"]);
@@ -383,7 +383,7 @@ async fn a_server_that_refuses_to_write() {
         set("min-replicas-to-write", "0");
     })
     .await;
-    // No file can take the place of a directory.
+    // Redis cannot write its file where a directory is.
     let occupied = server.directory().join("occupied");
     let _ = fs::remove_file(&occupied);
     fs::create_dir(&occupied).unwrap();
@@ -431,7 +431,7 @@ async fn a_cluster_that_is_down() {
         cluster.servers()[owner].command::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:fail")
     })
     .await;
-    // Others are asked for a newer map first, and time out.
+    // The client first requests a newer map from the other servers, which times out.
     let config = new.config();
     let (error, after) = refused(&new, config.connect_timeout + config.reply_timeout + SLACK).await;
     says(&error, &["CLUSTERDOWN"]);
@@ -453,7 +453,7 @@ async fn held(url: &str) -> (Client, Lease) {
     (client, lease)
 }
 
-/// The lease stays what its holder was told until its deadline, and is lost then.
+/// Checks that the lease stays held until its deadline and is lost then.
 async fn ends_at_its_deadline(deployment: &str, fault: &str, lease: &Lease, bad: impl FnOnce()) {
     let (left, started) = (lease.remaining(), Instant::now());
     bad();
@@ -474,7 +474,7 @@ async fn a_held_lock_and_a_busy_server() {
     ends_at_its_deadline("single", "BUSY while held", &lease, || busy = Some(keep_busy(&server))).await;
     let _: () = server.command(&["SCRIPT", "KILL"]);
 
-    // One that ends in time is not noticed.
+    // The holder does not notice a script that ends in time.
     let steady = client(&server.url(), |config| config.watchdog = Duration::from_secs(30));
     let lock = steady.lock("y", LockOptions::default()).unwrap();
     let lease = lock.acquire().await.unwrap();
@@ -501,7 +501,7 @@ async fn a_held_lock_and_a_server_that_restarts() {
     ends_at_its_deadline("single", "restart, LOADING while held", &lease, || restart(&mut server)).await;
     let _: () = server.command(&["CONFIG", "SET", "key-load-delay", "0"]);
 
-    // One that has loaded what it saved in time is none.
+    // A restart loses nothing if the server has loaded its saved keys within the lease.
     let steady = client(&server.url(), |config| config.watchdog = Duration::from_secs(60));
     let lease = steady.lock("y", waiting(LONG)).unwrap().acquire().await.unwrap();
     restart(&mut server);
@@ -535,7 +535,7 @@ async fn a_held_lock_and_a_cluster_that_goes_down() {
         }
     })
     .await;
-    // A fixed lease says that it ended, as it would have.
+    // A fixed lease ends with `expired`, as it would have without the fault.
     let server = Server::start();
     let mut options = LockOptions::default();
     options.ttl = Ttl::Fixed(Duration::from_secs(1));

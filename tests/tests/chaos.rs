@@ -1,12 +1,14 @@
-//! Chaos on real servers: processes that take locks while servers are frozen, killed, emptied and replaced, the network
-//! delays, loses and cuts, clocks jump, and the processes themselves are suspended and killed. Checked are: that no two
-//! hold a lock at once, that tokens are unique and rise, and that a register that checks them loses no update.
+//! Chaos on real servers. Processes take locks while servers are frozen, killed, emptied and replaced, the network
+//! delays, loses and cuts, clocks jump, and the processes themselves are suspended and killed. The checkers verify that
+//! no two processes hold a lock at once, that tokens are unique and increase, and that a register that checks tokens
+//! loses no update.
 //!
-//! Where faults void exclusion, the last two must hold all the same. Negative controls show that the checkers see: no
-//! margin, no fencing, no quarantine, a majority under a clock that jumps. See `docs/guarantees.md`.
+//! Where the faults void exclusion, the last two must hold all the same. Negative controls show that the checkers find
+//! violations: no margin, no fencing, no quarantine, a majority with a clock that jumps. See `docs/guarantees.md`.
 //!
-//! `REDLOCK_CHAOS_SEED` repeats a schedule, `REDLOCK_CHAOS_SECONDS` sets how long each campaign takes, and
-//! `REDLOCK_CHAOS_GRANTS` how many grants those that must exclude make together at least: `make chaos` is the long form.
+//! `REDLOCK_CHAOS_SEED` repeats a schedule. `REDLOCK_CHAOS_SECONDS` sets the length of each campaign.
+//! `REDLOCK_CHAOS_GRANTS` sets how many grants the campaigns that must keep exclusion make together, at least:
+//! `make chaos` is the long form.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -24,12 +26,12 @@ use redlock_tests::{
     register::Check,
 };
 
-/// Those, and others.
+/// The harmless faults and some others.
 fn harmless_and(others: &[Fault]) -> Vec<Fault> {
     [HARMLESS, others].concat()
 }
 
-/// One at a time: the machine is small, and each report is of one.
+/// Runs the campaigns one at a time: the machine is small, and each report describes one campaign.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     locked(&TURN)
@@ -39,7 +41,7 @@ fn campaign(name: &'static str) -> Campaign {
     Campaign::new(name, env!("CARGO_BIN_EXE_worker"), env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Its part of the grants that are asked for, in percent.
+/// This campaign's share, in percent, of `REDLOCK_CHAOS_GRANTS`.
 fn share(percent: u64) -> u64 {
     number("REDLOCK_CHAOS_GRANTS").unwrap_or_default() * percent / 100
 }
@@ -49,7 +51,7 @@ fn one_server() {
     let _turn = turn();
     let campaign = Campaign {
         durable: true,
-        // It keeps its keys.
+        // The server keeps its keys over a restart.
         faults: harmless_and(&[Restart, Restart]),
         pauses: true,
         kills: true,
@@ -64,7 +66,7 @@ fn three_servers() {
     let _turn = turn();
     let campaign = Campaign {
         nodes: 3,
-        // A node of several that forgets is kept from voting.
+        // A node of a quorum that lost its keys does not vote for a while.
         faults: harmless_and(&[Restart, Flush, Failover]),
         pauses: true,
         kills: true,
@@ -79,7 +81,7 @@ fn five_servers() {
     let _turn = turn();
     let campaign = Campaign {
         nodes: 5,
-        // A node of several that forgets is kept from voting.
+        // A node of a quorum that lost its keys does not vote for a while.
         faults: harmless_and(&[Restart, Flush, Failover]),
         pauses: true,
         kills: true,
@@ -89,7 +91,7 @@ fn five_servers() {
     campaign.run().expect_exclusion();
 }
 
-/// A quorum of four of five does without quarantine, and with a node whose clock jumps.
+/// A quorum of four of five needs no quarantine, and tolerates a node whose clock jumps.
 #[test]
 fn four_of_five_servers() {
     let _turn = turn();
@@ -107,7 +109,7 @@ fn four_of_five_servers() {
     campaign.run().expect_exclusion();
 }
 
-/// Everybody wants the same.
+/// All workers want the same lock.
 #[test]
 fn one_name() {
     let _turn = turn();
@@ -123,7 +125,7 @@ fn one_name() {
     campaign.run().expect_exclusion();
 }
 
-/// Exclusion on one server ends where it forgets; the order of tokens does not.
+/// A server that loses its keys voids exclusion, but not the order of tokens.
 #[test]
 fn one_server_that_forgets() {
     let _turn = turn();
@@ -138,7 +140,7 @@ fn one_server_that_forgets() {
     campaign.run().expect_order();
 }
 
-/// The same for one server whose clock jumps.
+/// As above, for one server whose clock jumps.
 #[test]
 fn one_server_whose_clock_jumps() {
     let _turn = turn();
@@ -154,8 +156,8 @@ fn one_server_whose_clock_jumps() {
     campaign.run().expect_order();
 }
 
-/// A server's clock is fast by eight percent, and tenures are used to their end: the margin of ten percent covers it, one
-/// of one percent does not.
+/// A server's clock is fast by eight percent, and tenures are used to their end. A margin of ten percent covers that, a
+/// margin of one percent does not.
 #[test]
 fn without_a_margin_there_are_overlaps() {
     let _turn = turn();
@@ -173,7 +175,7 @@ fn without_a_margin_there_are_overlaps() {
     with.run().expect_exclusion();
 }
 
-/// Holders are suspended between check and write, beyond their lease: only a register that checks tokens survives it.
+/// Holders are suspended between check and write, beyond their lease. Only a register that checks tokens survives that.
 #[test]
 fn without_fencing_updates_are_lost() {
     let _turn = turn();
@@ -211,7 +213,7 @@ fn without_quarantine_there_are_overlaps() {
     with.run().expect_exclusion();
 }
 
-/// One clock jumps ahead: a majority of five may break, four of five may not.
+/// One clock jumps ahead: a majority of five may fail, four of five may not.
 #[test]
 fn a_larger_quorum_survives_a_clock_that_jumps() {
     let _turn = turn();

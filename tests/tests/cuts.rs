@@ -1,8 +1,9 @@
-//! A connection that is cut after every single byte of every request and every reply, for each thing a client sends: every
-//! call returns with an outcome it may have, and in the end there is no key, no subscription and no connection.
+//! Cuts a connection after every single byte of every request and every reply, for each kind of call. Every call must
+//! return with an outcome that it may have; in the end no key, no subscription and no connection may be left.
 //!
-//! Leases are so long that no key is gone by itself. `REDLOCK_CUT_STRIDE=1` also cuts after every byte of what a new
-//! connection exchanges, which is long, and of all connections of a quorum at once; otherwise after every so many.
+//! Leases are so long that no key expires by itself. By default the exchanges of a new connection are cut only after
+//! every 13th byte, and all connections of a quorum at once only after every fifth. `REDLOCK_CUT_STRIDE=1` cuts those
+//! after every byte too, which takes long.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -28,21 +29,21 @@ use redlock_tests::{
 };
 use tokio::task::spawn_blocking;
 
-/// Far longer than anything here takes.
+/// Far longer than any case takes.
 const LEASE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many cases run at once: most of their time they wait for a new connection.
+/// How many cases run at once. Most of their time they wait for a new connection.
 const TOGETHER: usize = 48;
 
-/// What is under way when the connection is cut.
+/// The call that is under way when the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// A try, the first thing this client ever sends.
+    /// A try as the first request of a new client.
     First,
     Try,
-    /// The same on the connection of blocking callers.
+    /// A try on the connection of blocking callers.
     TryBlocking,
-    /// The same on the connection of an event loop, and as the first thing it sends.
+    /// A try on the connection of an event loop; `FirstHosted` is its first request.
     TryHosted,
     FirstHosted,
     /// A renewal.
@@ -50,13 +51,13 @@ enum Call {
     Release,
     ReleaseBlocking,
     ReleaseHosted,
-    /// An attach, and the further ones that it takes.
+    /// An attach, repeated until it succeeds.
     Attach,
-    /// An acquire that finds the lock held, subscribes, and gets it on its release.
+    /// An acquire that finds the lock held, subscribes, and gets the lock on its release.
     Wait,
 }
 
-/// Servers, a proxy before each, a client behind them.
+/// Servers, a proxy in front of each, and a client that connects through the proxies.
 struct Case {
     servers: Arc<Vec<Server>>,
     proxies: Vec<Proxy>,
@@ -70,7 +71,7 @@ fn go_on() -> Result<(), LockError> {
     Ok(())
 }
 
-/// No call may take longer, whatever happens to it.
+/// Limits the duration of every call, whatever happens to its connection.
 async fn returns<T>(what: &str, call: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| panic!("{what} does not return"))
 }
@@ -122,11 +123,11 @@ impl Case {
         spawn_blocking(move || host.lock().unwrap().release(&lease)).await.unwrap()
     }
 
-    /// The call with what precedes it; `armed` is called right before it.
+    /// Prepares the call, calls `armed`, and makes the call.
     async fn run(&self, call: Call, armed: impl FnOnce()) -> &'static str {
         let lock = self.lock();
         let shown = format!("{call:?} of {}", self.name);
-        // Its connection, with all that a new one exchanges, is there before.
+        // Except for the `First` cases, the connection exists before, with everything that a new one exchanges.
         match call {
             Call::First | Call::FirstHosted => {}
             Call::TryHosted | Call::ReleaseHosted => {
@@ -198,7 +199,7 @@ impl Case {
                 armed();
                 let first = returns(&shown, self.client.attach(&text, Owner::Fresh)).await;
                 let outcome = first.as_ref().map_or_else(LockError::code, |_| "ok");
-                // What failed may have been done: the text must be worth what it was.
+                // An attach that failed may have been executed. The text must be as valid as before.
                 let mut attached = first;
                 let start = Instant::now();
                 while matches!(attached, Err(LockError::Unavailable { .. })) {
@@ -215,7 +216,7 @@ impl Case {
                 let holder = self::lock(&other, &self.name).acquire().await.unwrap();
                 armed();
                 let waiting = tokio::spawn(lock.acquire());
-                // Subscribed, or cut before that.
+                // Either the waiter has subscribed, or its connection was cut before.
                 until("the waiter waits", || {
                     let cut = self.proxies.iter().all(|proxy| DIRECTIONS.iter().all(|way| !proxy.is_armed(*way)));
                     cut || self.subscribers() == 1
@@ -244,22 +245,22 @@ fn lock(client: &Client, name: &str) -> redlock::Lock {
     client.lock(name, options).unwrap()
 }
 
-/// What a release may find where nobody else can have ended the tenure.
+/// The outcome of a release. It is never `lost`, since nobody else can have ended the tenure.
 fn released(outcome: ReleaseOutcome) -> &'static str {
     assert_ne!(outcome, ReleaseOutcome::Lost);
     if outcome == ReleaseOutcome::Released { "ok" } else { outcome.as_str() }
 }
 
-/// Cuts after every `stride`-th byte of one direction; counts the outcomes.
+/// Cuts after every `stride`-th byte of one direction, and counts the outcomes.
 async fn cut(servers: &Arc<Vec<Server>>, call: Call, way: Direction, stride: u64) {
-    // How much it is when nothing is cut, and the server knows the scripts.
+    // The length of the exchange without a cut. The second run counts, since the server knows the scripts by then.
     let mut length = 0;
     for _ in 0..2 {
         let whole = Case::new(servers);
         let passed = || whole.proxies.iter().map(|proxy| proxy.passed(way));
         let mut before: Vec<u64> = Vec::new();
         assert_eq!(whole.run(call, || before = passed().collect()).await, "ok", "{call:?}");
-        // A minority may still be under way.
+        // Requests to a minority may still be under way.
         length = passed().zip(before).map(|(after, before)| after - before).max().unwrap();
         whole.client.close().await;
     }
@@ -303,7 +304,7 @@ async fn every_byte(nodes: usize, calls: &[Call], stride: u64) {
     for server in servers.iter() {
         until("no connection is left", || {
             let clients = |kind| server.command::<String>(&["CLIENT", "LIST", "TYPE", kind]).lines().count();
-            // One of them asks.
+            // The only client left is the connection of this command.
             clients("normal") == 1 && clients("pubsub") == 0
         })
         .await;
@@ -344,13 +345,13 @@ async fn new_connections_leave_nothing() {
     every_byte(1, &[Call::First], number("REDLOCK_CUT_STRIDE").unwrap_or(13)).await;
 }
 
-/// All three connections at once.
+/// Cuts all three connections at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_quorum_too() {
     every_byte(3, &[Call::Try, Call::Release, Call::Attach], number("REDLOCK_CUT_STRIDE").unwrap_or(5)).await;
 }
 
-/// A release whose message does not arrive is noticed by polling.
+/// A waiter that misses the message of a release notices the release by polling.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_message_costs_one_poll() {
     let servers = Arc::new(vec![Server::start()]);
@@ -364,7 +365,7 @@ async fn a_lost_message_costs_one_poll() {
     holder.release().await.unwrap();
     let lease = returns("the waiter", waiting).await.unwrap().unwrap();
     assert!(!case.proxies[0].is_hungry(Direction::Replies), "the message was not there to be lost");
-    // A poll is at most 2.5 s away; the key would live for a minute.
+    // The next poll is at most 2.5 s away; the key would live for a minute.
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     lease.release().await.unwrap();
 }

@@ -1,5 +1,6 @@
-//! Locks on what production runs: clusters whose slots move and whose masters die, masters under Sentinels, replicas that
-//! must acknowledge. Real servers; times appear only as bounds that separate one mechanism from another.
+//! Locks on the deployments that production runs: clusters whose slots move and whose masters die, masters under
+//! Sentinels, replicas that must acknowledge. The servers are real; times appear only as bounds that separate one
+//! mechanism from another.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -31,7 +32,7 @@ fn options(change: impl FnOnce(&mut LockOptions)) -> LockOptions {
     options
 }
 
-/// Waits for something that will happen soon, without saying when.
+/// Waits for a condition that becomes true soon, at no known time.
 async fn until(what: &str, happened: impl FnMut() -> bool) {
     redlock_tests::until(Duration::from_secs(30), what, happened).await;
 }
@@ -62,7 +63,7 @@ async fn a_cluster_keeps_locks_of_all_slots() {
     assert!(pong[0].state.is_ok(), "{pong:?}");
 }
 
-/// A lease that ends soon without renewals.
+/// A lease that ends soon if it is not renewed.
 fn quick(config: &mut Config) {
     config.watchdog = Duration::from_secs(3);
 }
@@ -99,7 +100,7 @@ async fn a_release_wakes_a_waiter_in_a_cluster() {
         .await;
     }
     waits.sort();
-    // Without messages it would be the poll of two seconds.
+    // Without a message the waiter would poll after two seconds.
     assert!(waits[10] < Duration::from_millis(500), "{waits:?}");
 }
 
@@ -119,7 +120,7 @@ async fn either_kind_of_message_wakes_a_waiter_in_a_cluster() {
             counts.last() == Some(&redis::Value::Int(1)) && owner.waiting("x") == 1
         })
         .await;
-        // As Redisson releases, of the one age or of the other.
+        // Releases as older (`PUBLISH`) and newer (`SPUBLISH`) versions of Redisson do.
         let _: () = owner.command(&["DEL", "x"]);
         let released = Instant::now();
         let _: () = owner.command(&[publish, channel, "0"]);
@@ -137,7 +138,7 @@ async fn a_held_lock_moves_with_its_slot() {
     let lease = lock.acquire().await.unwrap();
     let (from, to) = (cluster.owner("x"), cluster.another("x"));
     cluster.begin_move("x", to);
-    // The lock has gone ahead, its counter has not: no request for both can be served, by either server.
+    // The lock has moved and its counter has not: neither server can serve a request for both keys.
     cluster.move_key("x", from, to);
     lease.extend(Duration::from_secs(20)).await.unwrap();
     let waited = lock.inspect().await;
@@ -156,7 +157,7 @@ async fn a_held_lock_moves_with_its_slot() {
 async fn the_watchdog_keeps_locks_whose_slot_is_on_its_way() {
     let cluster = Cluster::start(3, 0);
     let client = client(&[cluster.url()], quick);
-    // Of one slot.
+    // All names are in one slot.
     let names: Vec<String> = (0..10).map(|number| format!("{{x}} {number}")).collect();
     let mut leases = Vec::new();
     for name in &names {
@@ -164,7 +165,7 @@ async fn the_watchdog_keeps_locks_whose_slot_is_on_its_way() {
     }
     let (from, to) = (cluster.owner("{x}"), cluster.another("{x}"));
     cluster.begin_move("{x}", to);
-    // Half of them have gone, and stay in between for longer than any lease lasts by itself.
+    // Moves half of the keys, and leaves the slot in between for longer than any lease lasts without renewal.
     for name in names.iter().step_by(2) {
         cluster.move_key(name, from, to);
     }
@@ -187,7 +188,7 @@ async fn an_acquire_waits_for_a_slot_that_is_on_its_way() {
     let cluster = Cluster::start(3, 0);
     let client = on(cluster.url());
     let lock = client.lock("x", options(|_| {})).unwrap();
-    // Leaves the counter.
+    // Creates the counter.
     lock.acquire().await.unwrap().release().await.unwrap();
     let (from, to) = (cluster.owner("x"), cluster.another("x"));
     cluster.begin_move("x", to);
@@ -231,7 +232,7 @@ async fn a_failover_that_forgot_a_lock_is_told_to_its_holder() {
     let client = client(&[cluster.url()], |_| {});
     let lock = client.lock("x", options(|_| {})).unwrap();
     let owner = cluster.owner("x");
-    // The replica hears of nothing more, until it takes over.
+    // Cuts the replica off from its master until it takes over.
     cluster.server(3 + owner).freeze();
     let _: i64 = cluster.servers()[owner].command(&["CLIENT", "KILL", "TYPE", "replica"]);
     let lease = lock.acquire().await.unwrap();
@@ -254,7 +255,7 @@ async fn a_cluster_without_a_master_is_unavailable_and_the_rest_goes_on() {
     let wait = options(|options| options.wait = Some(Duration::from_secs(5)));
     let error = client.lock("x", wait).unwrap().acquire().await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
-    // By then the other servers may have given it up.
+    // By then the other servers may have declared it failed.
     let named = [cluster.servers()[dead].port().to_string(), "nobody in the cluster serves slot".to_owned()];
     assert!(named.iter().any(|name| error.to_string().contains(name)), "{error}");
     assert!(other.held());
@@ -309,7 +310,7 @@ async fn a_frozen_master_is_left_for_the_one_that_the_sentinels_elect() {
     lock.acquire().await.unwrap().release().await.unwrap();
     watched.server(0).freeze();
     let master = watched.failed_over(0);
-    // Nobody asked it for anything since it froze.
+    // The client sent no request to the master since it froze, and still learns of the election.
     until("the election is heard of", || {
         told.try_iter().any(|event| matches!(event, Event::NodeDown { cause, .. } if cause.contains("elected another")))
     })
@@ -317,7 +318,7 @@ async fn a_frozen_master_is_left_for_the_one_that_the_sentinels_elect() {
     let lease = lock.acquire().await.unwrap();
     let exists: i64 = watched.servers()[master].command(&["EXISTS", "x"]);
     assert_eq!(exists, 1);
-    // It comes back believing that it is the master.
+    // The old master comes back and still believes that it is the master.
     watched.server(0).thaw();
     lease.extend(Duration::from_secs(40)).await.unwrap();
     lease.release().await.unwrap();
@@ -350,7 +351,7 @@ async fn wrong_sentinels_are_told_apart() {
     let plain = format!("redis+sentinel://127.0.0.1:{}/main", watched.servers()[0].port());
     let error = on(plain).lock("x", options(wait)).unwrap().acquire().await.unwrap_err();
     assert!(error.to_string().contains("unknown command"), "{error}");
-    // One of three is enough to find the master.
+    // One Sentinel of three is enough to find the master.
     watched.sentinel(0).stop();
     watched.sentinel(1).freeze();
     let client = on(watched.url());
@@ -380,7 +381,7 @@ async fn replicas_acknowledge_a_lock_before_it_counts() {
     assert_eq!(error.code(), "unavailable");
     assert!(error.to_string().contains("only 1 of 2 replicas acknowledged the lock within"), "{error}");
     until("nothing is left of it", || watched.servers()[0].command::<i64>(&["EXISTS", "x"]) == 0).await;
-    // Those that hold a lock are not delayed by those that wait for replicas.
+    // A client that needs no replicas is not delayed by one that waits for them.
     let plain = on(watched.servers()[0].url());
     let other = plain.lock("y", options(|_| {})).unwrap().acquire().await.unwrap();
     other.release().await.unwrap();
@@ -403,14 +404,14 @@ async fn a_quorum_of_deployments_agrees() {
         lease.release().await.unwrap();
     }
     let lease = lock.acquire().await.unwrap();
-    // One of three is down; which holds the lock is known on the others.
+    // One server of the cluster is down, so the cluster has no vote. The other two nodes know who holds the lock.
     let owner = cluster.owner("x");
     cluster.server(owner).stop();
     renewed("it is renewed on the two others", &lease).await;
     lease.release().await.unwrap();
     cluster.server(owner).restart();
     cluster.agree();
-    // It lost its keys: it does not vote for a while, and the others do.
+    // The server lost its keys: the cluster does not vote for a while, the other two nodes do.
     let lease = lock.acquire().await.unwrap();
     assert!(lease.token() > token);
     lease.release().await.unwrap();
@@ -419,7 +420,7 @@ async fn a_quorum_of_deployments_agrees() {
         client.lock("x", options(|options| options.wait = Some(Duration::ZERO))).unwrap().acquire().await.unwrap_err();
     assert_eq!(error.code(), "unavailable", "{error}");
     watched.failed_over(0);
-    // A promoted replica may lack its master's last writes, and sits out as well, until both vote again.
+    // A promoted replica may lack its master's last writes, so it is in quarantine too, until both nodes vote again.
     let lease = lock.acquire().await;
     let lease = match lease {
         Ok(lease) => lease,
@@ -440,7 +441,7 @@ async fn all_slots_of_a_new_deployment_vote_at_once() {
     let client = client(&[cluster.url(), servers[0].url(), servers[1].url()], |_| {});
     let acquire = |name: String| client.lock(&name, options(|_| {})).unwrap().acquire();
     acquire("first".into()).await.unwrap().release().await.unwrap();
-    // Without it the cluster's vote is needed, in slots that nobody has used.
+    // Without this server the quorum needs the cluster's vote, also in slots that nobody has used.
     servers[0].stop();
     for number in 0..20 {
         acquire(format!("lock {number}")).await.unwrap().release().await.unwrap();
@@ -450,7 +451,7 @@ async fn all_slots_of_a_new_deployment_vote_at_once() {
 #[tokio::test]
 async fn first_uses_of_many_slots_at_once_find_a_new_deployment_and_no_lost_keys() {
     let (cluster, server) = (Cluster::start(3, 0), Server::start());
-    // Of two nodes both are needed.
+    // A quorum of two nodes needs both.
     let client = client(&[cluster.url(), server.url()], |_| {});
     let pairs = (0..50).map(|number| {
         let pending = client.lock(&format!("lock {number}"), options(|_| {})).unwrap().acquire();
@@ -488,7 +489,7 @@ async fn a_request_outlasts_servers_that_send_it_to_each_other() {
     let (one, other) = (cluster.owner("x"), cluster.another("x"));
     let (slot, id) = (cluster.slot("x").to_string(), cluster.id(other).to_owned());
     let server = |index: usize| &cluster.servers()[index];
-    // One says that the other has the slot, and the other says that it is the first's.
+    // Each of the two servers redirects to the other.
     let _: String = server(one).command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
     let waiting = tokio::spawn(lock.inspect());
     until("each has sent it on more often than one follows at once", || {
@@ -503,7 +504,7 @@ async fn a_request_outlasts_servers_that_send_it_to_each_other() {
     assert!(waiting.await.unwrap().unwrap().is_none());
 }
 
-/// Takes and releases a lock until it was done so often, and says when it held it.
+/// Acquires and releases a lock `times` times; returns when it held it.
 async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hold> {
     let lock = client.lock(name, options(|_| {})).unwrap();
     let mut holds = Vec::new();
@@ -522,7 +523,7 @@ async fn take_turns(client: Client, name: &'static str, times: usize) -> Vec<Hol
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_exclude_and_tokens_rise_while_their_slot_is_moved_about() {
     let cluster = Cluster::start(3, 0);
-    // How long the servers disagree on who has the slot is up to their gossip.
+    // Nobody knows how long the servers' gossip takes to agree on the slot's owner.
     let patient = |server| client(&[cluster.url_of(server)], |config| config.reply_timeout = Duration::from_secs(30));
     let clients: Vec<Client> = (0..3).map(patient).collect();
     let turns = clients.iter().flat_map(|client| (0..2).map(|_| tokio::spawn(take_turns(client.clone(), "x", 200))));
@@ -531,7 +532,7 @@ async fn locks_exclude_and_tokens_rise_while_their_slot_is_moved_about() {
     while turns.iter().any(|turns| !turns.is_finished()) {
         let (from, to) = (cluster.owner("x"), cluster.another("x"));
         cluster.begin_move("x", to);
-        // Sometimes its counter goes ahead of it.
+        // In every other move the counter moves before the lock.
         if moves % 2 == 0 {
             cluster.move_key("redlock_token:{x}", from, to);
         }

@@ -1,5 +1,5 @@
-//! Fair locks on real servers: who waits gets the lock in the order in which the server heard of them, whatever becomes of
-//! those before; nobody goes ahead, and nothing stays behind.
+//! Fair locks on real servers: waiters get the lock in the order in which their requests reached the server, whatever
+//! happens to those before them. Nobody overtakes, and nothing stays behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use redlock_tests::{
 use tokio::{sync::mpsc, task::JoinHandle};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long places of a client count after its last word.
+/// For how long a client's places count after it last confirmed them.
 const WAITER_LEASE: Duration = Duration::from_secs(5);
 
 fn client(url: &str) -> Client {
@@ -36,7 +36,8 @@ fn queued(server: &Server) -> usize {
     server.command(&["ZCARD", "redlock_queue:{x}"])
 }
 
-/// Waits for the lock, and tells its number when it has it. Its place is taken when this returns.
+/// Acquires in the background, and sends its number and the lease once it has the lock. The waiter has its place when
+/// this returns.
 async fn waits(
     server: &Server,
     client: &Client,
@@ -69,7 +70,7 @@ async fn who_waits_is_served_in_the_order_of_asking() {
         let clients: Vec<Client> = (0..4).map(|_| new()).collect();
         let holder = fair(&clients[0]).acquire().await.unwrap();
         let (granted, mut order) = mpsc::unbounded_channel();
-        // Each client comes three times, in turns, the holder's own among them.
+        // Each of the four clients waits three times, in rotation; one of them is the holder's.
         for number in 0..12 {
             waits(&server, &clients[number % 4], number, &granted).await;
         }
@@ -91,7 +92,7 @@ async fn who_waits_is_served_in_the_order_of_asking() {
 async fn a_try_and_a_newcomer_never_go_ahead() {
     let server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
-    // The place of a client that lives, and does not speak at this moment. The lock is free.
+    // Writes the place of a client that counts as alive but sends nothing. The lock is free.
     let now: Vec<String> = server.command(&["TIME"]);
     let soon = (now[0].parse::<u64>().unwrap() + 3).to_string() + "000000";
     let _: usize = server.command(&["ZADD", "redlock_queue:{x}", "1", "30000/somebody/somebody:1"]);
@@ -103,7 +104,7 @@ async fn a_try_and_a_newcomer_never_go_ahead() {
     let (granted, mut order) = mpsc::unbounded_channel();
     waits(&server, &one, 1, &granted).await;
     waits(&server, &two, 2, &granted).await;
-    // It never speaks again.
+    // That client never answers.
     let (first, lease) = next(&mut order).await;
     assert_eq!(first, 1);
     assert!(fair(&two).try_acquire().await.unwrap().is_none());
@@ -175,7 +176,7 @@ async fn who_gives_up_leaves_the_queue_and_hands_on_what_it_was_granted() {
     waits(&server, &one, 3, &granted).await;
     second.abort();
     until(PATIENCE, "its place is gone", || queued(&server) == 2).await;
-    // At the moment in which it is granted, or a little before or after.
+    // Gives up at about the moment at which the lock is granted.
     holder.release().await.unwrap();
     first.abort();
     let (mut number, mut lease) = next(&mut order).await;
@@ -247,24 +248,24 @@ async fn ends_of_other_kinds_let_the_next_one_in() {
     let server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
     let (granted, mut order) = mpsc::unbounded_channel();
-    // By somebody who knows nothing of queues.
+    // Released by a client whose lock is not fair.
     let held = one.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     waits(&server, &two, 0, &granted).await;
     held.release().await.unwrap();
     let (_, lease) = next(&mut order).await;
     waits(&server, &one, 1, &granted).await;
-    // By force.
+    // Released by force.
     assert!(one.force_release("x").await.unwrap());
     let (_, next_lease) = next(&mut order).await;
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
     waits(&server, &two, 2, &granted).await;
-    // By whoever a lease was handed to.
+    // Released by the client that attached the lease.
     let text = next_lease.detach().unwrap();
     let attached = two.attach(&text, Owner::Fresh).await.unwrap();
     attached.release().await.unwrap();
     let (_, lease) = next(&mut order).await;
     waits(&server, &one, 3, &granted).await;
-    // By the client that holds it.
+    // Released because the holder's client closes.
     two.close().await;
     assert!(!lease.held());
     let (number, lease) = next(&mut order).await;
@@ -278,7 +279,7 @@ async fn a_grant_costs_three_scripts() {
     let server = Server::start();
     let clients = [client(&server.url()), client(&server.url()), client(&server.url())];
     let turns = 100;
-    // All listen: what comes before that costs more.
+    // All clients have subscribed: the requests before that are not counted.
     let holder = fair(&clients[0]).acquire().await.unwrap();
     let (granted, mut order) = mpsc::unbounded_channel();
     for (number, client) in clients.iter().enumerate() {
@@ -303,7 +304,7 @@ async fn a_grant_costs_three_scripts() {
         waits(&server, &clients[number], number, &granted).await;
         lease.release().await.unwrap();
     }
-    // And what the clients say to be there, each every 1.5 s or more rarely.
+    // Plus the confirmations that keep the places: each client sends one every 1.5 s at most.
     let beats = 3 * (1 + start.elapsed().as_millis() as u64 / 1_500);
     let sent = scripts() - before;
     assert!(sent <= 3 * turns + beats, "{sent} scripts for {turns} grants");

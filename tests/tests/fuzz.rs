@@ -1,6 +1,6 @@
-//! A server that answers anything, over a real connection: whatever bytes it sends in reply to an acquire, or to all
-//! that a client says before, the call ends, nothing panics, and the lock is held only if the bytes are a grant.
-//! What each reply means is fuzzed more widely, without connections, in `core/src/testing/fuzz_replies.rs`.
+//! A server that replies with arbitrary bytes over a real connection, to an acquire or to everything that a client
+//! sends before it. The call must end without a panic, and the lock may be held only if the bytes are a grant.
+//! `core/src/testing/fuzz_replies.rs` fuzzes the meaning of replies more widely, without connections.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -21,17 +21,17 @@ use tokio::{
     time::timeout,
 };
 
-/// What one server of a batch does.
+/// The behaviour of one server of a batch.
 #[derive(Clone, Debug)]
 enum Part {
-    /// A Redis until it is asked for the lock.
+    /// Behaves like Redis until the acquire, and replies to that with these bytes.
     Acquire(Vec<u8>),
-    /// Answers everything so.
+    /// Replies to every command with these bytes.
     Everything(Vec<u8>),
 }
 
 impl Part {
-    /// What an acquire is answered with.
+    /// The reply to an acquire.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Acquire(bytes) | Self::Everything(bytes) => bytes,
@@ -39,12 +39,12 @@ impl Part {
     }
 }
 
-/// Servers that run at once, and clients that ask them.
+/// How many servers run at once, each with a client of its own.
 const BATCH: usize = 48;
-/// No call takes this long, on however slow a machine: its own limit is 600 ms.
+/// No call takes this long, even on a slow machine: its own limit is 600 ms.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// One command, as every client sends it; `None` at the end of the connection.
+/// Reads one command in the form that every client sends. `None` at the end of the connection.
 async fn command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     async fn length(stream: &mut BufReader<TcpStream>) -> Option<usize> {
         let mut line = String::new();
@@ -61,7 +61,7 @@ async fn command(stream: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Plays its part on each connection until that ends.
+/// Serves each connection until it ends.
 async fn serve(listener: TcpListener, part: Part, asked: Arc<AtomicUsize>) {
     let part = Arc::new(part);
     while let Ok((stream, _)) = listener.accept().await {
@@ -69,7 +69,7 @@ async fn serve(listener: TcpListener, part: Part, asked: Arc<AtomicUsize>) {
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
             while let Some(words) = command(&mut stream).await {
-                // Only scripts have the lock's name, and the first of them is the acquire.
+                // Only scripts name the lock, and the first of them is the acquire.
                 let script = words[0] == "EVALSHA" || words[0] == "EVAL";
                 let reply: Vec<u8> = match &*part {
                     Part::Everything(bytes) => bytes.clone(),
@@ -96,7 +96,7 @@ async fn serve(listener: TcpListener, part: Part, asked: Arc<AtomicUsize>) {
     }
 }
 
-/// The token of the grant that these bytes begin with, if they do.
+/// The token, if these bytes begin with a grant.
 fn granted(bytes: &[u8]) -> Option<u64> {
     let line = bytes.strip_prefix(b"$")?;
     let end = line.windows(2).position(|two| two == b"\r\n")?;
@@ -116,7 +116,7 @@ fn granted(bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// Asks each server of a batch for the lock, all at once.
+/// Acquires the lock from each server of a batch, all at once.
 fn check(runtime: &Runtime, parts: &[Part]) {
     runtime.block_on(async {
         let asked = Arc::new(AtomicUsize::new(0));
@@ -143,7 +143,7 @@ fn check(runtime: &Runtime, parts: &[Part]) {
                         timeout(HANGS, lease.release()).await.unwrap_or_else(|_| panic!("a release hangs")).unwrap();
                     }
                     (Ok(lease), None) => panic!("{lease:?} on {part:?}"),
-                    // A grant may come too late on a slow machine, or behind a handshake that was refused.
+                    // A grant may arrive too late on a slow machine, or after a handshake that was refused.
                     (
                         Err(LockError::Timeout { .. } | LockError::Unavailable { .. } | LockError::Conflict { .. }),
                         _,
@@ -193,7 +193,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         2 => grant,
         3 => cut,
         1 => vec(any::<u8>(), 0..64),
-        // Deep, long, and no end in sight.
+        // Deep, long and endless replies.
         1 => (1_usize..5_000).prop_map(|depth| b"*1\r\n".repeat(depth)),
         1 => (0_usize..200_000).prop_map(|length| b"x".repeat(length)),
     ]
@@ -203,7 +203,7 @@ fn part() -> impl Strategy<Value = Part> {
     prop_oneof![3 => bytes().prop_map(Part::Acquire), 1 => bytes().prop_map(Part::Everything)]
 }
 
-/// So many cases of a property, or as many as `PROPTEST_CASES` says.
+/// Configures a property with this number of cases, or with `PROPTEST_CASES`.
 fn cases(cases: u32) -> ProptestConfig {
     let seeds = FileFailurePersistence::WithSource("proptest-regressions");
     let config = ProptestConfig {
@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn a_server_that_answers_anything_grants_nothing_but_what_it_grants(parts in vec(part(), BATCH)) {
         let runtime = Runtime::new().unwrap();
-        // What must be granted shows that the others are refused for what they are.
+        // Adds a reply that is a grant, to show that the others are refused for what they are.
         let known = Part::Acquire(b"$5\r\n1 7 5\r\n".to_vec());
         check(&runtime, &[vec![known], parts].concat());
     }
@@ -231,7 +231,7 @@ fn a_grant_is_a_lease_and_its_neighbours_are_none() {
     let runtime = Runtime::new().unwrap();
     let grant = b"$5\r\n1 7 5\r\n";
     let mut replies = vec![grant.to_vec()];
-    // Each byte of it changed to each byte that the protocol gives a meaning.
+    // Changes each byte to each byte that has a meaning in the protocol.
     for at in 0..grant.len() {
         for byte in b"0129-:*$+~>%|,(#_!=\r\n" {
             let mut changed = grant.to_vec();

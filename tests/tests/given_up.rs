@@ -1,4 +1,4 @@
-//! What is given up half-way: a call whose future is dropped leaves nothing behind and keeps nobody waiting.
+//! Calls that are given up half-way: a call whose future is dropped leaves nothing behind and delays nobody.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -33,8 +33,8 @@ fn lock(client: &Client, owner: Option<&str>) -> Lock {
     client.lock("x", options).unwrap()
 }
 
-/// Drops a release before anything was sent, in each way there is to ask for one: somebody who waits for the lock gets
-/// it long before its ttl ends.
+/// Drops a release before anything was sent, for each way to request one. A waiter gets the lock long before its ttl
+/// ends.
 #[tokio::test]
 async fn a_release_that_nobody_awaits_is_made() {
     let server = Server::start();
@@ -49,12 +49,12 @@ async fn a_release_that_nobody_awaits_is_made() {
             let client = client(&url);
             let (lock, other) = (lock(&client, None), lock(&client, Some("another")));
             let lease = lock.acquire().await.unwrap();
-            // In the queue behind it, before it is awaited.
+            // An acquire enters the queue when it is called, before it is awaited.
             let waiting = other.acquire();
             release(&lock, &lease);
             let again = timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("{url}, {what}: never released"));
             again.unwrap().release().await.unwrap();
-            // A later call learns how it ended.
+            // A later call returns the outcome of that release.
             assert_eq!(timeout(SOON, lease.release()).await.expect(what).unwrap(), ReleaseOutcome::Released);
             assert!(!lock.locked().await.unwrap(), "{url}, {what}");
         }
@@ -66,7 +66,7 @@ fn fields(server: &Server) -> Vec<String> {
     server.command(&["HKEYS", "x"])
 }
 
-/// Attaches again and again until what was given up before is undone: then it must work.
+/// Attaches until it succeeds, which it must once the attach that was given up is undone.
 async fn attach(client: &Client, text: &str) -> redlock::Lease {
     let start = Instant::now();
     loop {
@@ -77,7 +77,7 @@ async fn attach(client: &Client, text: &str) -> redlock::Lease {
     }
 }
 
-/// Wherever it is given up, nobody attached: the text is good for another client.
+/// Wherever an attach is given up, the text stays valid for another client.
 #[tokio::test]
 async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
     for backend in [Backend::Redis, Backend::Memory] {
@@ -97,7 +97,7 @@ async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
             }
             drop(attaching);
             if attached {
-                // Its lease was released as any other.
+                // The lease is released like any other that is dropped.
                 until(SOON, "it is released", || !node.exists("x")).await;
                 continue;
             }
@@ -111,7 +111,7 @@ async fn an_attach_that_nobody_awaits_leaves_the_text_as_it_was() {
     }
 }
 
-/// The same client need not try twice: it waits until what it gave up is undone.
+/// The same client need not retry: its attach waits until the one that was given up is undone.
 #[tokio::test]
 async fn an_attach_right_behind_one_that_was_given_up_attaches() {
     for backend in [Backend::Redis, Backend::Memory] {
@@ -128,7 +128,7 @@ async fn an_attach_right_behind_one_that_was_given_up_attaches() {
                 if (0..given_up).all(|_| gives_up()) {
                     break (lease, text);
                 }
-                // It was quicker than who gives it up, and its lease is released as any other.
+                // The attach was complete before it was given up; its lease is released like any other.
                 until(SOON, "it is released", || !node.exists("x")).await;
             };
             let again = client.attach(&text, Owner::Fresh).await.unwrap();
@@ -140,7 +140,7 @@ async fn an_attach_right_behind_one_that_was_given_up_attaches() {
     }
 }
 
-/// An event loop that gives up an attach whose result it has not fetched, or has fetched for somebody who gave up.
+/// An event loop gives up an attach before it has fetched the result, or fetches it for a caller that has given up.
 #[tokio::test]
 async fn an_attach_that_a_host_gives_up_leaves_the_text_as_it_was() {
     let server = Server::start();
@@ -162,7 +162,7 @@ async fn give_up(server: &Server, client: &Client, other: &Client, fetched: bool
         host.lease(Ok(call)).abandon();
     } else {
         assert!(host.calls.abandon(id));
-        // What it gave up is dropped in its next turn.
+        // The loop drops what it abandoned in its next turn.
         host.turn(SOON);
     }
     let again = attach(other, &text).await;
@@ -176,8 +176,8 @@ fn rounds(usual: u64) -> u64 {
     number("REDLOCK_ROUNDS").unwrap_or(usual)
 }
 
-/// New clients of three servers, many at once, so that some servers are still being connected to when others have granted.
-/// Each closes right behind its release, as a short program does.
+/// New clients of three servers, several at once, so that connections to some servers are still being made when others
+/// have granted. Each client closes right after its release, as a short program does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_closes_right_behind_a_release_leaves_no_key() {
     const AT_ONCE: usize = 8;
@@ -196,7 +196,7 @@ async fn a_client_that_closes_right_behind_a_release_leaves_no_key() {
     };
     stream::iter((0..rounds(200)).map(once)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
     for server in &servers {
-        // What was sent before a connection was closed has run once the server closed it, too.
+        // Once the server has closed a connection, everything that was sent on it has run.
         until(SOON, "all connections are closed", || {
             server.command::<String>(&["CLIENT", "LIST"]).lines().count() == 1
         })
@@ -206,7 +206,7 @@ async fn a_client_that_closes_right_behind_a_release_leaves_no_key() {
     }
 }
 
-/// The first acquires of a new deployment of five servers are given up at any moment, as those of web handlers are.
+/// The first acquires of a new deployment of five servers are given up at any moment, as web handlers do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_deployment_votes_whoever_gives_up_its_first_acquires() {
     let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
@@ -220,7 +220,7 @@ async fn a_new_deployment_votes_whoever_gives_up_its_first_acquires() {
             async move { drop(timeout(Duration::from_micros(fastrand::u64(500..8_000)), lock.acquire()).await) }
         });
         join_all(given_up).await;
-        // In a quarantine nobody would vote for more than a minute.
+        // In a quarantine no node would vote for more than a minute.
         let lease = timeout(SOON, lock(&client, None).acquire()).await.expect("a quarantine").unwrap();
         lease.release().await.unwrap();
         client.close().await;

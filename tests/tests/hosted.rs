@@ -1,5 +1,5 @@
-//! Calls whose round trips an event loop makes itself: `redlock::ffi::Calls::hosted`, driven here as asyncio and libuv
-//! drive it, by watching its descriptor.
+//! Calls whose round trips an event loop makes itself (`redlock::ffi::Calls::hosted`). The tests drive them as asyncio
+//! and libuv do, by watching the descriptor.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -55,7 +55,7 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// How many connections the server has that run scripts.
+/// The number of connections on which the last command was a script.
 fn connections(server: &Server) -> usize {
     let clients: String = server.command(&["CLIENT", "LIST"]);
     clients.lines().filter(|line| line.contains("cmd=eval")).count()
@@ -109,7 +109,8 @@ fn calls_of_one_turn_share_a_write() {
     for call in begun {
         host.lease(call);
     }
-    // The first by itself, the others together; the statistics were read twice. Each of 16 KiB at most.
+    // The first reply is read by itself and the others together, at most 16 KiB at a time; reading the statistics adds
+    // two.
     let reads = reads() - before;
     assert!(reads < 10, "{reads} reads for 50 calls");
 }
@@ -150,7 +151,7 @@ fn a_loop_that_stands_still_leaves_nothing() {
     let id = pending(host.calls.start(Acquire(&lock, lock.request(Owner::Fresh))));
     assert!(host.calls.abandon(id));
     server.thaw();
-    // It takes no further turn.
+    // The loop takes no further turn.
     until("the acquire ran", || server.command::<Vec<String>>(&["KEYS", "redlock_token*x*"]).len() == 1);
     until("what it left is gone", || keys(&server).is_empty());
 }
@@ -163,7 +164,7 @@ fn a_loop_that_ends_leaves_nothing() {
     let (held, asked) = (lock("held"), lock("asked"));
     let lease = host.lease(host.calls.start(Acquire(&held, held.request(Owner::Fresh))));
     server.freeze();
-    // One that was sent, and one that was not.
+    // The first request is sent, the second is not.
     pending(host.calls.start(Acquire(&asked, asked.request(Owner::Fresh))));
     pending(host.calls.start(Release(&lease)));
     drop(host);
@@ -180,7 +181,7 @@ fn a_result_that_came_before_a_flush_is_still_told() {
     let (client, mut host) = connected(&server);
     let lock = client.lock("x", LockOptions::default()).unwrap();
     for _ in 0..20 {
-        // By the background.
+        // The background executes this call.
         let ping = host.calls.start(Ping(&client));
         assert!(host.is_readable(LONG));
         host.calls.flush();
@@ -236,20 +237,20 @@ fn a_closed_client_ends_its_calls() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A release is given up while its loop connects: the background sends it on a connection of its own.
+/// A release is abandoned while its loop connects: the background sends it on a connection of its own.
 #[test]
 fn a_release_that_is_given_up_while_the_loop_connects_takes_no_node_down() {
     let server = Server::start();
     let (sender, events) = mpsc::channel();
     let sink = Arc::new(move |event: &Event| {
         if event.kind() == "node_down" {
-            // Nobody listens any more when the test is over.
+            // Fails once the test is over and the receiver is gone.
             let _ = sender.send(format!("{event:?}"));
         }
     });
     let client = Client::with_events(Config::new([server.url()]), sink).unwrap();
     let lock = client.lock("x", LockOptions::default()).unwrap();
-    // By a thread, on the connection of blocking callers: nobody else has one.
+    // A thread acquires, on the connection of blocking callers: the client has no other.
     let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut || Ok::<(), LockError>(())).unwrap();
     let host = Loop::new();
     let id = pending(host.calls.start(Release(&lease)));

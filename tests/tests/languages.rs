@@ -1,10 +1,10 @@
-//! Processes of all languages fight for one lock, on one node, on five, on five with two in trouble, and on five in
-//! chaos: no two hold it at once, tokens rise in the order of the grants, every process gets what it asks for, and no key
-//! is left.
+//! Processes of all languages fight for one lock: on one node, on five, on five with two in trouble, and on five in
+//! chaos. No two processes may hold it at once, tokens must increase in the order of the grants, every process must get
+//! all its grants, and no key may be left.
 //!
-//! Alone, `cargo test` has Rust's processes fight; `REDLOCK_CONTENDERS` names those of other languages, as
-//! `name=command;…` run in the project's directory. Each is called with `URLS NAME TIMES LOG` and writes a log as
-//! `redlock_tests::history` reads it. `REDLOCK_GRANTS` sets how often each process takes the lock, `REDLOCK_CHAOS_SEED`
+//! By default only Rust's processes fight. `REDLOCK_CONTENDERS` names those of other languages, as `name=command;…` run
+//! in the project's directory. Each is called with `URLS NAME TIMES LOG` and writes a log in the format of
+//! `redlock_tests::history`. `REDLOCK_GRANTS` sets how often each process acquires the lock, `REDLOCK_CHAOS_SEED`
 //! repeats the schedule of faults.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,17 +29,17 @@ use redlock_tests::{
 
 const LOCK: &str = "fight";
 
-/// What fights: two processes of Rust, and one of each other language.
+/// The contenders: two processes of Rust, and one of each other language.
 fn commands() -> Vec<(String, String)> {
     let rust = format!("'{}'", env!("CARGO_BIN_EXE_contender"));
     let two = ["rust 1", "rust 2"].map(|name| (name.to_owned(), rust.clone()));
     two.into_iter().chain(contender::commands("REDLOCK_CONTENDERS")).collect()
 }
 
-/// What they fight on.
+/// The deployment that they fight on.
 trait Ring {
     fn servers(&self) -> &[Server];
-    /// The nodes, as one contender or another reaches them.
+    /// The URLs of the nodes; contenders may reach them by different ones.
     fn urls(&self, contender: usize) -> String;
 }
 
@@ -63,8 +63,8 @@ impl Ring for Arena {
     }
 }
 
-/// Lets all of them take the lock `times` times each, and hold it for up to `hold_ms`. Until they are done, `disturb` is
-/// called over and over with how many grants there are, and how many there will be.
+/// Lets every contender acquire the lock `times` times and hold it for up to `hold_ms`. Until they are done, calls
+/// `disturb` repeatedly with the number of grants so far and in total.
 fn contest<R: Ring>(
     what: &str,
     ring: &mut R,
@@ -72,14 +72,14 @@ fn contest<R: Ring>(
     hold_ms: u64,
     mut disturb: impl FnMut(&mut R, &dyn Fn() -> usize, usize),
 ) {
-    // One fight at a time, so that each report is of that one.
+    // One fight at a time, so that each report describes one fight.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = locked(&TURN);
     let times = number("REDLOCK_GRANTS").map_or(times, |times| times as usize);
     let folder = env::temp_dir().join(format!("redlock-languages-{}-{}", id(), what.replace(' ', "-")));
     fs::create_dir_all(&folder).unwrap();
 
-    // Nobody gets it before all of them wait for it: some languages start slowly.
+    // Holds the lock until all contenders wait for it, since some languages start slowly.
     let direct = ring.servers().iter().map(Server::url).collect::<Vec<_>>().join(",");
     let client = Client::new(Config::from_list(&direct)).unwrap();
     let lock = client.lock(LOCK, LockOptions::default()).unwrap();
@@ -94,7 +94,7 @@ fn contest<R: Ring>(
         for Contender { name, child, .. } in &mut contenders {
             assert_eq!(child.try_wait().unwrap(), None, "{name} has ended");
         }
-        // Who waits listens to as few nodes as share one with every quorum.
+        // A waiter subscribes to as few nodes as have one in common with every quorum.
         let servers = ring.servers();
         servers.iter().map(|server| server.waiting(LOCK)).sum::<usize>() >= contenders.len() * servers.len().div_ceil(2)
     });
@@ -139,7 +139,7 @@ fn contest<R: Ring>(
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Of `faults`, each thing happens once another equal part of all grants is through.
+/// Injects each of the `faults` after another equal part of all grants.
 fn fight(count: usize, times: usize, faults: &[fn(&mut [Server])]) {
     let mut servers: Vec<Server> = (0..count).map(|_| Server::start()).collect();
     let mut done = 0;
@@ -155,19 +155,20 @@ fn fight(count: usize, times: usize, faults: &[fn(&mut [Server])]) {
     assert_eq!(done, faults.len(), "they were done before all faults came");
 }
 
-/// The keys on a node that nobody needs once no lock is held.
+/// The keys on a node that must be gone when no lock is held.
 fn left(server: &Server) -> Vec<String> {
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
     keys.retain(|key| !key.starts_with("redlock_token") && key != "redlock_node");
     keys
 }
 
-/// What each of them held so far. One that has not begun has no log.
+/// The holds of each contender so far. A contender that has not started has no log.
 fn holds(contenders: &[Contender]) -> Vec<Vec<Hold>> {
     contenders.iter().map(|one| history::read([&one.log]).unwrap_or_default()).collect()
 }
 
-/// Shows what each of them got: its part of the grants while all of them fought, and how long it went without.
+/// Prints each contender's share of the grants while all of them fought, and the longest time between two of its
+/// grants.
 fn report(contenders: &[Contender], all: &[Vec<Hold>], what: &str, took: Duration) {
     let ends = |holds: &Vec<Hold>| holds.last().map_or(0, |hold| hold.from);
     let together = all.iter().map(ends).min().unwrap_or_default();
@@ -198,7 +199,8 @@ fn on_five_nodes_of_which_one_freezes_and_one_dies() {
     fight(5, 300, &[|nodes| nodes[0].freeze(), |nodes| nodes[1].stop(), |nodes| nodes[0].thaw()]);
 }
 
-/// Each waits for ever, so a quorum can always answer; besides, anything may happen to servers that keep their keys.
+/// The contenders wait without limit, so a quorum must always be able to answer. Otherwise anything may happen to
+/// servers that keep their keys.
 #[test]
 fn on_five_nodes_in_chaos() {
     let seed = number("REDLOCK_CHAOS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));

@@ -1,8 +1,8 @@
-//! A holder learns of a loss at its deadline, by reading a clock: servers are suspended, and each of many leases is looked
-//! at right after the moment beyond which nobody may believe in it. That moment is computed here, from when the acquire
-//! returned or the servers stopped, not asked of the lease. Suspending a minority is no loss.
+//! A holder learns of a loss at its deadline, by reading a clock. The tests suspend servers and check many leases, each
+//! right after the moment from which it may no longer count as held. They compute that moment from when the acquire
+//! returned or the servers stopped, and do not ask the lease. Suspending a minority causes no loss.
 //!
-//! `REDLOCK_LOSS_ROUNDS` repeats it; each round has a thousand leases.
+//! `REDLOCK_LOSS_ROUNDS` repeats the test; each round has a thousand leases.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -16,11 +16,12 @@ use redlock::{Client, Config, Event, Lease, LockOptions, Ttl};
 use redlock_tests::{campaign::number, locked, process::monotonic, server::Server};
 
 const LEASE: Duration = Duration::from_secs(2);
-/// What a lease of that length is worth: ten percent and two milliseconds less.
+/// The validity of a lease of that length, in ns: ten percent and two milliseconds less.
 const VALID: u64 = 1_798_000_000;
-/// How many are looked at in a round, and as many again that only wait to be told: a look itself would tell them.
+/// How many leases are checked in a round. As many others only wait for the report of their loss, since a check would
+/// trigger it.
 const LOOKED_AT: usize = 500;
-/// Until when what servers answered before they stopped has arrived.
+/// By then the replies that servers sent before they stopped have arrived.
 const SETTLED: Duration = Duration::from_millis(200);
 
 fn config(servers: &[Server], lease: Duration) -> Config {
@@ -45,14 +46,14 @@ async fn leases(client: &Client, count: usize, fixed: bool) -> Vec<(Lease, u64)>
     join_all(acquires).await
 }
 
-/// How late, in ms: half, 99 % and all were within.
+/// The median, the 99th percentile and the maximum, in ms.
 fn quantiles(mut late: Vec<u64>) -> [f64; 3] {
     late.sort_unstable();
     let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize] as f64 / 1e6;
     [at(0.5), at(0.99), at(1.0)]
 }
 
-/// Suspends so many of them. Returns how late each loss was reported.
+/// Suspends `count` of the servers. Returns how late each loss was reported, in ns.
 async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
     let client = Client::new(config(servers, LEASE)).unwrap();
     let mut held = leases(&client, LOOKED_AT, false).await;
@@ -62,7 +63,7 @@ async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
     }
     let frozen = monotonic();
     let is_fixed = |index: usize| index >= LOOKED_AT;
-    // Whatever was sent before they stopped, a fixed lease counts from before its acquire returned.
+    // A fixed lease counts from before its acquire returned, a renewed one at most from when the servers stopped.
     let bounds: Vec<u64> = held
         .iter()
         .enumerate()
@@ -75,7 +76,7 @@ async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
     let reported = tokio::spawn(reported);
     let held = Arc::new(held);
     let looked = held.clone();
-    // On a thread of its own, so that each look comes right after its moment.
+    // On a thread of its own, so that each check comes right after its moment.
     let looking = thread::spawn(move || {
         let mut order: Vec<usize> = (0..looked.len()).step_by(2).collect();
         order.sort_unstable_by_key(|index| bounds[*index]);
@@ -115,18 +116,18 @@ async fn nobody_believes_beyond_the_deadline() {
     println!(
         "{count} leases: 0 believed after the deadline; {count} others: reported after {half:.1} ms (p50), {most:.1} ms (p99), {all:.1} ms (max)"
     );
-    // Timers of a busy machine; what counts is above.
+    // Allows for timers on a busy machine. The check that matters is above.
     assert!(most < 250.0, "losses were reported {most} ms after the deadline");
 }
 
-/// Leases of five servers, and which of them were lost.
+/// A client of five servers, and the losses that it reported.
 struct Kept {
     client: Client,
     lost: Arc<Mutex<Vec<String>>>,
 }
 
 impl Kept {
-    /// Long enough that a machine that stands still for a while loses none.
+    /// Long enough that a machine that stalls for a while loses none.
     const LEASE: Duration = Duration::from_secs(6);
 
     fn new(servers: &[Server], change: impl FnOnce(&mut Config)) -> Self {
@@ -142,7 +143,8 @@ impl Kept {
         Self { client: Client::with_events(config, events).unwrap(), lost }
     }
 
-    /// Takes a lock and gives it back, again and again, for three leases. Returns how long each took.
+    /// Acquires and releases a lock repeatedly for the length of three leases. Returns how long each acquire took, in
+    /// ns.
     async fn others(&self) -> Vec<u64> {
         let lock = self.client.lock("other", LockOptions::default()).unwrap();
         let (end, mut took) = (monotonic() + 3 * Self::LEASE.as_nanos() as u64, Vec::new());
@@ -179,15 +181,15 @@ async fn a_suspended_minority_is_no_loss() {
     );
 }
 
-/// Three of five grant, since somebody else is on the others for a while. Two of the three stop: the others take their
-/// place once they are free, although the silent ones have not run into their time-out.
+/// Three of five nodes grant, since another owner occupies the other two for a while. Then two of the three stop. The
+/// leases must move to the other two once these are free, before the requests to the stopped nodes time out.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_move_to_the_nodes_that_answer() {
     let mut servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     let kept = Kept::new(&servers, |config| config.reply_timeout = Kept::LEASE);
-    // New servers vote once all have been seen.
+    // New nodes vote once the client has seen all of them.
     kept.client.lock("first", LockOptions::default()).unwrap().acquire().await.unwrap().release().await.unwrap();
-    // Beyond the first renewal, which finds them there.
+    // Longer than until the first renewal, which finds the locks occupied there.
     let occupied = (Kept::LEASE / 3 + Duration::from_millis(1500)).as_millis().to_string();
     let count = 10;
     for server in &servers[3..] {

@@ -1,5 +1,6 @@
-//! What `docs/guarantees.md` promises, on real servers: how much a lock costs, how a loss is learned of, and that
-//! nothing is left behind. Times appear as bounds that separate one mechanism from another, never as speed.
+//! The promises of `docs/guarantees.md` on real servers: how many commands a lock costs, how its holder learns of a
+//! loss, and that nothing is left behind. Times appear as bounds that separate one mechanism from another, never as
+//! speed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -29,7 +30,7 @@ fn servers(count: usize) -> Vec<Server> {
     (0..count).map(|_| Server::start()).collect()
 }
 
-/// Calls of each command since the statistics were reset, without this test's own.
+/// Calls of each command since the statistics were reset, without those of this test itself.
 fn calls(server: &Server) -> BTreeMap<String, u64> {
     let text: String = server.command(&["INFO", "commandstats"]);
     text.lines()
@@ -43,7 +44,7 @@ fn reset(server: &Server) {
     let _: () = server.command(&["CONFIG", "RESETSTAT"]);
 }
 
-/// Waits for something that will happen soon, without saying when.
+/// Waits for a condition that becomes true soon, at no known time.
 async fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
@@ -63,7 +64,7 @@ async fn calls_of_one_owner_at_the_same_time_share_a_tenure() {
     let servers = servers(1);
     let client = client(&servers, |_| {});
     let lock = client.lock("x", options(|options| options.owner = Some("job".into()))).unwrap();
-    // Connected, so that both are sent before either is answered.
+    // Connects first, so that both requests are sent before either is answered.
     lock.acquire().await.unwrap().release().await.unwrap();
     for _ in 0..50 {
         let (one, other) = tokio::join!(lock.try_acquire(), lock.try_acquire());
@@ -81,7 +82,7 @@ async fn an_uncontended_pair_is_two_round_trips_and_a_nested_one_none() {
     let server = servers(1);
     let client = client(&server, |_| {});
     let lock = client.lock("x", LockOptions::default()).unwrap();
-    // Scripts are loaded at their first use.
+    // Loads the scripts, which happens at their first use.
     lock.acquire().await.unwrap().release().await.unwrap();
     reset(&server[0]);
     let lease = lock.acquire().await.unwrap();
@@ -131,7 +132,7 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
     let lease = holder.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.lock("x", LockOptions::default()).unwrap().acquire());
     until("the waiter is subscribed", || server[0].waiting("x") == 1).await;
-    // The try that follows the subscription.
+    // This is the try that follows the subscription.
     until("it tried again", || calls(&server[0]).get("evalsha").is_some_and(|count| *count >= 2)).await;
     reset(&server[0]);
     let watched = Instant::now();
@@ -141,7 +142,7 @@ async fn an_idle_waiter_polls_at_most_every_two_seconds() {
     assert!(waiting.await.unwrap().unwrap().held());
 }
 
-/// Which servers a release of the lock would wake somebody from.
+/// The servers on which a release of the lock would wake a waiter.
 fn listened_to(servers: &[Server], up: impl Fn(usize) -> bool) -> Vec<usize> {
     (0..servers.len()).filter(|node| up(*node) && servers[*node].waiting("x") > 0).collect()
 }
@@ -210,7 +211,7 @@ async fn a_broken_connection_has_every_hold_checked_at_once() {
     let _: () = server[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert_eq!(watched.lost().await, Some(LostReason::Deleted));
     assert_eq!(fixed.lost().await, Some(LostReason::Deleted));
-    // The next renewal would be after 10 s, the fixed lease's deadline after 22 s.
+    // The next renewal would be after 10 s, and the deadline of the fixed lease after 22 s.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert!(kept.held());
     assert_eq!(kept.release().await.unwrap(), ReleaseOutcome::Released);
@@ -284,7 +285,7 @@ async fn two_of_five_nodes_may_be_out_and_three_may_not() {
     lock.acquire().await.unwrap().release().await.unwrap();
     nodes[0].stop();
     nodes[1].freeze();
-    // The frozen node costs nothing, not even the first time: a quorum does not wait for it.
+    // The frozen node costs nothing, not even the first time: the client does not wait for more than a quorum.
     for _ in 0..20 {
         let start = Instant::now();
         lock.acquire().await.unwrap().release().await.unwrap();
@@ -320,7 +321,7 @@ async fn two_names_of_one_server_are_no_quorum() {
     let lock = client.lock("x", LockOptions::default()).unwrap();
     let start = Instant::now();
     let error = loop {
-        // Found out in the background, with the first answers.
+        // The background notices the fault from the first replies.
         match lock.try_acquire().await {
             Err(error) => break error,
             Ok(lease) => drop(lease),
@@ -338,7 +339,7 @@ async fn a_node_restarted_empty_is_in_quarantine() {
         c.patience = Duration::from_millis(500);
     });
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
-    // Two nodes forget the lock; without quarantine they would be a quorum for somebody else.
+    // Two nodes lose the lock. Without quarantine they would form a quorum for another owner.
     for node in &mut nodes[..2] {
         node.stop();
         node.restart();
@@ -348,7 +349,7 @@ async fn a_node_restarted_empty_is_in_quarantine() {
     assert_eq!(error.code(), "unavailable");
     assert!(error.to_string().contains("votes again in"), "{error}");
     assert_eq!(lease.lost().await, Some(LostReason::Deleted));
-    // Somebody who knows that no lock is held may vouch for them.
+    // `init_nodes` lets them vote: its caller vouches that no lock is held.
     other.init_nodes().await.unwrap();
     let next = other.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     assert!(next.token() > lease.token());
@@ -382,12 +383,12 @@ async fn strict_refuses_new_nodes_until_somebody_vouches_for_them() {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A quorum whose nodes write before they answer.
+/// A quorum of nodes that write to disk before they reply.
 fn durable_nodes() -> Vec<Server> {
     (0..3).map(|_| Server::with_args(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])).collect()
 }
 
-/// A quorum grants a lock to `other`, and still has what it granted before.
+/// Checks that a quorum grants a lock to `other` and still has the lock that it granted before.
 async fn votes_and_has_kept(other: &Client, lease: &Lease) {
     let free = other.lock("y", LockOptions::default()).unwrap().acquire().await.unwrap();
     assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
@@ -415,7 +416,7 @@ async fn a_durable_node_that_was_asked_while_it_loaded_its_keys_votes_once_it_ha
     let client = client(&nodes, |_| {});
     let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     for node in &mut nodes[..2] {
-        // So many are loaded at once.
+        // Makes loading take a while: 20000 keys.
         let fill = "for i = 1, 20000 do redis.call('SET', 'key' .. i, i) end";
         let _: () = node.command(&["EVAL", fill, "0"]);
         node.restart_loading(&["--key-load-delay", "300"]);
@@ -438,7 +439,7 @@ async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever()
         let left: i64 = server[0].command(&["PTTL", "redlock_token:{x}"]);
         assert!((lives - 6_000..=lives).contains(&left), "{left}");
         lease.release().await.unwrap();
-        // No lease that ends outlives its counter.
+        // A counter outlives every lease, however long the ttl is.
         let fixed = options(|options| options.ttl = Ttl::Fixed(Duration::from_secs(7200)));
         let lease = ours.lock("x", fixed).unwrap().acquire().await.unwrap();
         assert!(server[0].command::<i64>(&["PTTL", "redlock_token:{x}"]) > 7_190_000);
@@ -450,7 +451,7 @@ async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever()
     let lease = lock.acquire().await.unwrap();
     assert_eq!(server[0].command::<i64>(&["PTTL", "redisson_lock_token:{x}"]), -1);
     lease.release().await.unwrap();
-    // What Redisson does when it takes the lock. Its token follows ours, and our next one follows it.
+    // This is the command by which Redisson draws a token. Its token follows ours, and our next one follows it.
     let theirs: u64 = server[0].command(&["INCR", "redisson_lock_token:{x}"]);
     assert_eq!(theirs, lease.token() + 1);
     let next = lock.acquire().await.unwrap();
@@ -458,7 +459,8 @@ async fn the_counter_of_tokens_lives_an_hour_or_as_told_and_redissons_for_ever()
     next.release().await.unwrap();
 }
 
-/// As for a lease that is renewed for longer than a counter lives, without that time: `tests/clocks.rs` has the time.
+/// Stands for a lease that is renewed for longer than a counter lives, without taking that time. `tests/clocks.rs`
+/// covers that time.
 #[tokio::test]
 async fn a_lease_that_is_extended_prolongs_its_counter_and_brings_it_back() {
     let server = servers(1);
@@ -473,21 +475,21 @@ async fn a_lease_that_is_extended_prolongs_its_counter_and_brings_it_back() {
     let left = || server[0].command::<i64>(&["PTTL", counter]);
     let value = || server[0].command::<Option<String>>(&["GET", counter]);
     let token = Some(lease.token().to_string());
-    // Shorter than the counter lives: nothing is due.
+    // The extension is shorter than the life of the counter: nothing to prolong.
     reset(&server[0]);
     lease.extend(Duration::from_secs(25)).await.unwrap();
     assert!(left() <= 60_000);
     assert_eq!(calls(&server[0])["evalsha"], 1);
-    // Longer.
+    // The extension is longer than the life of the counter.
     lease.extend(Duration::from_secs(90)).await.unwrap();
     until("the counter is prolonged", || left() > 170_000).await;
     assert_eq!(value(), token);
-    // Evicted, say. It comes back with the next extension that it would not outlive.
+    // The counter was evicted, say. The next extension that would outlive it writes it again.
     let _: () = server[0].command(&["DEL", counter]);
     lease.extend(Duration::from_secs(600)).await.unwrap();
     until("the counter is back", || left() > 1_100_000).await;
     assert_eq!(value(), token);
-    // One that others have prolonged further, or raised, stays as it is.
+    // A counter that another client prolonged further, or raised, stays as it is.
     let _: () = server[0].command(&["SET", counter, "9007199254740000"]);
     lease.extend(Duration::from_secs(3600)).await.unwrap();
     until("it was asked for", || calls(&server[0])["evalsha"] >= 7).await;
@@ -503,7 +505,7 @@ async fn a_lease_that_is_attached_and_renewed_prolongs_its_counter() {
     let text = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap().detach().unwrap();
     let _: () = server[0].command(&["PEXPIRE", "redlock_token:{x}", "30000"]);
     let lease = client.attach(&text, Owner::Fresh).await.unwrap();
-    // How long it was held before nobody says; so the first renewal prolongs it.
+    // The text does not say for how long the lock was held before, so the first renewal prolongs the counter.
     let left = || server[0].command::<i64>(&["PTTL", "redlock_token:{x}"]);
     until("the counter is prolonged", || left() > 3_590_000).await;
     assert_eq!(
@@ -519,7 +521,7 @@ async fn a_lease_at_risk_is_reported_once_and_before_it_is_lost() {
     let (sender, events) = mpsc::channel();
     let sink = Arc::new(move |event: &Event| {
         if matches!(event.kind(), "at_risk" | "lost") {
-            // Nobody listens any more when the test is over.
+            // Fails once the test is over and the receiver is gone.
             let _ = sender.send(event.kind());
         }
     });
@@ -541,7 +543,8 @@ async fn an_acquire_that_was_given_up_leaves_nothing_behind() {
     lock.acquire().await.unwrap().release().await.unwrap();
     for _ in 0..200 {
         let moment = Duration::from_micros(fastrand::u64(0..2500));
-        // Dropped somewhere between the first byte and the last step; a lease that made it is dropped as well.
+        // Drops the acquire somewhere between the first byte and the last step. A lease that was granted is dropped as
+        // well.
         let _ = tokio::time::timeout(moment, lock.acquire()).await;
     }
     for node in &nodes {
@@ -571,13 +574,13 @@ async fn an_acquire_given_up_on_a_frozen_server_leaves_nothing_behind() {
         let thawed = Instant::now();
         until("it is free", || keys(&server[0]).is_empty()).await;
         assert!(thawed.elapsed() < Duration::from_secs(5), "{:?}", thawed.elapsed());
-        // And it stays free: nothing of the request is still on its way.
+        // The lock stays free: no part of the request is still on its way.
         until("it can be taken", || futures_util::FutureExt::now_or_never(lock.acquire()).is_none()).await;
         lock.acquire().await.unwrap().release().await.unwrap();
     }
 }
 
-/// Enough that one try or one subscription each would show.
+/// Enough waiters to show it if each made a try or a subscription of its own.
 const WAITERS: u64 = 1000;
 
 #[tokio::test]
@@ -612,7 +615,7 @@ async fn waiters_of_one_client_share_one_try_and_come_in_order() {
 async fn thousands_of_acquires_at_once_wait_for_each_other() {
     let server = servers(1);
     let client = client(&server, |_| {});
-    // Several times what may be unanswered on a connection.
+    // Several times the number of requests that a connection may have unanswered.
     let tries = (0..5000).map(|n| client.lock(&format!("lock-{n}"), LockOptions::default()).unwrap().try_acquire());
     let tries: Vec<_> = tries.map(tokio::spawn).collect();
     for attempt in tries {
@@ -626,7 +629,7 @@ async fn a_dead_holder_frees_the_lock_within_one_lease() {
     let (dying, next) = (client(&server, |c| c.watchdog = Duration::from_millis(1200)), client(&server, |_| {}));
     let lease = dying.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     let died = Instant::now();
-    // As kill -9 does: nothing is released, nothing renewed.
+    // As after kill -9: nothing is released, and nothing is renewed.
     lease.detach().unwrap();
     let heir = next.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
     assert!(died.elapsed() < Duration::from_millis(1900), "{:?}", died.elapsed());
@@ -662,7 +665,7 @@ async fn closing_takes_a_second_when_the_server_hangs() {
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
-/// What a server sees of a blocking caller that has to wait: one try, then its subscription.
+/// A blocking caller that has to wait sends one try and then its subscription.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_caller_tries_once_before_it_listens() {
     let server = servers(1);
@@ -676,7 +679,7 @@ async fn a_blocked_caller_tries_once_before_it_listens() {
             lease.release_blocking(&mut go_on).unwrap();
         })
     };
-    // Scripts are loaded at their first use.
+    // Loads the scripts, which happens at their first use.
     blocking("y").await.unwrap();
     let mut monitor = BufReader::new(TcpStream::connect(("127.0.0.1", server[0].port())).unwrap());
     monitor.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();

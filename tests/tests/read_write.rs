@@ -1,5 +1,5 @@
-//! Read/write locks on real servers: many readers or one writer, in phases on one server; on a quorum writers that wait hold new
-//! readers back. Redisson's own scripts run beside them.
+//! Read/write locks on real servers: many readers or one writer. On one server they take turns in phases; on a quorum
+//! waiting writers keep new readers out. Redisson's own scripts run beside ours.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -24,7 +24,7 @@ use redlock_tests::{
 use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long places of a client count after its last word.
+/// For how long a client's places count after it last confirmed them.
 const WAITER_LEASE: Duration = Duration::from_secs(5);
 
 fn client_of(urls: &[String]) -> Client {
@@ -59,7 +59,7 @@ fn waiting(server: &Server, queue: &str) -> usize {
     server.command(&["ZCARD", &format!("redlock_{queue}:{{x}}")])
 }
 
-/// Waits for it in the background; has its place when this returns.
+/// Acquires in the background. The waiter has its place when this returns.
 async fn waits(server: &Server, client: &Client, queue: &str) -> JoinHandle<Lease> {
     let before = waiting(server, queue);
     let lock = lock(client);
@@ -142,7 +142,7 @@ async fn phases_take_turns() {
     let clients: Vec<Client> = (0..3).map(|_| client(&server)).collect();
     let first = reader(&clients[0]).await;
     let write = waits(&server, &clients[1], "wqueue").await;
-    // A writer waits: new readers wait behind it, in every client, and a try does not go ahead.
+    // A writer waits: new readers of every client wait behind it, and a try does not overtake it.
     let mut reads = Vec::new();
     for number in 0..9 {
         reads.push(waits(&server, &clients[number % 3], "rqueue").await);
@@ -153,7 +153,7 @@ async fn phases_take_turns() {
     let write = got(write).await;
     assert!(reads.iter().all(|read| !read.is_finished()));
     released(write).await;
-    // All readers that waited by then, together, before the next writer.
+    // All readers that waited by then enter together, before the next writer.
     let mut inside = Vec::new();
     for read in reads {
         inside.push(got(read).await);
@@ -178,11 +178,11 @@ async fn a_writer_that_is_gone_or_gives_up_lets_readers_in() {
     let began = Instant::now();
     released(got(read).await).await;
     assert!(began.elapsed() < WAITER_LEASE / 2, "it is told: {:?}", began.elapsed());
-    // One that dies is forgotten after its lease.
+    // The place of a writer that died is dropped after its lease.
     let proxy = Proxy::start(server.port());
     let gone = Client::new(Config::new([proxy.url()])).unwrap();
     let _waiting = waits(&server, &gone, "wqueue").await;
-    // Nothing of it reaches the server any more.
+    // From here on no request of that client reaches the server.
     proxy.flow(Direction::Requests, Flow::Hold);
     let began = Instant::now();
     released(got(tokio::spawn(async move { reader(&two).await })).await).await;
@@ -247,7 +247,7 @@ async fn an_owner_has_by_writing_what_reading_gives_and_never_waits_for_itself()
     released(read).await;
     let read = lock.read().acquire_as(request(None)).await.unwrap();
     let again = lock.read().acquire_as(request(None)).await.unwrap();
-    // A writer that waits does not stop it.
+    // A waiting writer does not stop a nested read.
     let writer = waits(&server, &self::client(&server), "wqueue").await;
     let nested = lock.read().acquire_as(request(None)).await.unwrap();
     let own = lock.write().acquire_as(request(None)).await;
@@ -274,7 +274,7 @@ async fn kinds_of_one_name_exclude_each_other() {
     assert!(lock(&two).write().try_acquire().await.unwrap().is_none());
     assert_eq!(lock(&two).read().inspect().await.unwrap().unwrap().kind, Kind::Lock);
     released(held).await;
-    // A string is somebody's data, or a lock of the other wire.
+    // A string is foreign data, or a lock of the other wire.
     let _: String = server.command(&["SET", "x", "data"]);
     for half in [lock(&one).read().clone(), lock(&one).write().clone()] {
         assert!(matches!(half.try_acquire().await, Err(LockError::Conflict { .. })));
@@ -347,7 +347,7 @@ async fn readers_and_writers_are_renewed_detached_and_ended_on_purpose() {
     nothing_stays(PATIENCE, &server).await;
 }
 
-/// Who is inside, as those who are there believe: never a writer with anybody else.
+/// Counts who is inside, as the holders believe: never a writer together with anybody else.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -366,7 +366,7 @@ impl Inside {
         self.grants.fetch_add(1, SeqCst);
         let kind = if writes { 'w' } else { 'r' };
         let before = self.tokens.lock().unwrap().insert(token, kind);
-        // A token stands for one writer, or for readers.
+        // A token belongs to one writer, or to readers only.
         self.wrong.fetch_add(usize::from(before.is_some_and(|before| writes || before == 'w')), SeqCst);
     }
 
@@ -375,7 +375,7 @@ impl Inside {
     }
 }
 
-/// Many at it at once; returns how many were let in.
+/// Runs many readers and writers at once; returns how many were let in.
 async fn at_once(urls: &[String], each: usize) -> usize {
     let inside = Arc::new(Inside::default());
     let clients: Vec<Client> = (0..4).map(|_| client_of(urls)).collect();
@@ -441,7 +441,7 @@ async fn on_a_quorum_a_writer_that_waits_holds_new_readers_back() {
     released(first).await;
     released(got(write).await).await;
     released(reader(&one).await).await;
-    // One that gives up holds nobody back.
+    // A writer that gives up keeps nobody out.
     let first = reader(&one).await;
     let impatient = lock_with(&two, |options| options.wait = Some(Duration::from_millis(500))).unwrap();
     assert!(matches!(impatient.write().acquire().await, Err(LockError::Timeout { .. })));
@@ -469,7 +469,7 @@ impl Foreign<'_> {
         let _: usize = self.0.command(&["PEXPIRE", "x", "30000"]);
     }
 
-    /// It is gone, and others let the hash live.
+    /// Expires the reader, while others keep the hash alive.
     fn expire(&self, holds: usize) {
         for hold in 1..=holds {
             let _: usize = self.0.command(&["DEL", &self.note(hold)]);
@@ -477,7 +477,7 @@ impl Foreign<'_> {
     }
 }
 
-/// A real Redisson is beside ours in `tests/tests/interop`.
+/// Imitates Redisson; a real one runs beside ours in `tests/tests/interop`.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_others_count_while_their_keys_live() {
     let server = Server::start();

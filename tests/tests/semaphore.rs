@@ -1,5 +1,5 @@
-//! Semaphores on real servers: never more slots than there are, each with one holder and rising tokens; served in the order of
-//! asking; sound when any of their keys is lost.
+//! Semaphores on real servers: never more slots than there are, each with one holder and increasing tokens; waiters are
+//! served in the order of their requests; the loss of any key breaks none of this.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -20,7 +20,7 @@ use redlock_tests::{
 use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long places of a client count after its last word.
+/// For how long a client's places count after it last confirmed them.
 const WAITER_LEASE: Duration = Duration::from_secs(5);
 
 fn client(url: &str) -> Client {
@@ -49,7 +49,7 @@ fn waiting(server: &Server) -> usize {
     server.command(&["ZCARD", "redlock_queue:{x}"])
 }
 
-/// Waits for `n` slots in the background; has its place when this returns.
+/// Acquires `n` slots in the background. The waiter has its place when this returns.
 async fn waits(server: &Server, semaphore: &Semaphore, n: u32) -> JoinHandle<Lease> {
     let before = waiting(server);
     let semaphore = semaphore.clone();
@@ -128,12 +128,12 @@ async fn what_needs_much_is_not_overtaken_and_what_is_freed_at_once_goes_to_many
     let large = waits(&server, &two, 3).await;
     let small: [JoinHandle<Lease>; 2] = [waits(&server, &one, 1).await, waits(&server, &two, 1).await];
     released(first).await;
-    // Two are free: too few for the first in line, and the others wait behind it.
+    // Two slots are free: too few for the first in line, and the others wait behind it.
     assert!(two.try_acquire().await.unwrap().is_none());
     assert_eq!(one.available().await.unwrap(), 2);
     assert!(!large.is_finished() && small.iter().all(|small| !small.is_finished()));
     released(second).await;
-    // Four are free: three for it, one for the next.
+    // Four slots are free: three for the first in line, one for the next.
     let large = got(large).await;
     assert_eq!(numbers(&large).len(), 3);
     let [next, last] = small;
@@ -157,7 +157,8 @@ async fn what_needs_much_is_not_overtaken_and_what_is_freed_at_once_goes_to_many
     nothing_stays(PATIENCE, &server).await;
 }
 
-/// Whichever key is lost while permits are out: no more come in than there are, and all come in again.
+/// Whichever key is lost while permits are held, there are never more holders than slots, and all slots are granted
+/// again later.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_its_keys_may_be_lost() {
     let kinds = ["", "slots", "taken", "slot_tokens", "queue", "alive"];
@@ -178,14 +179,14 @@ async fn one_key_is_lost(lost: &str, how: &str) {
     let (one, two) = (client(&server.url()), client(&server.url()));
     let (ours, theirs) = (with_ttl(&one, 3, TTL), with_ttl(&two, 3, TTL));
     let held = [ours.acquire_many(2).await.unwrap(), theirs.acquire().await.unwrap()];
-    // Those that come later are renewed.
+    // The permits acquired from here on are renewed.
     let (ours, theirs) = (semaphore(&one, 3), semaphore(&two, 3));
     let waiter = waits(&server, &theirs, 1).await;
     let command = if how == "DEL" { vec!["DEL", lost] } else { vec!["PEXPIRE", lost, "1"] };
     let _: i64 = server.command(&command);
-    // It may be there again at once.
+    // The key may be written again at once.
     until(PATIENCE, "it is lost", || !(0..=1).contains(&server.command::<i64>(&["PTTL", lost]))).await;
-    // A newcomer and one that waited: nobody gets in while the others are inside.
+    // Neither a new try nor the waiter gets a permit while all three slots are held.
     let newcomer = theirs.try_acquire().await.unwrap();
     let room = held.iter().any(|permit| !permit.held());
     assert!(newcomer.is_none() || room, "{how} {lost}: a fourth came in");
@@ -193,7 +194,7 @@ async fn one_key_is_lost(lost: &str, how: &str) {
     let waited = got(waiter).await;
     let inside: usize = held.iter().filter(|permit| permit.held()).map(|permit| permit.slots().len()).sum();
     assert!(inside < 3, "{how} {lost}: came in beside {inside}");
-    // After all leases there is room for three.
+    // Once the first leases are over, the waiter and this acquire hold all three slots.
     let others = got(tokio::spawn(async move { ours.acquire_many(2).await.unwrap() })).await;
     let ours = semaphore(&one, 3);
     let slots: BTreeSet<u32> = [numbers(&waited), numbers(&others)].concat().into_iter().collect();
@@ -280,7 +281,7 @@ async fn who_gives_up_leaves_nothing_behind() {
     let held = one.acquire().await.unwrap();
     let large = waits(&server, &two, 2).await;
     let small = waits(&server, &one, 1).await;
-    // The first in line gives up: the one behind it needs less.
+    // The first in line gives up; the one behind it needs fewer slots.
     large.abort();
     let small = got(small).await;
     assert!(large.await.unwrap_err().is_cancelled());
@@ -328,7 +329,7 @@ async fn a_permit_is_handed_over_with_its_slots() {
     nothing_stays(PATIENCE, &server).await;
 }
 
-/// As threads, and blocks in them, use one object together.
+/// Stands for threads, and nested blocks in them, that share one semaphore object.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_owner_gives_back_its_own_newest_first() {
     let server = Server::start();
@@ -349,7 +350,7 @@ async fn each_owner_gives_back_its_own_newest_first() {
     assert!(third.held());
     let named = single.acquire_as(single.request(Owner::Explicit("me".to_owned()))).await.unwrap_err();
     assert!(matches!(named, LockError::Invalid { argument: "owner", .. }));
-    // By whoever has its lease.
+    // The lease itself releases its permit, whoever calls it.
     released(third).await;
     nothing_stays(PATIENCE, &server).await;
 }

@@ -1,6 +1,6 @@
-//! Callers that stop: an event loop that stands still, a future that nobody polls. What is granted to them meanwhile is
-//! given back within a sixth of its lease and five seconds, and nobody waits behind them. Once they are there again their
-//! calls go on.
+//! Callers that stop: a blocked event loop, a future that nobody polls. A lock that is granted to them meanwhile is
+//! released after the sixth part of its ttl, and 5 s at most, and nobody waits behind them for longer. Once they run
+//! again, their calls continue.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use redlock::{
 };
 use redlock_tests::{event_loop::Loop, server::Server};
 
-/// The longest that an offer stands, and time for a slow machine to do the rest.
+/// The longest time that an uncollected grant is kept, 5 s, and 5 s for a slow machine to do the rest.
 const OFFERED: Duration = Duration::from_secs(5 + 5);
 const LONG: Duration = Duration::from_secs(40);
 
@@ -49,7 +49,7 @@ fn released(lease: &Lease) {
     assert_eq!(outcome, ReleaseOutcome::Released);
 }
 
-/// Others have the lock, one after the other, although who was granted it does not run.
+/// Checks that other clients get the lock one after the other, although the caller that was granted it does not run.
 fn others_get_it_soon(clients: [&Client; 2]) {
     let start = Instant::now();
     for client in clients {
@@ -66,7 +66,7 @@ fn pending(call: Result<Call, LockError>) -> u64 {
     }
 }
 
-/// Waits until a condition that something else brings about holds.
+/// Waits for a condition that another thread or process makes true.
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
@@ -80,7 +80,7 @@ fn token(server: &Server) -> Option<String> {
     server.command(&["GET", "redlock_token:{x}"])
 }
 
-/// A loop whose acquire waits for what another client holds; it has a connection.
+/// A loop with a connection, whose acquire waits for a lock that another client holds.
 fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64) {
     let mut host = Loop::new();
     let free = lock(client);
@@ -96,7 +96,7 @@ fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64
     (host, held, id)
 }
 
-/// The loop is first in line, of its client and of all; then it stands still.
+/// The loop is first in line, of its client and of all clients; then it blocks.
 #[test]
 fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     let server = Server::start();
@@ -109,7 +109,7 @@ fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// Two calls of one owner: what the first gets the second shares, and neither takes it.
+/// Two calls of one owner: the second shares the grant of the first, and neither collects it.
 #[test]
 fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
     let server = Server::start();
@@ -131,7 +131,7 @@ fn a_loop_that_stands_still_with_nested_calls_holds_up_nobody() {
     }
 }
 
-/// Its end comes, too, if the time is over by then.
+/// An acquire whose wait is over before the loop runs again times out.
 #[test]
 fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
     let server = Server::start();
@@ -149,7 +149,7 @@ fn a_wait_that_is_over_when_the_loop_goes_on_has_timed_out() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A task of a loop waits; then the loop's own thread blocks until it has the lock itself.
+/// A task of a loop waits for the lock; then the loop's own thread blocks until it has the lock itself.
 #[test]
 fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
     let server = Server::start();
@@ -178,7 +178,7 @@ fn server_waiters(server: &Server) -> usize {
     server.command::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len()
 }
 
-/// The same when the task's grant is there already, and nobody took it.
+/// As above, but the task's grant has arrived already and is not collected.
 #[test]
 fn what_a_task_has_not_taken_is_its_threads() {
     let server = Server::start();
@@ -201,14 +201,14 @@ fn what_a_task_has_not_taken_is_its_threads() {
     released(&lease);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
-    // One that it took is a deadlock, as ever.
+    // If the task has collected its lease, the thread's acquire is a deadlock, as ever.
     let lease = host.lease(host.calls.start(Acquire(&task, of_thread(false, None))));
     let refused = own.acquire_blocking(of_thread(true, None), &mut || Ok::<(), LockError>(())).unwrap_err();
     assert!(matches!(refused, LockError::Deadlock { .. }), "{refused}");
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A first try was sent, and its answer came; the loop stands still before it looks.
+/// A first try was sent and answered; the loop blocks before it reads the reply.
 #[test]
 fn a_first_try_that_nobody_polls_is_given_up() {
     let server = Server::start();
@@ -226,7 +226,7 @@ fn a_first_try_that_nobody_polls_is_given_up() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A grant that went through the loop's turn, and was never drained.
+/// A grant whose reply the loop has read, and whose result nobody drains from the queue.
 #[test]
 fn a_grant_that_nobody_drains_is_given_back() {
     let server = Server::start();
@@ -236,7 +236,7 @@ fn a_grant_that_nobody_drains_is_given_back() {
     let first = host.lease(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
     assert_eq!(host.release(&first), ReleaseOutcome::Released);
     let id = pending(host.calls.start(Acquire(&free, free.request(Owner::Fresh))));
-    // Turns without draining: the answer is seen, and waits in the queue.
+    // Takes turns without draining: the reply is read, and the result waits in the queue.
     until("it is held", || {
         host.calls.flush();
         free.token(&Owner::Fresh).is_some()
@@ -246,7 +246,7 @@ fn a_grant_that_nobody_drains_is_given_back() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A thread that fetches for others takes nothing for them: each takes its lease when it runs.
+/// A thread that fetches results for other threads collects none for them: each collects its lease when it runs.
 #[test]
 fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
     let server = Server::start();
@@ -270,12 +270,12 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
     assert!(calls.take(number));
     assert!(lease.held());
     released(&lease);
-    // One that is given up by then is free before it would have been given back.
+    // An abandoned grant is released before it would have been as uncollected.
     assert!(!calls.abandon(fetched()));
     released(&acquired(&lock(&others), Duration::from_secs(4)).unwrap());
 }
 
-/// A release that was begun and not sent, since the loop stands still.
+/// A release that was started and not sent, since the loop is blocked.
 #[test]
 fn a_release_that_nobody_polls_goes_out_all_the_same() {
     let server = Server::start();
@@ -283,7 +283,7 @@ fn a_release_that_nobody_polls_goes_out_all_the_same() {
     let mut host = Loop::new();
     let (one, two) = (lock(&ours), ours.client_lock("y"));
     let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
-    // Not alone, so it is sent with the next turn.
+    // A second call is pending, so the release is sent only with the next turn.
     pending(host.calls.start(Acquire(&two, two.request(Owner::Fresh))));
     let id = pending(host.calls.start(Release(&lease)));
     others_get_it_soon([&ours, &others]);
@@ -291,7 +291,7 @@ fn a_release_that_nobody_polls_goes_out_all_the_same() {
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
 
-/// How many scripts the server has run.
+/// The number of scripts that the server has run.
 fn scripts(server: &Server) -> u64 {
     let stats: String = server.command(&["INFO", "commandstats"]);
     let calls = |line: &str| {
@@ -301,14 +301,14 @@ fn scripts(server: &Server) -> u64 {
     stats.lines().filter_map(calls).sum()
 }
 
-/// A release that the server ran while the loop stood still. The background sends another one, which finds nothing.
+/// The server ran the release while the loop was blocked. The background sends another one, which finds nothing.
 #[test]
 fn a_release_whose_reply_is_read_late_has_released() {
     let server = Server::start();
     let ours = client(&[&server]);
     let mut host = Loop::new();
     let one = lock(&ours);
-    // The server knows the scripts from now on: one request is enough.
+    // Loads the scripts, so that one request is enough from here on.
     let first = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
     assert_eq!(host.release(&first), ReleaseOutcome::Released);
     let lease = host.lease(host.calls.start(Acquire(&one, one.request(Owner::Fresh))));
@@ -320,7 +320,7 @@ fn a_release_whose_reply_is_read_late_has_released() {
     assert!(matches!(outcome, Ok(Value::Released("released"))), "{outcome:?}");
 }
 
-/// A loop stands still while the server waits for replicas on its behalf: others get their turn.
+/// A loop is blocked while the server waits for replicas on its behalf: the client's other calls are served.
 #[test]
 fn a_loop_that_waits_for_replicas_holds_up_nobody() {
     let server = Server::start();
@@ -353,7 +353,8 @@ impl Named for Client {
     }
 }
 
-/// An attach that nobody takes gives the text its worth back; who takes it later attaches then.
+/// An attach that nobody collects is undone, so that the text is valid again. A caller that collects it later attaches
+/// then.
 #[test]
 fn an_attached_lease_that_nobody_takes_is_detached_again() {
     let server = Server::start();
@@ -370,7 +371,7 @@ fn an_attached_lease_that_nobody_takes_is_detached_again() {
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }
 
-/// A future of Rust's that is not polled, on one server and on three, at any moment of its life.
+/// A Rust future that is not polled, on one server and on three, after none, one or two polls.
 #[test]
 fn a_future_that_nobody_polls_keeps_nobody_out() {
     for nodes in [1, 3] {
@@ -395,7 +396,7 @@ fn a_future_that_nobody_polls_keeps_nobody_out() {
             let lease = block_on(future).unwrap();
             assert!(lease.held());
             assert_eq!(block_on(lease.release()).unwrap(), ReleaseOutcome::Released);
-            // Dropped instead, it leaves nothing.
+            // A future that is dropped instead leaves nothing behind.
             let mut future: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(lock(&ours).acquire());
             block_on(poll_fn(|context| {
                 let _ = future.as_mut().poll(context);

@@ -1,5 +1,5 @@
-//! What drop-in shims of other libraries need, on a real server: locks whose value the caller chose, locks without a ttl,
-//! and what is done with a value that this process does not hold by a lease.
+//! The features that drop-in shims of other libraries need, on a real server: locks whose value the caller chose, locks
+//! without a ttl, and operations on a value that this process does not hold by a lease.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn pttl(server: &Server) -> i64 {
     server.command(&["PTTL", "x"])
 }
 
-/// How many scripts the server ran.
+/// The number of scripts that the server has run.
 fn scripts_run(server: &Server) -> u64 {
     let stats: String = server.command(&["INFO", "commandstats"]);
     let calls =
@@ -66,7 +66,7 @@ async fn a_chosen_value_is_granted_only_while_there_is_no_key() {
     assert_eq!((get(&server).as_deref(), lease.owner(), lease.held()), (Some("mine"), "mine", true));
     assert!((9_000..=10_000).contains(&pttl(&server)));
     for client in [&one, &other] {
-        // Not joined, not even by the same value.
+        // Nobody nests in such a lock, not even with the same value.
         let again = client.lock("x", options("mine", TEN)).unwrap();
         assert!(again.try_acquire().await.unwrap().is_none());
     }
@@ -88,10 +88,10 @@ async fn without_a_ttl_a_lock_stays_until_it_is_released() {
     assert_eq!(pttl(&server), -1);
     lease.extend(Duration::from_secs(5)).await.unwrap();
     assert_eq!(pttl(&server), -1, "it would have ended earlier than it did");
-    // A connection that breaks has every lease looked at, which must not touch this one.
+    // After a connection breaks, the client checks every lease. The check must not change this one.
     let before = scripts_run(&server);
     let _: i64 = server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    // Its runtime must go on meanwhile: it reads that connection.
+    // Must not block the runtime, which reads that connection.
     redlock_tests::until(LONG, "the lease was looked at", || scripts_run(&server) > before).await;
     assert_eq!((get(&server).as_deref(), pttl(&server), lease.held()), (Some("mine"), -1, true));
     assert!(lease.remaining() > Duration::from_secs(86_400));
@@ -119,7 +119,8 @@ fn what_fits_no_shim_is_refused() {
     refused(three(), options("v", Ttl::Fixed(Duration::from_secs(61))), "ttl");
     let mut patient = three();
     patient.max_ttl = Duration::from_secs(10 * 365 * 86_400);
-    // The most that it can be, and less than what some libraries' callers mean by for ever.
+    // `max_ttl` is at its maximum of ten years. A larger ttl, by which callers of some libraries mean "for ever", is
+    // accepted.
     let millis = (1 << 53) - 1;
     let client = Client::new(patient).unwrap();
     client.lock("x", options("v", Ttl::Fixed(Duration::from_millis(millis)))).unwrap();
@@ -129,7 +130,7 @@ fn what_fits_no_shim_is_refused() {
     let mut owned = options("v", TEN);
     owned.owner = Some("job".to_owned());
     refused(one(), owned, "owner");
-    // What a fixed lease may not be, one with a value may.
+    // A lease with a value may have a ttl that an ordinary fixed lease may not.
     for ttl in [Duration::from_millis(1), Duration::from_millis((1 << 53) - 1)] {
         Client::new(one()).unwrap().lock("x", options("v", Ttl::Fixed(ttl))).unwrap();
     }
@@ -158,26 +159,27 @@ async fn a_lost_reply_leaves_nothing_of_a_value_behind() {
     assert_eq!(get(&server).as_deref(), Some("mine"));
 }
 
-/// What ran without a reply is undone by its value: that must be over before the value is sent again, else it takes the
-/// second hold. During the outage the requests that undo the first attempt time out, too, and are sent once more.
+/// An attempt whose reply was lost is undone by its value. That must be complete before the value is sent again, or it
+/// would undo the second attempt. During the outage the requests that undo the first attempt time out too, and are sent
+/// once more.
 #[tokio::test]
 async fn what_undoes_an_attempt_never_meets_the_next_one() {
     let store = Memory::named("values-undone");
     let mut config = config(["memory://values-undone".to_owned()]);
     (config.reply_timeout, config.patience) = (Duration::from_millis(100), LONG);
     let client = Client::new(config).unwrap();
-    // Several, since each may be between two attempts when the outage ends.
+    // Several locks, since each may be between two attempts when the outage ends.
     let names: Vec<String> = (0..20).map(|number| format!("x{number}")).collect();
     store.freeze();
     let acquires = names.iter().map(|name| client.lock(name, options("mine", TEN)).unwrap().acquire());
     let acquires: Vec<_> = acquires.map(tokio::spawn).collect();
-    // How long the outage is.
+    // The length of the outage.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     store.thaw();
     for acquire in acquires {
         acquire.await.unwrap().unwrap().let_go().unwrap();
     }
-    // Waits for whatever is still under way.
+    // Waits for all requests that are still under way.
     client.close().await;
     let taken: Vec<_> = names.iter().filter(|name| !store.exists(name)).collect();
     assert!(taken.is_empty(), "taken by what was to undo an earlier attempt: {taken:?}");
@@ -205,7 +207,7 @@ async fn a_value_is_released_and_retimed_by_whoever_knows_it() {
     let other = client.value("x", "theirs too").unwrap();
     assert!(!other.is_there().await.unwrap() && !other.release().await.unwrap());
     assert!(!other.retime(Retime::Set, 1_000).await.unwrap());
-    // The same, blocking: in a thread of no runtime's.
+    // The same with blocking calls, in a thread outside any runtime.
     let blocking = value.clone();
     let thread = std::thread::spawn(move || {
         let mut go_on = || Ok::<(), LockError>(());
@@ -255,7 +257,7 @@ async fn a_quorum_decides_about_a_value() {
     servers[1].freeze();
     let value = client.value("x", "mine again").unwrap();
     assert!(matches!(value.is_there().await, Err(LockError::Unavailable { .. })));
-    // Not confirmed, and seen through.
+    // The release is not confirmed, and completes in the background.
     assert!(matches!(value.release().await, Err(LockError::Unavailable { .. })));
     servers[0].thaw();
     servers[1].thaw();
@@ -273,7 +275,7 @@ async fn a_lease_that_was_let_go_is_known_by_its_value_alone() {
     assert!(!lease.held());
     assert!(matches!(lease.release().await, Err(LockError::NotHeld { .. })));
     drop(lease);
-    // This client knows no more of it than any other does.
+    // This client knows no more about it than any other.
     let waits = client.lock("x", options("next", TEN)).unwrap();
     assert!(waits.try_acquire().await.unwrap().is_none());
     let waiting = tokio::spawn(waits.acquire());
