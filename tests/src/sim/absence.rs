@@ -1,8 +1,8 @@
-//! Users that are away while their calls are under way: futures that nobody polls, event loops that stand still, both
-//! dropped or back after a while; and leases that go from hand to hand as texts, between all hosts, and are attached once,
-//! twice, or half.
+//! Users that are away during their calls: no one polls their futures, or their event loops block, and both are dropped
+//! or continue after a while. Also leases that pass as texts between all hosts, and are attached once, twice, or only
+//! in part.
 //!
-//! In other runs nothing of this happens, and nothing random is drawn for it.
+//! Other runs do none of this, and draw no random numbers for it.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -23,32 +23,32 @@ use super::{
     world,
 };
 
-/// How many of the last texts are picked up.
+/// The number of latest texts that users pick up.
 const CURRENT: usize = 6;
 
-/// How a user sees to a call.
+/// How a user waits for a call.
 pub(super) enum Attention {
-    /// It awaits it.
+    /// Awaits it.
     Whole,
-    /// It polls it at times.
+    /// Polls it at times.
     Lapses,
-    /// It is an event loop, and drains it at times.
+    /// Is an event loop, and drains it at times.
     Host,
 }
 
-/// What a user is about that is away at times.
+/// The state of a user that is away at times.
 pub(super) struct Absence {
     calls: Calls,
     woken: Arc<Notify>,
-    /// The call for which it is known as a waiter.
+    /// The number under which its call is registered as a waiter.
     waits: Option<u64>,
-    /// For how long it was away since the call began.
+    /// How long the user was away since the call began.
     pub(super) away: Duration,
-    /// Whether its call is an event loop's.
+    /// Whether an event loop made the call.
     by_host: bool,
-    /// Whether its lease is, which no drop releases.
+    /// Whether an event loop's call returned its lease, so that dropping the lease does not release it.
     kept: bool,
-    /// The texts it gave away.
+    /// The texts that it handed on.
     texts: Vec<usize>,
 }
 
@@ -62,12 +62,13 @@ impl Default for Absence {
 }
 
 impl Absence {
-    /// A call begins; `waits`: its number as a waiter.
+    /// Starts a call. `waits`: its number as a waiter.
     pub(super) fn begin(&mut self, waits: Option<u64>) {
         (self.waits, self.away, self.by_host, self.kept) = (waits, Duration::ZERO, false, false);
     }
 
-    /// Has nobody release a lease but its drop, or what hosts have in its place.
+    /// Gives up a lease as a user that drops it. A lease from an event loop's call is not released by its drop, so this
+    /// abandons it.
     pub(super) fn forget(&self, lease: &Lease) {
         if self.kept {
             lease.abandon();
@@ -76,7 +77,7 @@ impl Absence {
 }
 
 impl Actor {
-    /// How it sees to its next call.
+    /// How the user waits for its next call.
     pub(super) fn attention(&mut self) -> Attention {
         if self.plan.absent == 0.0 || host::here() >= self.plan.calm || !self.chance(self.plan.absent) {
             return Attention::Whole;
@@ -84,7 +85,7 @@ impl Actor {
         if self.rng.bool() { Attention::Lapses } else { Attention::Host }
     }
 
-    /// Is away for a while, and waits for nothing meanwhile. Nobody is when the faults are over.
+    /// Is away for a while, during which it does not count as a waiter. The absence ends with the faults.
     async fn away(&mut self) {
         let left = self.plan.calm.saturating_sub(host::here());
         let longest = [SECOND / 5, 3 * SECOND, 30 * SECOND][self.rng.usize(0..3)];
@@ -101,7 +102,7 @@ impl Actor {
         note(self.host, "is back", String::new);
     }
 
-    /// Polls a call at times; gives up in the end, or sees it through.
+    /// Polls a call at times, then gives it up or awaits it.
     pub(super) async fn absently<F: Future>(&mut self, call: F) -> Option<F::Output> {
         let mut call = Box::pin(call);
         for _ in 0..self.rng.u32(1..3) {
@@ -116,7 +117,7 @@ impl Actor {
         Some(call.await)
     }
 
-    /// Begins a call as an event loop does that stands still at times, and may give up.
+    /// Makes a call as an event loop that blocks at times, and may give it up.
     async fn by_host(&mut self, operation: Operation<'_>) -> Option<Outcome> {
         self.absence.by_host = true;
         let id = match self.absence.calls.start(operation) {
@@ -134,7 +135,7 @@ impl Actor {
             if gives_up && self.rng.bool() {
                 self.away().await;
             }
-            // Woken, it drains, whatever it gave up.
+            // A loop that is woken drains, even if it gave up this call.
             let ended = self.absence.calls.drain().unwrap_or_default();
             if gives_up {
                 return None;
@@ -145,14 +146,14 @@ impl Actor {
         }
     }
 
-    /// An event loop's acquire.
+    /// Acquires as an event loop.
     pub(super) async fn acquire_by_host(&mut self, lock: &Lock, request: Request) -> Option<Result<Lease, LockError>> {
         let outcome = self.by_host(Operation::Acquire(lock, request)).await?;
         self.absence.kept = true;
         leased(outcome)
     }
 
-    /// Ends a lease as this file has it; says whether it did.
+    /// Ends a lease in one of the ways of this file. Returns false if it did not.
     pub(super) async fn end_absently(&mut self, lock: &Lock, lease: &Arc<Lease>) -> bool {
         if self.plan.absent == 0.0 {
             return false;
@@ -161,7 +162,7 @@ impl Actor {
             0 | 1 if lock.options().owner.is_none() => {
                 let Some(number) = self.hand_over(lease) else { return false };
                 for _ in 0..self.rng.u32(0..4) {
-                    // Or at once, while what it gave up is under way.
+                    // Or at once, while the requests of the attempt that it gave up are in flight.
                     if self.rng.bool() {
                         sleep(Duration::from_millis(self.rng.u64(0..2_000))).await;
                     }
@@ -177,7 +178,7 @@ impl Actor {
         }
     }
 
-    /// Releases a lease, and is away at times; it is released all the same.
+    /// Releases a lease while away at times. The lease must be released all the same.
     async fn release_absently(&mut self, lease: &Arc<Lease>) {
         self.absence.begin(None);
         let outcome = if matches!(self.attention(), Attention::Host) {
@@ -193,13 +194,13 @@ impl Actor {
         }
     }
 
-    /// Notes that a lease is nobody's.
+    /// Records that a lease has no holder.
     pub(super) fn note_detached(&self, lease: &Lease) {
         let life = self.plan.max_ttl.as_nanos() as Time;
         world::with(|world| world.checks.detach(host::here(), lease.owner(), life));
     }
 
-    /// Makes a text of a lease, for everybody to attach; says which.
+    /// Detaches a lease so that any user may attach it. Returns the number of its text.
     fn hand_over(&mut self, lease: &Arc<Lease>) -> Option<usize> {
         let left = lease.remaining();
         let text = lease.detach().ok()?;
@@ -214,7 +215,7 @@ impl Actor {
         Some(number)
     }
 
-    /// Attaches what somebody handed over, now and then; says whether it tried.
+    /// Sometimes attaches a lease that a user handed on. Returns true if it tried.
     pub(super) async fn take_over(&mut self) -> bool {
         if self.plan.absent == 0.0 || !self.chance(0.35) {
             return false;
@@ -228,14 +229,14 @@ impl Actor {
         true
     }
 
-    /// Attaches a text, and ends the lease if there is one.
+    /// Attaches a text, and ends the lease if that succeeds.
     async fn attach(&mut self, number: usize) -> Option<Result<(), LockError>> {
         let lease = match self.try_attach(number).await? {
             Ok(lease) => lease,
             Err(error) => return Some(Err(error)),
         };
         if self.chance(0.2) {
-            // For everybody else, and for itself, it is lost.
+            // After this second attach the lease is lost, for this user too.
             let (away, kept) = (self.absence.away, self.absence.kept);
             if let Some(Ok(again)) = self.try_attach(number).await {
                 Self::retire(&again);
@@ -254,7 +255,7 @@ impl Actor {
         Some(Ok(()))
     }
 
-    /// Attaches a text; gives up at any point, also with the lease in its hands.
+    /// Attaches a text. May give up at any point, even once it has the lease.
     async fn try_attach(&mut self, number: usize) -> Option<Result<Arc<Lease>, LockError>> {
         let (attempt, text, name) = world::with(|world| {
             let text = world.checks.texts.get_mut(number)?;
@@ -273,7 +274,7 @@ impl Actor {
             _ => Some(client.attach(&text, Owner::Fresh).await),
         };
         let result = match result {
-            // Fetched for somebody who had given up.
+            // The loop fetched the lease for a caller that had given up.
             Some(Ok(lease)) if self.absence.kept && self.chance(0.2) => {
                 lease.abandon();
                 self.absence.by_host = false;
@@ -285,7 +286,7 @@ impl Actor {
         if elapsed > limit + self.absence.away && !self.was_frozen(started) {
             violated(format!("I8 attaching {name} took {elapsed:?}"));
         }
-        // What an event loop gave up is in its queue until it drains that, or it is withdrawn.
+        // A call that an event loop gave up stays in its queue until the loop drains it or it is withdrawn.
         let queued = result.is_none() && self.absence.by_host;
         let longest = (self.plan.max_ttl / 6).min(Duration::from_secs(5)) + self.plan.reply_timeout * 3;
         let until = if queued { host::here() + longest.mul_f64(1.1).as_nanos() as Time } else { host::here() };
@@ -310,7 +311,7 @@ impl Actor {
             }
             Some(Err(error)) => {
                 note(self.host, error.code(), || format!("attaching {name}: {error}"));
-                // A wall clock that is set forward ends what its client holds, also while that is on its way.
+                // A client's wall clock that is set forward ends its leases, even during an attach.
                 let ended =
                     matches!(error, LockError::Lost { reason: LostReason::Expired, .. }) && self.clock_was_set();
                 if let (LockError::Lost { .. }, Some(attempt), false) = (&error, attempt, ended) {
@@ -324,16 +325,16 @@ impl Actor {
         }
     }
 
-    /// In peace, whatever was handed over and is nobody's can be attached.
+    /// Once the faults are over, every text without a holder can be attached.
     pub(super) async fn settle(&mut self) {
         for number in std::mem::take(&mut self.absence.texts) {
             while world::with(|world| world.checks.texts[number].is_good(host::here())) == Some(true) {
                 match self.attach(number).await {
                     Some(Ok(())) => break,
-                    // At once, while what was given up is under way.
+                    // At once, while the requests of the given-up attempt are in flight.
                     None if self.rng.bool() => continue,
                     None | Some(Err(LockError::Lost { .. })) => {}
-                    // Servers that forgot do not matter to an attach, but connections take their time.
+                    // An attach does not depend on servers that lost their keys, but connections need time to recover.
                     Some(Err(LockError::Unavailable { .. })) if host::here() < self.plan.calm + AFTERMATH => {}
                     Some(Err(error)) => violated(format!("I8 host {} could not attach in peace: {error}", self.host)),
                 }

@@ -1,9 +1,9 @@
-//! A simulated machine with one client process: a runtime with paused time, three clocks that run at a rate of their
-//! own, and the ways a process stops: frozen, suspended with its machine, killed.
+//! A simulated machine with one client process: a runtime with paused time, three clocks with a rate of their own, and
+//! the ways in which a process stops: stopped by a signal, suspended with its machine, killed.
 //!
-//! The core runs unchanged. Its tasks live in a runtime of one thread whose time stands still; a host is run up to a
-//! moment by letting that runtime jump from timer to timer, and it stops early when it sent something, so that nobody
-//! is told of an event before it happened.
+//! The core runs unchanged, in a runtime of one thread whose time stands still. To run a host up to a moment, the
+//! runtime jumps from timer to timer. The host stops early when it has sent something, so that it cannot get ahead of
+//! an event that its message causes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,15 +25,15 @@ use super::Time;
 /// The clocks of a host, as functions of the true time.
 pub struct Clocks {
     start: Instant,
-    /// Nanoseconds of its clocks in one true nanosecond.
+    /// The nanoseconds that its clocks advance in one true nanosecond.
     rate: f64,
-    /// True time spent in suspend, in which only the wall clock and `CLOCK_BOOTTIME` go on.
+    /// True time spent suspended, in which only the wall clock and `CLOCK_BOOTTIME` advance.
     suspended: Cell<Time>,
-    /// What the wall clock was set forward by, ns.
+    /// By how many ns the wall clock was set forward.
     wall: Cell<i64>,
-    /// It is at least so late: the runtime knows whole milliseconds only.
+    /// The time is at least this: the runtime counts whole milliseconds only.
     floor: Cell<Time>,
-    /// Read the clocks as of another moment: for an observer.
+    /// Makes the clocks read as of another moment, for an observer.
     observed: Cell<Option<Time>>,
 }
 
@@ -60,19 +60,19 @@ impl Clocks {
 
 thread_local! {
     static HERE: RefCell<Option<Rc<Clocks>>> = const { RefCell::new(None) };
-    /// Of the running host: whether it sent something, whether it is to stop once idle, whether it is idle.
+    /// State of the running host: it has sent something; it is to stop once idle; it is idle.
     static SENT: Cell<bool> = const { Cell::new(false) };
     static SETTLING: Cell<bool> = const { Cell::new(false) };
     static IDLE: Cell<bool> = const { Cell::new(false) };
     static MAIN: RefCell<Option<Waker>> = const { RefCell::new(None) };
 }
 
-/// The true time at the host that is running.
+/// The true time on the running host.
 pub fn here() -> Time {
     HERE.with_borrow(|clocks| clocks.as_ref().map_or(0, |clocks| clocks.now()))
 }
 
-/// Notes that the running host sent something.
+/// Records that the running host sent something.
 pub fn sent() {
     SENT.set(true);
 }
@@ -82,11 +82,11 @@ pub struct Host {
     pub(super) clocks: Rc<Clocks>,
     runtime: Option<Runtime>,
     handle: Handle,
-    /// How far it has been run.
+    /// The moment up to which it has run.
     pub now: Time,
-    /// Stopped by a signal, or asleep with its machine.
+    /// Stopped by a signal, or suspended with its machine.
     pub frozen: bool,
-    /// Since when it is suspended.
+    /// When it was suspended.
     asleep: Option<Time>,
 }
 
@@ -99,7 +99,7 @@ impl Host {
             .on_thread_park(|| {
                 if SETTLING.get() || SENT.get() {
                     IDLE.set(true);
-                    // Woken before it parks, the runtime does not jump to its next timer.
+                    // A runtime that is woken before it parks does not jump to its next timer.
                     MAIN.with_borrow(|main| main.iter().for_each(Waker::wake_by_ref));
                 }
             })
@@ -121,22 +121,22 @@ impl Host {
         Self { clocks: Rc::new(clocks), runtime: Some(runtime), handle, now, frozen: false, asleep: None }
     }
 
-    /// Whether its process was killed.
+    /// True if its process was killed.
     pub fn is_dead(&self) -> bool {
         self.runtime.is_none()
     }
 
-    /// Whether it can be run.
+    /// True if it can run.
     pub fn runs(&self) -> bool {
         self.runtime.is_some() && !self.frozen
     }
 
-    /// How many tasks of the core and of its users there are.
+    /// The number of tasks of the core and of its users.
     pub fn tasks(&self) -> usize {
         self.handle.metrics().num_alive_tasks()
     }
 
-    /// Does something as code of this host's process, at its present time.
+    /// Runs `act` as code of this host's process, at its current time.
     pub fn inside<T>(&self, act: impl FnOnce() -> T) -> T {
         let clocks = self.clocks.clone();
         let before = HERE.replace(Some(clocks.clone()));
@@ -152,7 +152,7 @@ impl Host {
         result
     }
 
-    /// Looks at something of this host's as of a true moment.
+    /// Runs `act` on this host with its clocks at a given true moment.
     pub fn observe<T>(&self, time: Time, act: impl FnOnce() -> T) -> T {
         self.clocks.observed.set(Some(time));
         let result = self.inside(act);
@@ -198,18 +198,18 @@ impl Host {
         self.now = if stopped_early { self.inside(here).clamp(self.now, until) } else { until };
     }
 
-    /// Stops it: nothing of it runs until `resume`.
+    /// Stops it: none of its code runs until `resume`.
     pub fn freeze(&mut self) {
         self.frozen = true;
     }
 
-    /// Suspends the whole machine: some of its clocks stop, too.
+    /// Suspends the whole machine: some of its clocks stop as well.
     pub fn suspend(&mut self, now: Time) {
         self.frozen = true;
         self.asleep = Some(now);
     }
 
-    /// Lets it go on at `now`: everything that became due meanwhile is due at once.
+    /// Continues it at `now`. Every timer that became due meanwhile fires at once.
     pub fn resume(&mut self, now: Time) {
         self.frozen = false;
         if let Some(since) = self.asleep.take() {
@@ -227,12 +227,12 @@ impl Host {
         });
     }
 
-    /// Sets its wall clock.
+    /// Sets its wall clock forward by this many ns, or back.
     pub fn set_wall(&mut self, by: i64) {
         self.clocks.wall.set(self.clocks.wall.get() + by);
     }
 
-    /// Kills the process: no code of it runs any more, not even what values do when they are dropped.
+    /// Kills the process: none of its code runs any more, not even destructors.
     pub fn kill(&mut self) -> Option<Runtime> {
         self.runtime.take()
     }

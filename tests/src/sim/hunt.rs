@@ -1,4 +1,4 @@
-//! Many seeds at once: on every core, in order, until one finds something or none is left.
+//! Runs many seeds on all cores, in order, until enough of them violate an invariant or none is left.
 
 use std::{
     collections::BTreeMap,
@@ -14,22 +14,22 @@ use redlock::Mutant;
 use super::{Report, run_mutant};
 use crate::locked;
 
-/// What a hunt found.
+/// The result of a hunt.
 #[derive(Debug, Default)]
 pub struct Bag {
-    /// The seeds that broke something, with the first thing each broke.
+    /// The seeds that violated an invariant, each with its first violation.
     pub broken: BTreeMap<u64, String>,
-    /// How many seeds were run.
+    /// The number of seeds that were run.
     pub seeds: u64,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// How often what happened.
+    /// How often each kind of event happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// How often a script met a fault.
+    /// How often a script ran during a fault.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// Runs `count` seeds from `from` on. `enough`: after how many finds to stop. `each` is told of every run.
+/// Runs `count` seeds from `from` on, and stops after `enough` seeds with a violation. Calls `each` with every run.
 pub fn hunt(mutant: Option<Mutant>, from: u64, count: u64, enough: usize, each: &(dyn Fn(u64, &Report) + Sync)) -> Bag {
     let (next, full) = (AtomicU64::new(from), AtomicBool::new(false));
     let bag = Mutex::new(Bag::default());
@@ -64,7 +64,7 @@ pub fn hunt(mutant: Option<Mutant>, from: u64, count: u64, enough: usize, each: 
     bag.into_inner().unwrap_or_default()
 }
 
-/// How to see what a seed does.
+/// The command that shows the run of a seed.
 pub fn replay(seed: u64) -> String {
     format!("cargo run -p redlock-tests --bin sim -- --show {seed}")
 }
