@@ -1,6 +1,6 @@
-//! What users of locks do: take them, nest, extend, detach, give up at any point, read and write a resource with the
-//! token, and let go in every way there is. Each user is a task of its host's runtime and has randomness of its own.
-//! What they do while they are not there is in [`absence`](super::absence).
+//! The users of locks. They acquire, nest, extend, detach, give up at any point, read and write a resource with the
+//! token, and release in every way there is. Each user is a task of its host's runtime and has its own random numbers.
+//! [`absence`](super::absence) has what they do while they are away.
 
 use std::{
     cell::RefCell,
@@ -26,13 +26,13 @@ use crate::locked;
 
 /// A lease under observation.
 pub struct Tracked {
-    /// Whose it is.
+    /// The host of its user.
     pub host: usize,
     /// The lease, while its user has it.
     pub lease: Arc<Lease>,
     /// Its lock.
     pub lock: String,
-    /// Whether it was seen ended; it never lives again.
+    /// Whether a check has found it ended. It must not be held again.
     pub ended: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Actor {
     pub(super) frozen: Arc<Mutex<Vec<Time>>>,
 }
 
-/// Polls a future so many times, then gives up: a call can be cancelled at every point at which it waits.
+/// Polls a future `polls` times, then gives up: a call can be cancelled at every point at which it waits.
 pub(super) struct Impatient<F> {
     future: Pin<Box<F>>,
     polls: u32,
@@ -103,7 +103,7 @@ pub(super) fn note(host: usize, what: &'static str, text: impl FnOnce() -> Strin
 }
 
 impl Actor {
-    /// Uses locks until the faults are over, then takes each once more: by then nothing may stand in its way.
+    /// Uses locks until the faults are over, then acquires each once more, which must succeed.
     pub async fn live(mut self) {
         while host::here() < self.plan.calm {
             self.turn().await;
@@ -116,7 +116,7 @@ impl Actor {
             options.wait = Some(Duration::from_secs(30));
             options.fair = self.plan.fair;
             if self.plan.absent > 0.0 {
-                // A lease that was handed on lives for as long as it may.
+                // A lease that was handed on lives for up to `max_ttl`.
                 options.wait = Some(Duration::from_secs(30) + self.plan.max_ttl.mul_f64(1.2));
             }
             let name = lock_name(lock);
@@ -129,7 +129,7 @@ impl Actor {
             let result = loop {
                 let early = host::here() < self.plan.calm + AFTERMATH;
                 match self.acquire(&lock, Owner::Fresh).await {
-                    // Servers that forgot do not vote for a while.
+                    // Servers that lost their keys do not vote for a while.
                     Some(Err(LockError::Unavailable { .. })) if early => {
                         sleep(Duration::from_millis(500)).await;
                     }
@@ -137,7 +137,7 @@ impl Actor {
                         sleep(Duration::from_millis(5)).await;
                         let outcome = lease.release().await;
                         Self::retire(&lease);
-                        // What was slow on its way ends connections for a while.
+                        // Requests that were slow to arrive still end connections for a while.
                         if early && matches!(outcome, Ok(ReleaseOutcome::Unconfirmed)) {
                             continue;
                         }
@@ -152,7 +152,7 @@ impl Actor {
                 Some(Ok(outcome)) => {
                     violated(format!("I8 host {} could not release {} in peace: {outcome:?}", self.host, lock.name()));
                 }
-                // On a clock that was set back a dead client's key lives for longer, and so does a quarantine.
+                // If a server's clock was set back, a dead client's key and a quarantine last longer.
                 Some(Err(LockError::Unavailable { .. } | LockError::Timeout { .. }))
                     if self.plan.sets_server_clocks() => {}
                 other => {
@@ -183,7 +183,7 @@ impl Actor {
         options
     }
 
-    /// A lock by name, or one of the two of a read/write lock.
+    /// A lock by name, or one of the two locks of a read/write lock.
     fn lock(&mut self, name: &str, options: LockOptions) -> Option<Lock> {
         if !self.plan.read_write {
             return self.client.lock(name, options).ok();
@@ -209,7 +209,7 @@ impl Actor {
         drop(identity);
     }
 
-    /// Acquires, or gives up at any point. A result is a lease that is held, or an error in time.
+    /// Acquires, or gives up at any point. A lease must be held, and an error must come in time.
     async fn acquire(&mut self, lock: &Lock, owner: Owner) -> Option<Result<Arc<Lease>, LockError>> {
         let request = Request { owner, ..lock.request(Owner::Fresh) };
         let wait = request.wait;
@@ -240,7 +240,7 @@ impl Actor {
             note(self.host, "gave up", || format!("acquiring {}", lock.name()));
             return None;
         };
-        // I8: in time, apart from when its process did not run. A try may have to connect, and its replies to come.
+        // I8: the call ends in time, unless its process did not run. A try may have to connect and to wait for replies.
         let round = self.plan.reply_timeout * 4 + Duration::from_millis(100);
         let limit = match wait {
             Some(Duration::ZERO) => round + self.absence.away,
@@ -261,7 +261,7 @@ impl Actor {
                 self.track(lock, &lease);
                 world::with(|world| {
                     let now = host::here();
-                    // Under an explicit owner others may have let go of the lease that is renewed.
+                    // Under an explicit owner another user may have released the lease that is renewed.
                     // Readers share tokens.
                     let known = lock.options().owner.is_none() && !lease.reads();
                     if !matches!(lock.options().ttl, Ttl::Fixed(_)) && known {
@@ -292,7 +292,7 @@ impl Actor {
     pub(super) fn track(&self, lock: &Lock, lease: &Arc<Lease>) {
         let tracked = Tracked { host: self.host, lease: lease.clone(), lock: lock.name().to_owned(), ended: false };
         LEASES.with_borrow_mut(|leases| leases.push(tracked));
-        // Nobody else may hold it now.
+        // No other owner may hold the lock now.
         world::with(|world| world.at(host::here(), Event::Sample));
     }
 
@@ -305,14 +305,14 @@ impl Actor {
         if self.plan.token_ttl.is_some() && !matches!(lock.options().ttl, Ttl::Fixed(_)) && self.chance(0.1) {
             self.hold_for_long(&lease).await;
         }
-        // Most look before they touch the resource; some do not, and the resource must cope.
+        // Most users check the lease before they access the resource. Some do not, and the resource must refuse them.
         let careful = self.chance(0.7);
         for _ in 0..rounds {
             if careful && lease.check().is_err() {
                 break;
             }
             match self.rng.u32(0..8) {
-                // Users of one explicit owner share a token: the resource cannot tell them apart.
+                // Users of one explicit owner share a token, so the resource cannot distinguish them.
                 0..=3 if lock.options().owner.is_none() => self.update(&lease).await,
                 4 if matches!(owner, Owner::Ambient(_)) => self.nest(lock, owner, &lease).await,
                 5 => {
@@ -335,7 +335,7 @@ impl Actor {
         self.end(lock, lease).await;
     }
 
-    /// Longer than the counter was kept by the acquire, but not beyond the time of faults.
+    /// Holds the lease for longer than the acquire keeps the counter, but not beyond the faults.
     async fn hold_for_long(&mut self, lease: &Lease) {
         let left = self.plan.calm.saturating_sub(host::here());
         sleep(Duration::from_nanos(self.rng.u64(65 * SECOND..90 * SECOND).min(left))).await;
@@ -344,7 +344,7 @@ impl Actor {
         }
     }
 
-    /// Reads and writes the resource, or reads it twice; requests take their time.
+    /// Reads and writes the resource, or reads it twice, with a delay for each request.
     pub(super) async fn update(&mut self, lease: &Lease) {
         let slow = |rng: &mut Rng| {
             let longest = if rng.u32(0..10) == 0 { 2_000_000 } else { 9_000 };
@@ -365,7 +365,7 @@ impl Actor {
         });
     }
 
-    /// Goes on in the other way, or gives that up.
+    /// Upgrades or downgrades, or gives that up.
     async fn change(&mut self, lease: &Arc<Lease>) {
         let (before, reads) = (lease.token(), lease.reads());
         let floor = world::with(|world| world.checks.begins_anew(lease)).unwrap_or_default();
@@ -391,7 +391,8 @@ impl Actor {
         }
     }
 
-    /// I9: nested leases share hold and token, and only the last one frees the lock; none is had of a lost hold.
+    /// I9: nested leases share tenure and token, only the last release frees the lock, and nesting in a lost tenure
+    /// fails.
     async fn nest(&mut self, lock: &Lock, owner: &Owner, outer: &Arc<Lease>) {
         let held_before = outer.held();
         let started = host::here();
@@ -407,14 +408,14 @@ impl Actor {
                 }
                 sleep(Duration::from_millis(self.rng.u64(0..50))).await;
                 let held = outer.held();
-                // Nothing to wait for: it is only counted.
+                // This only decrements the count of claims, and waits for nothing.
                 let outcome = inner.release().await;
                 if held && matches!(outcome, Ok(ReleaseOutcome::Lost)) && outer.held() {
                     violated(format!("I9 the nested lease of {} was lost alone", lock.name()));
                 }
             }
             Err(LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed) => {}
-            // What wanted to write reads by now: it would wait for itself.
+            // The write lock's lease is a reader's by now: a nested acquire would wait for itself.
             Err(LockError::Deadlock { .. } | LockError::Timeout { .. }) if outer.reads() => {}
             Err(error) => {
                 if !self.was_frozen(started) {
@@ -431,7 +432,7 @@ impl Actor {
         }
         match self.rng.u32(0..12) {
             0 => {
-                // Released when dropped, in the background.
+                // Dropping the lease releases it in the background.
                 note(self.host, "dropped", || lock.name().to_owned());
                 Self::retire(&lease);
                 return self.absence.forget(&lease);
@@ -480,5 +481,5 @@ impl Actor {
     }
 }
 
-/// How long after the faults a lock may still be kept by a client that died or was cut off.
+/// How long after the faults a client that died or was cut off may still hold a lock.
 pub const AFTERMATH: Time = 20 * SECOND;
