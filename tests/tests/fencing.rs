@@ -1,6 +1,6 @@
-//! The fencing recipe of `docs/fencing.md` in Rust: a hash of a real server that refuses outdated tokens, with all
-//! interleavings of two holders, and with a lease that ends under its holder. The recipes of the other kinds of
-//! resources are in the examples of Python, Node and Kotlin.
+//! The fencing recipe of `docs/fencing.md` in Rust: a hash on a real server that refuses outdated tokens, tested with
+//! all interleavings of two holders, and with a lease that ends under its holder. The examples of Python, Node and
+//! Kotlin have the recipes for other kinds of resources.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -12,13 +12,14 @@ use redis::{ConnectionLike, RedisResult};
 use redlock::{Client, Config, LockOptions, Ttl};
 use redlock_tests::server::Server;
 
-/// KEYS: a hash. ARGV: the token, then fields and values to write: none, if this only reads.
+/// KEYS: a hash. ARGV: the token, then the fields and values to write; none to read only.
 const SCRIPT: &str = "
 if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then return false end
 redis.call('HSET', KEYS[1], 'fence', unpack(ARGV))
 return redis.call('HGETALL', KEYS[1])";
 
-/// Writes the given fields, if any, and returns all; `None` if a larger token was here: stop.
+/// Writes the given fields, if any, and returns all fields. `None` if the hash has seen a larger token: the holder must
+/// stop.
 fn access(
     redis: &mut impl ConnectionLike,
     key: &str,
@@ -35,7 +36,7 @@ enum Rule {
     NoCheck,
 }
 
-/// A counter that two holders read and write, with or past the check.
+/// A counter that two holders read and write, with or without the check.
 struct Counter {
     redis: redis::Connection,
     key: String,
@@ -47,7 +48,7 @@ impl Counter {
         value.unwrap_or(0)
     }
 
-    /// `None` if the holder is refused.
+    /// `None` if the hash refuses the holder.
     fn read(&mut self, rule: Rule, token: u64) -> Option<i64> {
         if rule == Rule::EveryAccess {
             let fields = access(&mut self.redis, &self.key, token, &[]).unwrap()?;
@@ -57,7 +58,7 @@ impl Counter {
         }
     }
 
-    /// `None` if the holder is refused.
+    /// `None` if the hash refuses the holder.
     fn write(&mut self, rule: Rule, token: u64, value: i64) -> Option<()> {
         if rule == Rule::NoCheck {
             redis::cmd("HSET").arg(&self.key).arg("count").arg(value).exec(&mut self.redis).unwrap();
@@ -68,7 +69,7 @@ impl Counter {
     }
 }
 
-/// The orders of steps of A (token 1) and B (token 2) in which an update was accepted and is lost.
+/// The orders of the steps of A (token 1) and B (token 2) in which an accepted update is lost.
 fn losing(server: &Server, rule: Rule) -> Vec<&'static str> {
     let orders = ["AABB", "ABAB", "ABBA", "BAAB", "BABA", "BBAA"];
     let loses = |order: &&str| {

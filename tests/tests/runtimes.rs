@@ -1,5 +1,5 @@
-//! Tasks make first tries and releases on a connection of their own tokio runtime: whatever becomes of that runtime, and
-//! whichever executor polls a call, locks are taken, freed and kept.
+//! Tasks make first tries and releases on a connection of their own tokio runtime. Locks are acquired, released and
+//! kept, whatever happens to that runtime and whichever executor polls a call.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -28,7 +28,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// What another executor does.
+/// Polls a future as an executor other than tokio does.
 fn without_runtime<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -51,7 +51,7 @@ async fn pair(client: &Client, name: &str) {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
-/// The connections that send scripts.
+/// The number of connections that send scripts.
 fn carriers(server: &Server) -> usize {
     let clients: String = server.command(&["CLIENT", "LIST"]);
     clients.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=eval ")).count()
@@ -66,15 +66,16 @@ fn a_runtime_makes_its_own_round_trips_and_takes_its_connection_along() {
     let lease = first.block_on(lock.acquire()).unwrap();
     assert_eq!(carriers(&server), 1);
     for round in 0..3 {
-        // Each on a runtime of its own, which ends.
+        // Each round is on a runtime of its own, which ends.
         runtime().block_on(pair(&client, &format!("short {round}")));
     }
     drop(first);
-    // What the first took is there, and is released by another.
+    // The first runtime's lease survives it, and another runtime releases it.
     assert!(lease.held());
     assert_eq!(runtime().block_on(async { lease.release().await }).unwrap(), ReleaseOutcome::Released);
     let deadline = Instant::now() + SOON;
-    // One of the background's, which looked whether all is well when the first was gone.
+    // One connection may stay: the background's, which checked the leases after the first runtime's connection was
+    // gone.
     while carriers(&server) > 1 {
         assert!(Instant::now() < deadline, "{} connections of runtimes that ended stay", carriers(&server) - 1);
         thread::yield_now();
@@ -110,7 +111,7 @@ fn a_runtime_without_io_uses_the_librarys() {
     for _ in 0..3 {
         without.block_on(pair(&client, "x"));
     }
-    // Others are not affected.
+    // Runtimes with I/O are not affected.
     runtime().block_on(pair(&client, "x"));
 }
 
@@ -129,12 +130,12 @@ fn any_executor_may_poll_what_a_runtime_began() {
         let _inside = one.enter();
         lease.release()
     };
-    // It was called on one runtime, and is polled on none.
+    // The release was called on one runtime, and no runtime polls it.
     assert_eq!(without_runtime(releasing).unwrap(), ReleaseOutcome::Released);
     without_runtime(pair(&client, "x"));
 }
 
-/// A call that was polled once, and is kept, was the first to connect.
+/// The first call that connects is polled once, and then kept without being polled.
 #[test]
 fn a_call_that_is_polled_once_keeps_no_other_from_connecting() {
     let server = Server::start();
@@ -153,7 +154,7 @@ fn a_call_that_is_polled_once_keeps_no_other_from_connecting() {
     });
 }
 
-/// What a runtime asked for right before it stood still is undone for others.
+/// A lock that is granted to a runtime right before it blocks is released for others.
 #[test]
 fn a_runtime_that_stands_still_keeps_nobody_from_a_lock() {
     let server = Server::start();
@@ -166,12 +167,12 @@ fn a_runtime_that_stands_still_keeps_nobody_from_a_lock() {
             let lock = client.lock("x", LockOptions::default()).unwrap();
             let acquiring = lock.acquire();
             let mut acquiring = Box::pin(acquiring);
-            // It is sent, and then nobody polls anything here.
+            // The request is sent, and then nobody polls anything in this runtime.
             assert!(futures_util::poll!(&mut acquiring).is_pending());
             tokio::task::yield_now().await;
             asked.send(()).unwrap();
             stopped.recv().unwrap();
-            // It goes on once the runtime does.
+            // The call continues once the runtime does.
             let lease = acquiring.await.unwrap();
             assert!(lease.held());
             assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);

@@ -1,7 +1,7 @@
 //! Runs the scenarios of `tests/scenarios`: in Rust, on real servers and on in-memory nodes; or, with
-//! `--host "<command>"`, in the language of that host, on real servers. It owns the order of the steps, the judgement
-//! and the report; the words are `redlock_tests::scenario`'s. Each scenario and kind of node is a result of its own.
-//! Arguments that are no options pick scenarios by a part of their line in the report.
+//! `--host "<command>"`, in the language of that host, on real servers. This file orders and judges the steps and
+//! reports the results; `redlock_tests::scenario` executes them. Each scenario with each kind of node is a result of
+//! its own. Arguments that are not options select scenarios by a part of their line in the report.
 
 use std::{
     collections::HashMap,
@@ -26,9 +26,9 @@ use tokio::{
     time::timeout,
 };
 
-/// Scenarios mostly wait, so that several run on one core.
+/// Scenarios mostly wait, so several run on one core.
 const AT_ONCE: usize = 6;
-/// No step takes longer unless something hangs.
+/// A step that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A step under way.
@@ -37,7 +37,7 @@ struct Work {
     given_up: Arc<Notify>,
 }
 
-/// What is wrong with the end of a step.
+/// Returns an error that says how the outcome of a step differs from the expected one.
 fn judge(world: &World, step: &Value, end: &End, took: Duration) -> Result<(), String> {
     let claim = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("{what}, not {end:?}")) };
     let token = |lease: &Value| world.lease(lease).token;
@@ -81,7 +81,7 @@ fn judge(world: &World, step: &Value, end: &End, took: Duration) -> Result<(), S
     limits(step, took)
 }
 
-/// Whether a step took as long as it may.
+/// Checks how long a step took.
 fn limits(step: &Value, took: Duration) -> Result<(), String> {
     let claim = |right: bool, what: String| if right { Ok(()) } else { Err(what) };
     let (limit, least) = (step["within_ms"].as_u64(), step["at_least_ms"].as_u64());
@@ -90,7 +90,7 @@ fn limits(step: &Value, took: Duration) -> Result<(), String> {
     claim(least.is_none_or(|least| took >= least), format!("took {took} ms, must take {}", step["at_least_ms"]))
 }
 
-/// Starts a step on a task of its own, so that one that panics harms no other.
+/// Starts a step on a task of its own, so that a panic ends no other step.
 fn start(world: &Arc<World>, step: &Value) -> Work {
     let (world, step, started) = (world.clone(), step.clone(), Instant::now());
     let given_up = Arc::new(Notify::new());
@@ -127,7 +127,7 @@ async fn run(world: &Arc<World>) -> Result<(), String> {
     if spawned.is_empty() { Ok(()) } else { Err(format!("left running: {:?}", spawned.keys())) }
 }
 
-/// Runs a scenario and closes what it made, however it ended.
+/// Runs a scenario, and closes what it created, even if it failed.
 async fn run_and_end(world: World) -> Result<(), String> {
     let world = Arc::new(world);
     let end = run(&world).await;
@@ -138,7 +138,7 @@ async fn run_and_end(world: World) -> Result<(), String> {
         .map_err(|error| format!("closing its clients: {error:?}"))
 }
 
-/// What a task said when it panicked.
+/// The message of a task's panic.
 fn said(error: JoinError) -> String {
     let panic = error.into_panic();
     let text = panic.downcast_ref::<String>().cloned();
@@ -163,7 +163,7 @@ fn scenarios() -> Vec<(String, Value)> {
     all
 }
 
-/// Each of them with each kind of node it can run on, and those that cannot run at all.
+/// Every scenario with each kind of node that it can run on, and the scenarios that cannot run at all.
 fn cases(host: Option<&Host>) -> (Vec<(String, Value, Backend)>, Vec<String>) {
     let (mut cases, mut skipped) = (Vec::new(), Vec::new());
     for (name, scenario) in scenarios() {

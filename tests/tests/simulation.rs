@@ -1,6 +1,6 @@
-//! The simulation: nothing it checks is ever broken, it repeats itself, and it finds every known fault of other
-//! libraries. `REDLOCK_SIM_SEEDS` and `REDLOCK_SIM_FROM` choose other seeds, `REDLOCK_SIM_SCAN=1` looks for each fault
-//! from the first seed on; `make sim` runs many.
+//! The simulation: it violates none of the promises that it checks, it is deterministic, and it finds every known fault
+//! of other libraries. `REDLOCK_SIM_SEEDS` and `REDLOCK_SIM_FROM` choose other seeds; `REDLOCK_SIM_SCAN=1` searches for
+//! each fault from the first seed on. `make sim` runs many seeds.
 
 use std::{collections::BTreeSet, env, fs};
 
@@ -11,12 +11,12 @@ use redlock_tests::sim::{
     run, run_mutant,
 };
 
-/// How many are run by default: the last of the known faults is found by fewer.
+/// How many seeds run by default. Every known fault is found with fewer.
 const SEEDS: u64 = 5_000;
 /// Seeds in which this simulation, or an earlier one, found a bug.
 const REGRESSIONS: [u64; 8] = [219, 5_723, 10_275, 12_744, 27_924, 107_998, 216_892, 218_335];
 
-/// A line for each known fault, with the seed that found it last. Written by the test that looks for them.
+/// One line for each known fault, with the seed that last found it. The test that searches for faults writes it.
 const FOUND_WITH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation.seeds");
 
 fn number(variable: &str, usual: u64) -> u64 {
@@ -32,7 +32,8 @@ fn nothing_promised_is_broken() {
     }
     println!("{} seeds from {from}, {} events: {} broke something", bag.seeds, bag.events, bag.broken.len());
     assert!(bag.broken.is_empty());
-    // What never happens is not tested: every fault meets every step of the protocol. What few seeds meet is chance.
+    // What never happens is not tested, so every fault must meet every step of the protocol. With few seeds that is a
+    // matter of chance.
     if count < SEEDS {
         return;
     }
@@ -87,8 +88,8 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// The seed that found a fault last mostly finds it again. When the core or the simulation has changed, it may not; then
-/// others are tried, and the one that does is written down for the next time.
+/// The seed that last found a fault usually finds it again. If it does not, since the core or the simulation changed,
+/// the test tries other seeds and writes down the one that does.
 #[test]
 fn every_known_fault_is_found() {
     let most = number("REDLOCK_SIM_MUTANT_SEEDS", 20_000);

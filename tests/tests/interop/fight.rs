@@ -1,5 +1,5 @@
-//! A lock that goes back and forth between another library's process and ours: nobody holds it together with another,
-//! and whoever waits is woken. Counts the hand-offs between the two sides, and what each took.
+//! A lock that changes hands between another library's process and one of ours: no two hold it at once, and every
+//! waiter is woken. Counts the hand-offs between the two sides and measures how long each took.
 
 use std::{
     env::temp_dir,
@@ -26,7 +26,7 @@ pub(crate) struct Row {
     to: String,
     handoffs: usize,
     failures: usize,
-    /// From the release, or from the call if that came later, to the grant; in ns, in order.
+    /// The times from the release, or from the call if that came later, to the grant; in ns, sorted.
     waits: Vec<u64>,
 }
 
@@ -36,14 +36,14 @@ impl Row {
         Self { from: from.to_owned(), to: to.to_owned(), handoffs: waits.len(), failures, waits }
     }
 
-    /// In ms; `part` from 0 to 1.
+    /// A quantile in ms; `part` is from 0 to 1.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let last = self.waits.len().saturating_sub(1);
         self.waits.get((last as f64 * part) as usize).map_or(f64::NAN, |ns| *ns as f64 / 1e6)
     }
 }
 
-/// All of them, for people.
+/// Formats all rows for people.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = format!(
         "\n{:<33} {:<33} {:>9} {:>9} {:>10} {:>10} {:>10}\n",
@@ -63,32 +63,32 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text + &format!("{:<67} {sum:>9} {failures:>9}\n", "all")
 }
 
-/// Who fights, for what, and how.
+/// The two sides of a fight, and its settings.
 pub(crate) struct Fight<'a> {
     pub(crate) place: &'a Place,
-    /// The other library, and what it is told to do.
+    /// The other library, and the action that it gets as an argument.
     pub(crate) theirs: &'a Party,
     pub(crate) action: &'a str,
-    /// One language of ours.
+    /// One of our languages.
     pub(crate) ours: &'a Party,
     pub(crate) wire: Wire,
-    /// What ours put before a name where the library does so by itself.
+    /// The prefix that our side adds to a name, where the library adds one by itself.
     pub(crate) prefix: &'a str,
     /// How often the lock must change sides.
     pub(crate) handoffs: usize,
-    /// As a round of its own: a shorter one is over before both sides are at it.
+    /// The fewest hand-offs of a round: a shorter round is over before both sides have started.
     pub(crate) least: usize,
-    /// Theirs, then ours: how often they take the lock for each hand-off wanted.
+    /// How often each side (theirs, then ours) acquires the lock for each hand-off wanted.
     pub(crate) shares: [f64; 2],
-    /// How long each holds it at most, in ms.
+    /// How long each side holds the lock at most, in ms.
     pub(crate) hold: u64,
-    /// Theirs, then ours: how long they leave it to others at most, in ms.
+    /// How long each side (theirs, then ours) pauses at most, in ms.
     pub(crate) pauses: [u64; 2],
 }
 
 const NAME: &str = "fight";
 
-/// Rounds until there were enough hand-offs; each is a fight of its own, with processes that begin and end.
+/// Runs rounds until there were enough hand-offs. Each round is a fight of its own, with new processes.
 pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
     let (mut to_ours, mut to_theirs, mut failures) = (Vec::new(), Vec::new(), 0);
     let parties = [fight.theirs, fight.ours].map(|party| party.0.as_str());
@@ -115,7 +115,7 @@ pub(crate) fn fight(fight: &Fight<'_>) -> Vec<Row> {
     vec![Row::new(theirs, ours, to_ours, failures), Row::new(ours, theirs, to_theirs, failures)]
 }
 
-/// How long one of two sides waited for what the other released, each time.
+/// How long one of two sides waited after each release of the other.
 pub(crate) fn waits(logs: &[Vec<Hold>], side: usize) -> Vec<u64> {
     let of_side = |(who, log): (usize, &Vec<Hold>)| log.iter().map(|hold| (who, *hold)).collect::<Vec<_>>();
     let mut all: Vec<(usize, Hold)> = logs.iter().enumerate().flat_map(of_side).collect();
@@ -128,7 +128,7 @@ pub(crate) fn waits(logs: &[Vec<Hold>], side: usize) -> Vec<u64> {
     handoffs.map(wait).collect()
 }
 
-/// One fight; returns what theirs and ours held, and where the logs are.
+/// Runs one fight. Returns the holds of theirs and ours, and the folder of the logs.
 fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let place = fight.place;
@@ -138,7 +138,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
     let key = format!("{}{NAME}", fight.prefix);
     let times = fight.shares.map(|share| (handoffs as f64 * share).ceil() as usize);
 
-    // Nobody gets it before all of them wait for it: some languages start slowly.
+    // Holds the lock until both sides wait for it, since some languages start slowly.
     let client = client(&url, |config| {
         config.wire = fight.wire;
         fight.prefix.clone_into(&mut config.prefix);
@@ -162,7 +162,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
         for Contender { name, child, .. } in &mut both {
             assert_eq!(child.try_wait().unwrap(), None, "{name} has ended");
         }
-        // Theirs may be polling.
+        // The other library may be polling, so only its progress shows that it waits.
         both[0].progress() > 0 && place.listeners(&key) > 0
     });
     barrier.release_blocking(&mut go_on).unwrap();

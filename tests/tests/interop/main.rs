@@ -1,10 +1,11 @@
-//! Other lock libraries, for real: each runs in a process of its own, on the same names as this project's. Redisson
-//! (`redisson.rs`) shares our own format, wake-ups and fencing tokens; those that write strings (`strings.rs`) share
-//! `wire="token"`.
+//! Real lock libraries of others: each runs in a process of its own, on the same names as this project's. Redisson
+//! (`redisson.rs`) shares our own format, wake-ups and fencing tokens. Libraries that write strings (`strings.rs`)
+//! share `wire="token"`.
 //!
-//! `REDLOCK_PEERS` names them and `REDLOCK_CONTENDERS` our other languages, as `name=command;…` run in the project's
-//! directory: `make interop-test` has both. `REDLOCK_HANDOFFS` sets how often a lock goes from Redisson to one of our
-//! languages and back; of those that poll, a fifth of that. Words on the command line choose the checks whose names contain one of them. Ends with a table.
+//! `REDLOCK_PEERS` names the libraries and `REDLOCK_CONTENDERS` our other languages, as `name=command;…` run in the
+//! project's directory: `make interop-test` sets both. `REDLOCK_HANDOFFS` sets how often a lock changes sides between
+//! Redisson and one of our languages; with libraries that poll, a fifth as often. Words on the command line select the
+//! checks whose names contain one of them. The run ends with a table.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fight;
@@ -30,7 +31,7 @@ use crate::{
     redisson::Ground,
 };
 
-/// A library, or a language of ours: its name and how it is started.
+/// A library, or one of our languages: its name and the command that starts it.
 type Party = (String, String);
 /// A check by name.
 type Check = (String, Box<dyn FnOnce() -> Vec<Row>>);
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         cluster.clear();
         cluster.clone()
     });
-    // Of several versions of Redisson the first is the current one.
+    // The first of several versions of Redisson is the current one.
     let of_redisson = |peer: &&Party| peer.0.starts_with("redisson");
     for (number, peer) in peers.iter().filter(of_redisson).enumerate() {
         let current = number == 0;
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// How often a lock changes sides: `usual`, or of what the environment says every `part`-th.
+/// How often a lock changes sides: `REDLOCK_HANDOFFS` divided by `part`, or else `usual`.
 fn handoffs(usual: usize, part: usize) -> usize {
     number("REDLOCK_HANDOFFS").map_or(usual, |all| all as usize / part)
 }
@@ -103,16 +104,16 @@ fn client(url: &str, change: impl FnOnce(&mut Config)) -> Client {
     Client::new(config).unwrap()
 }
 
-/// A lock of ours with this lease.
+/// One of our locks with this ttl.
 fn lock(client: &Client, name: &str, ttl: Ttl) -> redlock::Lock {
     let mut options = LockOptions::default();
     options.ttl = ttl;
     client.lock(name, options).unwrap()
 }
 
-/// Runs a check that awaits; the locks themselves run on threads of their own.
+/// Runs an async check; the locks themselves run on threads of their own.
 fn run<T>(check: impl Future<Output = T>) -> T {
-    // What waits does so while the check blocks.
+    // Tasks that wait run on the worker thread while the check blocks.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(1).enable_all().build().unwrap().block_on(check)
 }

@@ -1,4 +1,4 @@
-//! Where locks are: on a server or on a cluster.
+//! The deployment that a check uses: a server or a cluster.
 
 use std::slice;
 
@@ -15,7 +15,7 @@ impl Place {
         Self::Server(Server::start())
     }
 
-    /// Three masters, so that most locks are somewhere else than where a client connects first.
+    /// Three masters, so that most locks are on another server than the one that a client connects to first.
     pub(crate) fn cluster() -> Self {
         Self::Cluster(Cluster::start(3, 0))
     }
@@ -50,8 +50,8 @@ impl Place {
         }
     }
 
-    /// The keys that nobody should leave: all but counters of tokens, and the notes of unlocks for retries, which some
-    /// versions of Redisson leave for some seconds.
+    /// The keys that nobody should leave behind: all but token counters, and the notes of unlocks that some versions of
+    /// Redisson keep for some seconds for retries.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> =
             self.servers().iter().flat_map(|server| server.command::<Vec<String>>(&["KEYS", "*"])).collect();
@@ -59,7 +59,7 @@ impl Place {
         keys
     }
 
-    /// How many listen for the release of a lock, or of a read/write lock.
+    /// How many clients listen for the release of a lock, or of a read/write lock.
     pub(crate) fn listeners(&self, key: &str) -> usize {
         let both = ["redisson_lock__channel", "redisson_rwlock"].map(|kind| {
             let sharded = if matches!(self, Self::Cluster(_)) { self.count("SHARDNUMSUB", kind, key) } else { 0 };
@@ -68,7 +68,7 @@ impl Place {
         both.into_iter().sum()
     }
 
-    /// Those that listen to the shard of a lock, on a cluster.
+    /// How many clients listen to the shard of a lock, on a cluster.
     pub(crate) fn listeners_of_shards(&self, key: &str) -> usize {
         self.count("SHARDNUMSUB", "redisson_lock__channel", key)
     }
@@ -79,12 +79,12 @@ impl Place {
         self.servers().iter().map(of).sum()
     }
 
-    /// Waits until somebody listens for the release of a lock.
+    /// Waits until a client listens for the release of a lock.
     pub(crate) fn somebody_listens(&self, key: &str) {
         until("a waiter listens", || self.listeners(key) > 0);
     }
 
-    /// How often scripts were called so far.
+    /// How many script calls the servers have received so far.
     pub(crate) fn scripts(&self) -> u64 {
         let of = |server: &Server| {
             let text: String = server.command(&["INFO", "commandstats"]);

@@ -1,8 +1,8 @@
-//! Redisson's locks and ours on the same names: what each sees of the other's, who is woken by whom, what becomes of a
-//! lock that the other side takes away, and fencing tokens drawn by both.
+//! Redisson's locks and ours on the same names: what each side sees of the other's locks, wake-ups in both directions,
+//! locks that the other side takes away, and fencing tokens drawn by both.
 //!
-//! Not shared is the queue of `RFairLock`: it excludes us as we exclude it, but we neither wake its waiters nor queue with
-//! them.
+//! The queue of `RFairLock` is not shared: it excludes us as we exclude it, but we neither wake its waiters nor queue
+//! with them.
 
 use std::{
     fs::OpenOptions,
@@ -27,27 +27,27 @@ use crate::{
     run,
 };
 
-/// A lease that ends long after whatever happens in a test.
+/// A lease that is longer than any test.
 const LONG: Duration = Duration::from_secs(30);
-/// The watchdog's lease of those whose renewals matter.
+/// The watchdog's lease in tests where renewals matter.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// Where a version is checked, and how thoroughly.
+/// The deployment on which a version is checked, and how thoroughly.
 pub(crate) struct Ground {
-    /// Said after its name.
+    /// Appended to the version's name.
     pub(crate) label: &'static str,
-    /// An empty place for each check.
+    /// Makes an empty place for each check.
     pub(crate) place: Rc<dyn Fn() -> Rc<Place>>,
-    /// Whether to wait for watchdogs, too.
+    /// Whether to run the checks that wait for watchdogs.
     pub(crate) patient: bool,
-    /// How many of our languages take turns with it, and how often.
+    /// How many of our languages take turns with Redisson, and how often.
     pub(crate) languages: usize,
     pub(crate) handoffs: usize,
 }
 
 type OfRedisson = Box<dyn FnOnce(&Party, &Place) -> Vec<Row>>;
 
-/// All checks of one version in one place.
+/// All checks of one version on one place.
 pub(crate) fn checks((version, command): &Party, ours: &[Party], ground: &Ground) -> Vec<Check> {
     let mut all: Vec<Check> = Vec::new();
     let peer = (format!("{version}{}", ground.label), command.clone());
@@ -88,7 +88,7 @@ fn quiet(check: impl Future<Output = ()>) -> Vec<Row> {
     Vec::new()
 }
 
-/// Whether messages reach the older ones, too, which know no shards: a further check on a cluster.
+/// A further check on a cluster: whether messages also reach older versions, which know no sharded channels.
 pub(crate) fn without_shards((version, command): &Party, ground: &Ground) -> Check {
     let peer = (format!("{version} without shards"), format!("env REDISSON_SHARDED=OFF {command}"));
     let place = ground.place.clone();
@@ -125,7 +125,7 @@ fn takes_turns(peer: &Party, ours: &Party, place: &Place, handoffs: usize) -> Ve
         pauses: [2, 2],
     });
     for row in &rows {
-        // Without messages a waiter would sleep for our 2 s, or for Redisson's 30 s.
+        // Without a message our waiter would sleep for 2 s, and Redisson's for 30 s.
         assert!(row.quantile(0.5) < 500.0, "woken by a message");
     }
     rows
@@ -135,13 +135,13 @@ fn serve((name, command): &Party, place: &Place, watchdog: Duration) -> Peer {
     Peer::start(name, command, &[&place.url(), &watchdog.as_millis().to_string()])
 }
 
-/// Waits until a session sleeps, and its client listens. A message that wakes all is lost on one that has tried in vain and
-/// does not sleep yet.
+/// Waits until a session sleeps and its client listens. A message that wakes all waiters has no effect on one whose try
+/// has failed and who does not sleep yet.
 fn sleeps(redisson: &Peer, session: &str) {
     until("it sleeps", || redisson.ask("watcher", &format!("asleep {session}")).value() == "true");
 }
 
-/// What Redisson throws at one who does not hold what he unlocks.
+/// Checks for the exception that Redisson throws if a session unlocks what it does not hold.
 fn not_the_holder(answer: Answer) {
     let said = answer.end.expect_err("an unlock of what is not held");
     assert!(said.starts_with("IllegalMonitorStateException"), "{said}");
@@ -158,7 +158,7 @@ async fn each_sees_the_other(peer: &Party, place: &Place) {
     let ttl: u64 = redisson.ask("a", "ttl x").value().parse().unwrap();
     assert!((15_000..=30_000).contains(&ttl), "{ttl}");
     assert_eq!(redisson.ask("a", "try x 0").value(), "false");
-    // Waits for a while and gives up.
+    // This try waits for a while and then gives up.
     assert_eq!(redisson.ask("a", "try x 200").value(), "false");
     not_the_holder(redisson.ask("a", "unlock x"));
     assert!(lease.held());
@@ -194,7 +194,7 @@ async fn its_reentrant_holds(peer: &Party, place: &Place) {
     redisson.ask("a", "unlock x").value();
     assert_eq!(redisson.ask("a", "count x").value(), "1");
     assert!(lock.try_acquire().await.unwrap().is_none());
-    // Another thread of it is somebody else, too.
+    // Another thread of Redisson is another owner.
     assert_eq!(redisson.ask("b", "try x 0").value(), "false");
     redisson.ask("a", "unlock x").value();
     assert!(lock.try_acquire().await.unwrap().is_some());
@@ -212,7 +212,7 @@ async fn its_watchdog(peer: &Party, place: &Place) {
     let (pending, dies) = (tokio::spawn(lock.acquire()), Instant::now());
     redisson.kill();
     let lease = pending.await.unwrap().unwrap();
-    // Its lease ran out and we noticed; our own poll for lost messages would come after 2 s and more.
+    // The waiter noticed that the key expired; our own poll for lost messages would come after 2 s and more.
     let took = dies.elapsed();
     assert!(took < SHORT * 2, "{took:?}");
     println!("  killed under a lease of {SHORT:?}; ours {took:.1?} later");
@@ -223,7 +223,7 @@ async fn our_watchdog(peer: &Party, place: &Place) {
     let redisson = serve(peer, place, LONG);
     let ours = client(&place.url(), |config| config.watchdog = Duration::from_millis(1500));
     let lease = lock(&ours, "x", Ttl::Watchdog).acquire().await.unwrap();
-    // Two leases of ours long.
+    // As long as two of our leases.
     assert_eq!(redisson.ask("a", "try x 3000").value(), "false");
     assert!(lease.held());
     lease.check().unwrap();
@@ -235,7 +235,7 @@ async fn locks_are_taken_away(peer: &Party, place: &Place) {
     let redisson = serve(peer, place, LONG);
     let ours = client(&place.url(), |config| config.watchdog = Duration::from_millis(1500));
 
-    // Ours by it: the next renewal finds nothing.
+    // Redisson releases our lock by force: our next renewal does not find it.
     let lease = lock(&ours, "x", Ttl::Watchdog).acquire().await.unwrap();
     assert_eq!(redisson.ask("a", "force x").value(), "true");
     assert_eq!(lease.lost().await, Some(LostReason::Deleted));
@@ -243,7 +243,7 @@ async fn locks_are_taken_away(peer: &Party, place: &Place) {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
     assert_eq!(redisson.ask("a", "force x").value(), "false");
 
-    // And taken by it, before we look again.
+    // Redisson releases our lock by force and acquires it, before our next request.
     let lease = lock(&ours, "x", Ttl::Fixed(LONG)).acquire().await.unwrap();
     assert_eq!(redisson.ask("a", "force x").value(), "true");
     assert_eq!(redisson.ask("a", "try x 0").value(), "true");
@@ -255,7 +255,7 @@ async fn locks_are_taken_away(peer: &Party, place: &Place) {
     assert_eq!(redisson.ask("a", "held x").value(), "true");
     redisson.ask("a", "unlock x").value();
 
-    // A waiter of ours gets what it takes from another of ours.
+    // Redisson releases our lock by force, and a waiter of ours gets it.
     let lease = lock(&ours, "x", Ttl::Fixed(LONG)).acquire().await.unwrap();
     let second = client(&place.url(), |_| {});
     let pending = tokio::spawn(lock(&second, "x", Ttl::Watchdog).acquire());
@@ -264,7 +264,7 @@ async fn locks_are_taken_away(peer: &Party, place: &Place) {
     pending.await.unwrap().unwrap().release().await.unwrap();
     assert!(lease.extend(LONG).await.is_err());
 
-    // Its by us: its unlock throws, and its next waiter gets the lock.
+    // We release Redisson's lock by force: its unlock throws, and its next waiter gets the lock.
     redisson.ask("a", "lock y").value();
     redisson.tell("b", "lock y");
     place.somebody_listens("y");
@@ -289,7 +289,7 @@ async fn leases_expire(peer: &Party, place: &Place) {
 
     let lease = lock(&ours, "x", Ttl::Fixed(short)).acquire().await.unwrap();
     redisson.ask("a", "lock x").value();
-    // A lease of ours ends before its key does.
+    // Our lease ends before its key expires.
     assert!(!lease.held());
     assert_eq!(lease.lost_reason(), Some(LostReason::Expired));
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
@@ -303,14 +303,14 @@ async fn readers_and_writers(peer: &Party, place: &Place) {
     let java = redisson.ask("a", "id x").value();
     let can = |session: &str, order: &str| redisson.ask(session, &format!("{order}-try x 0")).value() == "true";
 
-    // Readers of both are inside together, and nobody writes.
+    // Readers of both sides are inside together, and nobody writes.
     let reading = config.read().acquire().await.unwrap();
     assert!(can("a", "read") && !can("b", "write"));
     assert!(config.write().try_acquire().await.unwrap().is_none() && !reading.try_upgrade().await.unwrap());
     let info = config.read().inspect().await.unwrap().unwrap();
     assert!(info.kind == Kind::Read && info.owners.len() == 2 && info.owners.contains(&java), "{info:?}");
     assert_eq!(redisson.ask("b", "try x 0").value(), "false", "its exclusive lock is excluded");
-    // One that leaves ends nothing of the other's.
+    // A reader that leaves does not end the other side's lock.
     redisson.ask("a", "read-unlock x").value();
     assert!(!can("b", "write"));
     reading.check().unwrap();
@@ -320,7 +320,7 @@ async fn readers_and_writers(peer: &Party, place: &Place) {
     assert!(config.write().try_acquire().await.unwrap().is_none(), "it reads twice");
     redisson.ask("a", "read-unlock x").value();
 
-    // One of ours writes, and then reads.
+    // Our writer becomes a reader.
     let writing = config.write().acquire().await.unwrap();
     assert!(!can("a", "read") && !can("a", "write"));
     writing.downgrade().await.unwrap();
@@ -329,7 +329,7 @@ async fn readers_and_writers(peer: &Party, place: &Place) {
     assert!(writing.try_upgrade().await.unwrap() && !can("a", "read"));
     assert_eq!(writing.release().await.unwrap(), ReleaseOutcome::Released);
 
-    // One of its writes, and then reads.
+    // Redisson's writer becomes a reader.
     assert!(can("a", "write") && can("a", "write"));
     assert!(config.read().try_acquire().await.unwrap().is_none());
     let info = config.write().inspect().await.unwrap().unwrap();
@@ -347,7 +347,7 @@ async fn readers_and_writers(peer: &Party, place: &Place) {
     assert_eq!(redisson.ask("a", "write-held x").value(), "false");
     config.write().acquire().await.unwrap().release().await.unwrap();
 
-    // What `docs/interop.md` warns of: it enters beside a lock that is none for reading and writing.
+    // `docs/interop.md` warns of this: Redisson's reader enters beside an exclusive lock.
     let plain = lock(&ours, "y", Ttl::Watchdog).acquire().await.unwrap();
     assert!(
         ours.read_write_lock("y", redlock::LockOptions::default())
@@ -362,7 +362,7 @@ async fn readers_and_writers(peer: &Party, place: &Place) {
     plain.check().unwrap();
 }
 
-/// Of readers that are gone while others renew the hash.
+/// Readers that died, while others renew the hash.
 async fn readers_die(peer: &Party, place: &Place) {
     let (mut dies, redisson) = (serve(peer, place, SHORT), serve(peer, place, LONG));
     let ours = client(&place.url(), |_| {});
@@ -383,7 +383,7 @@ async fn readers_die(peer: &Party, place: &Place) {
     assert!(left.elapsed() < SHORT * 2, "its lease is over: {:?}", left.elapsed());
     writing.release().await.unwrap();
 
-    // One of ours is over, and one of its goes on; the last one that leaves leaves nothing.
+    // Our reader's lease is over while Redisson's reader stays; the last reader that leaves leaves nothing behind.
     let expires = with(Ttl::Fixed(Duration::from_millis(200))).read().acquire().await.unwrap();
     redisson.ask("a", "read-lock x").value();
     assert_eq!(expires.lost().await, Some(LostReason::Expired));
@@ -395,7 +395,7 @@ async fn readers_die(peer: &Party, place: &Place) {
     assert_eq!(expires.release().await.unwrap(), ReleaseOutcome::Lost);
 }
 
-/// As [`wake_ups`], of readers by writers and of writers by readers.
+/// As [`wake_ups`], for readers that wait for a writer and writers that wait for a reader.
 async fn readers_and_writers_wake(peer: &Party, place: &Place) -> Vec<Row> {
     const ROUNDS: usize = 10;
     let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
@@ -417,7 +417,7 @@ async fn readers_and_writers_wake(peer: &Party, place: &Place) -> Vec<Row> {
             sleeps(&redisson, "a");
             let released = monotonic();
             if waits == "read" && round % 2 == 0 {
-                // It comes in beside who reads on.
+                // Redisson's reader enters beside our reader.
                 lease.downgrade().await.unwrap();
             } else {
                 lease.release().await.unwrap();
@@ -445,13 +445,13 @@ async fn readers_and_writers_wake(peer: &Party, place: &Place) -> Vec<Row> {
     rows
 }
 
-/// Both hold under 30 s: a waiter that heard no message would sleep until our poll of 2 s, or Redisson until the lease
-/// ends.
+/// Both sides hold with leases of 30 s. Without a message our waiter would sleep until its poll after 2 s, and
+/// Redisson's until the lease ends.
 async fn wake_ups(peer: &Party, place: &Place) -> Vec<Row> {
     const ROUNDS: usize = 40;
     let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
     let lock = lock(&ours, "x", Ttl::Fixed(LONG));
-    // Scripts are known from here on, and connections are there.
+    // Loads the scripts and makes the connections.
     lock.acquire().await.unwrap().release().await.unwrap();
     redisson.ask("a", "lock x").value();
     redisson.ask("a", "unlock x").value();
@@ -468,7 +468,7 @@ async fn wake_ups(peer: &Party, place: &Place) -> Vec<Row> {
 
         let calls = place.scripts();
         let pending = tokio::spawn(lock.acquire());
-        // With the subscription of the round before, one try is enough.
+        // The subscription of the round before still exists, so one try is enough.
         until("we sleep", || place.scripts() > calls);
         place.somebody_listens("x");
         let released = monotonic();
@@ -483,14 +483,14 @@ async fn wake_ups(peer: &Party, place: &Place) -> Vec<Row> {
     rows
 }
 
-/// Tokens of both sides in one row, one after the other.
+/// Both sides draw their tokens from one sequence, one after the other.
 async fn tokens_go_on(peer: &Party, place: &Place) {
     let redisson = serve(peer, place, LONG);
     let ours = client(&place.url(), |config| config.token_key = TokenKey::Redisson);
     let lock = lock(&ours, "x", Ttl::Watchdog);
     let fenced = || redisson.ask("a", "fenced-lock x").value().parse::<u64>().unwrap();
     let unlock = || redisson.ask("a", "fenced-unlock x").value();
-    // It began first, as in a fleet that moves: its counter counts from 1.
+    // Redisson draws first, as in a fleet that migrates: its counter counts from 1.
     assert_eq!(fenced(), 1);
     unlock();
     let mut last = 1;
@@ -499,13 +499,13 @@ async fn tokens_go_on(peer: &Party, place: &Place) {
         assert!(lease.token() > last, "{} after {last}", lease.token());
         last = lease.token();
         lease.release().await.unwrap();
-        // Exactly: it adds one, whatever is there.
+        // Exactly one more: Redisson increments the counter, whatever its value.
         let theirs = fenced();
         assert_eq!(theirs, last + 1);
         last = theirs;
         unlock();
     }
-    // Without us it counts on, also for each re-entry.
+    // Without us it continues to count, for each re-entry too.
     assert_eq!([fenced(), fenced()], [last + 1, last + 2]);
     assert_eq!(redisson.ask("a", "token x").value(), (last + 2).to_string());
     unlock();
@@ -515,7 +515,7 @@ async fn tokens_go_on(peer: &Party, place: &Place) {
     assert_eq!(place.ask::<i64>("PTTL", "redisson_lock_token:{x}"), -1);
 }
 
-/// The same at once, while both want it.
+/// As above, while both sides compete for the lock.
 fn fenced_fight((name, command): &Party, place: &Place) -> Vec<Row> {
     const TIMES: usize = 300;
     let folder = std::env::temp_dir().join(format!("redlock-interop-fenced-{}", std::process::id()));

@@ -1,5 +1,6 @@
-//! Libraries that write a lock as a string, and ours with `wire="token"`: no two hold at once, and no release, extension
-//! or renewal of one side touches what the other holds. They announce nothing, so both sides poll.
+//! Libraries that write a lock as a string, and ours with `wire="token"`: no two hold the lock at once, and no release,
+//! extension or renewal of one side changes a lock that the other holds. These libraries announce no release, so both
+//! sides poll.
 
 use std::{thread::scope, time::Duration};
 
@@ -15,7 +16,7 @@ use crate::{
 };
 
 const LONG: Duration = Duration::from_secs(30);
-/// The same for a peer, in ms.
+/// The same lease for a peer, in ms.
 const LEASE: &str = "30000";
 
 /// A check without hand-offs.
@@ -43,7 +44,7 @@ pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
     all.push((
         format!("{}: all of ours take turns with it", peer.0),
         Box::new(move || {
-            // Both sides poll, so that they sleep most of the time: all languages at once.
+            // Both sides poll and mostly sleep, so all languages run at once.
             let against = |ours: &Party| {
                 fight(&Fight {
                     place: &Place::server(),
@@ -56,7 +57,7 @@ pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
                     least: 25,
                     shares: [0.75, 3.0],
                     hold: 5,
-                    // Beyond how often the other one tries, or nobody would ever be in time.
+                    // Longer than the other side's poll interval, or that side would never find the lock free.
                     pauses: [100, 10],
                 })
             };
@@ -69,7 +70,7 @@ pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
     all
 }
 
-/// What the library puts before every name.
+/// The prefix that the library adds to every name.
 fn prefix((name, _): &Party) -> &'static str {
     if name.starts_with("redis-semaphore") { "mutex:" } else { "" }
 }
@@ -85,12 +86,12 @@ fn both(peer: &Party) -> (Server, Peer, Client, String) {
     (server, theirs, ours, format!("{}x", prefix(peer)))
 }
 
-/// What is there, and for how long.
+/// The value and the ttl of the key.
 fn there(server: &Server, key: &str) -> (String, u64) {
     (server.command(&["GET", key]), server.command(&["PTTL", key]))
 }
 
-/// Whether nobody wrote it in the meantime.
+/// Checks that nobody has written the key in the meantime.
 fn untouched(server: &Server, key: &str, (value, ttl): &(String, u64)) {
     let now = there(server, key);
     assert!(now.0 == *value && now.1 <= *ttl && now.1 + 10_000 > *ttl, "{now:?} was {value}, {ttl}");
@@ -120,7 +121,7 @@ async fn each_sees_the_other(peer: &Party) {
     let ttl = info.ttl.unwrap();
     assert!(ttl <= LONG && ttl > LONG / 2, "{ttl:?}");
     assert!(x.try_acquire().await.unwrap().is_none());
-    // Waiting for one that gives it up: nothing is announced, and our poll finds it.
+    // The peer releases without an announcement, and our poll finds the lock free.
     let pending = tokio::spawn(x.acquire());
     theirs.ask("a", "release x").value();
     let lease = pending.await.unwrap().unwrap();
@@ -129,7 +130,7 @@ async fn each_sees_the_other(peer: &Party) {
     assert_eq!(x.inspect().await.unwrap(), None);
 
     if peer.0.starts_with("redis-py") {
-        // It locks for ever by default.
+        // By default its locks never expire.
         let value = theirs.ask("a", "acquire x 0 0").value();
         let info = x.inspect().await.unwrap().unwrap();
         assert_eq!((info.owner, info.ttl), (value, None));
@@ -139,7 +140,7 @@ async fn each_sees_the_other(peer: &Party) {
     }
 }
 
-/// It held the lock, lost it, and we have it now.
+/// The peer held the lock and lost it; now we hold it.
 async fn it_does_not_touch_ours(peer: &Party) {
     let (server, theirs, ours, key) = both(peer);
     let lock = lock(&ours, "x", Ttl::Fixed(LONG));
@@ -163,7 +164,7 @@ async fn it_does_not_touch_ours(peer: &Party) {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
-/// We held the lock, lost it, and it has it now.
+/// We held the lock and lost it; now the peer holds it.
 async fn we_do_not_touch_its(peer: &Party) {
     let (server, theirs, ours, key) = both(peer);
     for extends in [true, false] {
@@ -185,7 +186,7 @@ async fn we_do_not_touch_its(peer: &Party) {
         assert_eq!(server.command::<u64>(&["EXISTS", &key]), 0);
     }
 
-    // Renewals find it gone, and leave what is there alone.
+    // A renewal finds the lock lost, and does not change the key.
     let short = client(&server.url(), |config| {
         config.wire = Wire::Token;
         prefix(peer).clone_into(&mut config.prefix);
@@ -196,11 +197,11 @@ async fn we_do_not_touch_its(peer: &Party) {
     assert_ne!(theirs.ask("a", &format!("acquire x {LEASE} 0")).value(), "none");
     let before = there(&server, &key);
     let reason = lease.lost().await;
-    // A renewal may have come between the two.
+    // A renewal may have run between the two.
     assert!(matches!(reason, Some(LostReason::Taken | LostReason::Deleted)), "{reason:?}");
     untouched(&server, &key, &before);
 
-    // On purpose we may: then its release and extension fail.
+    // We may release by force: then the peer's extension fails.
     assert!(ours.force_release("x").await.unwrap());
     assert_eq!(server.command::<u64>(&["EXISTS", &key]), 0);
     assert_ne!(theirs.ask("a", &format!("extend x {LEASE}")).end.as_deref(), Ok("true"));
