@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import sys
 
-if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses the others, a copied folder does not
+if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses older versions, a copied folder does not
     raise ImportError("redlock needs Python 3.10 or newer; this is Python {}.{}".format(*sys.version_info))
 
-from redlock import _process, _tasks  # noqa: F401 - by the native layer, later
+from redlock import _process, _tasks  # noqa: F401 - the native layer uses them later
 from redlock._client import configure
 from redlock._native import Lease, LockInfo, Lost, NodeStatus, __version__
 from redlock._sync import Lock, ReadWriteLock, Redlock, Semaphore, lock, read_write_lock, semaphore
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        # Few programs need types at run time, and `typing` takes long to import.
+        # Few programs need these types at run time, and they import `typing`, which is slow.
         if name in {"ClientOptions", "LockOptions", "ReadWriteOptions", "Seconds", "SemaphoreOptions"}:
             from redlock import _options
 

@@ -1,4 +1,4 @@
-"""What clients for threads and clients for asyncio share: their configuration, and the default client."""
+"""Base classes that threads and asyncio share, and the default client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from redlock import _native
 
-# What checkers know, without the time that it takes to import `typing`.
+# Type checkers treat it as true. Importing it from `typing` would be slow.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from redlock._options import ClientOptions, ReadWriteOptions, SemaphoreOptions
 
-# The default client, under its only key: no lock is needed to make it once, and whose lock it would be is the
-# program's choice.
+# The default client, under the key "". `setdefault` stores it once without a lock: if the program monkey-patched
+# `threading`, a lock would be one of greenlets.
 _default: dict[str, _native.Client] = {}
 
 
 def after_fork(function: Callable[[], object]) -> None:
-    """Have a function called in each child after a fork. Windows has none."""
+    """Register a function that is called in each child after a fork. Does nothing on Windows, which has no fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
 
 def greenlets() -> ModuleType | None:
-    """Return `redlock._greenlets` if the program may have any."""
+    """Return `redlock._greenlets` if the program may have greenlets, else None."""
     if "greenlet" not in sys.modules:
         return None
     from redlock import _greenlets
@@ -39,7 +39,7 @@ def greenlets() -> ModuleType | None:
 
 
 class BaseClient:
-    """A client's configuration. It pickles as that, and connects when it is first used."""
+    """Base class of clients. A client pickles as its configuration, and connects when it is first used."""
 
     __slots__ = ("__weakref__", "_native", "_options")
 
@@ -55,7 +55,7 @@ class BaseClient:
 
 
 class BaseReadWriteLock:
-    """The two parts of a read/write lock. It pickles as what it was made of."""
+    """Base class of read/write locks: a lock for readers and one for writers. Pickles as its constructor arguments."""
 
     __slots__ = ("__weakref__", "_read", "_write")
 
@@ -84,12 +84,12 @@ def _restore_read_write_lock(
 
 
 class BaseSemaphore:
-    """What takes permits. It pickles as what it was made of."""
+    """Base class of semaphores. Pickles as its constructor arguments."""
 
     __slots__ = ("__weakref__", "_one", "_several", "permits")
 
     permits: int
-    """How many slots it has."""
+    """The number of slots."""
     _one: Any
     _several: dict[int, Any]
 
@@ -119,16 +119,16 @@ def _restore(kind: type[BaseClient], urls: list[str], options: ClientOptions) ->
 
 
 def configure(urls: str | Iterable[str] | None = None, **options: Unpack[ClientOptions]) -> None:
-    """Set the client that `redlock.lock()` and `redlock.asyncio.lock()` use, with the options of `Redlock`.
+    """Set the default client of `redlock.lock()` and `redlock.asyncio.lock()`, with the options of `Redlock`.
 
-    Without `urls` it uses the environment variable REDLOCK_URL, several URLs separated by commas, or else
+    Without `urls` its nodes are the URLs in the environment variable REDLOCK_URL, separated by commas, or else
     redis://127.0.0.1:6379. Locks that were used before keep their client. Raises `InvalidArgument`.
     """
     _default[""] = _native.Client.from_env(**options) if urls is None else _native.Client(urls, **options)
 
 
 def default_client() -> _native.Client:
-    """Return the client of `configure()`, or else that of the environment."""
+    """Return the client that `configure()` set, or else one with the URLs of the environment."""
     known = _default.get("")
-    # Of several threads, all get the first one's.
+    # If several threads get here at once, all get the client that was stored first.
     return _default.setdefault("", _native.Client.from_env()) if known is None else known

@@ -1,9 +1,10 @@
-"""Greenlets of gevent and eventlet: who they are, and how they wait.
+"""Greenlets of gevent and eventlet: their identity as owners, and how they wait.
 
-Neither library is imported here: the native layer asks once the program has done so, whatever it patched, and when.
+Neither library is imported here. The native layer calls this module once the program has imported one of them, whether
+it monkey-patched or not.
 
 A greenlet that waits for the core switches to the hub of its thread, which watches the descriptor of the core's calls.
-Where it cannot, in the hub itself and on Windows, whose hubs watch nothing but sockets, it blocks as a thread does.
+The hub itself cannot switch, and on Windows hubs watch only sockets: there it blocks as a thread does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _generation = 0
 
 
 def _forked() -> None:
-    # A child has the greenlets of the thread that forked, but none of their calls.
+    # A child has the greenlets of the thread that forked, but not their calls: wake those that wait.
     global _generation
     _generation += 1
     hub = _hub()
@@ -39,26 +40,26 @@ after_fork(_forked)
 
 
 class Bridge:
-    """The calls of one hub's greenlets that wait for the core."""
+    """The pending calls of one hub's greenlets."""
 
     def __init__(self) -> None:
         self.native = _native.Loop(hosted=True)
         self.generation = _generation
         self.waiting: dict[int, Any] = {}
-        # Whether calls wait for the end of this turn of the hub.
+        # Whether `_flush` is scheduled for the next turn of the hub.
         self.unsent = False
         os.set_blocking(self.native.fileno(), False)
 
     def wait(self, id: int) -> None:
-        """Let the other greenlets run until a call has ended, or, in a child, its process."""
+        """Switch to the hub until the call has ended, or until `end` in a child of a fork."""
         if self.waiting and not self.unsent:
-            # Calls of one turn share a write. One that is alone was sent at once.
+            # Calls of one turn are sent with one write. A call was sent at once if no other was pending.
             self.unsent = True
             self.soon(self._flush)
         self.idle(id)
 
     def idle(self, id: int) -> None:
-        """As `wait`; but a hub that has nothing else to wait for may end."""
+        """As `wait`, but does not keep the hub from ending."""
         waiter = self.waiting[id] = self.waiter()
         try:
             self.switch(waiter)
@@ -66,7 +67,7 @@ class Bridge:
             del self.waiting[id]
 
     def end(self) -> None:
-        """Wake all, in a child."""
+        """Wake all waiting greenlets, in a child of a fork."""
         for waiter in list(self.waiting.values()):
             self.wake(waiter)
 
@@ -84,43 +85,43 @@ class Bridge:
             if waiter is not None:
                 self.wake(waiter)
 
-    # What differs between the libraries.
+    # The operations that differ between gevent and eventlet.
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Have the hub call a function in its next turn."""
+        """Let the hub call a function in its next turn."""
         raise NotImplementedError
 
     def waiter(self) -> Any:
-        """Make what one greenlet waits for."""
+        """Make the object on which one greenlet waits."""
         raise NotImplementedError
 
     def switch(self, waiter: Any) -> None:
-        """Wait."""
+        """Switch to the hub until `wake` is called."""
         raise NotImplementedError
 
     def wake(self, waiter: Any) -> None:
-        """End a `switch`, perhaps before it began; called in the hub."""
+        """End a `switch`, even one that has not started. Called in the hub."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Have the hub of a child no longer watch for its parent."""
+        """Stop watching the parent's descriptor, in the hub of a child."""
         raise NotImplementedError
 
 
 class Gevent(Bridge):
-    """Calls of gevent's greenlets."""
+    """The bridge of a hub of gevent."""
 
     def __init__(self, hub: Any) -> None:
         super().__init__()
         self.hub = hub
-        # How many wait for what the hub must not end before.
+        # The number of waiting greenlets that keep the hub from ending.
         self.busy = 0
-        # 1: for readability.
+        # 1 is for readability.
         self.watcher = hub.loop.io(self.native.fileno(), 1, ref=False)
         self.watcher.start(self.ready)
 
     def wait(self, id: int) -> None:
-        """As `Bridge.wait`; meanwhile the hub has something to wait for."""
+        """As `Bridge.wait`; the referenced watcher keeps the hub from ending meanwhile."""
         self.busy += 1
         self.watcher.ref = True
         try:
@@ -152,7 +153,7 @@ class Gevent(Bridge):
 
 
 class Eventlet(Bridge):
-    """Calls of eventlet's green threads."""
+    """The bridge of a hub of eventlet."""
 
     def __init__(self, hub: Any) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class Eventlet(Bridge):
             waiter.send()
 
     def stop(self) -> None:
-        """Do nothing: the hub of a child shares what it polls with its parent, for which it would end, too."""
+        """Do nothing: a child shares the hub's poller with its parent, which would stop watching, too."""
 
 
 def _hub() -> Any:
@@ -192,37 +193,38 @@ def _hub() -> Any:
 
 
 def _is_hub(hub: Any, current: object) -> bool:
-    # gevent's is a greenlet, eventlet's has one.
+    # gevent's hub is a greenlet; eventlet's hub has one as an attribute.
     return current is hub or current is getattr(hub, "greenlet", None)
 
 
 def bridge() -> Bridge | None:
-    """Return where the current greenlet can wait; None if it has to block."""
+    """Return the bridge on which the current greenlet can wait; None if it must block."""
     hub = _hub()
     if hub is None or os.name == "nt" or _is_hub(hub, getcurrent()):
         return None
     known: Bridge | None = getattr(hub, "_redlock_bridge", None)
     if known is None or known.generation != _generation:
-        # The hub owns it: what it waits for must not outlive the hub.
+        # The hub owns it: its pending calls must not outlive the hub.
         known = hub._redlock_bridge = (Eventlet if hasattr(hub, "greenlet") else Gevent)(hub)
     return known
 
 
 def current() -> Any:
-    """Return the current greenlet; None for the first of a thread, and where there is no hub."""
+    """Return the current greenlet; None for the first one of a thread, and in a thread without a hub."""
     greenlet = getcurrent()
     return None if greenlet.parent is None or _hub() is None else greenlet
 
 
 def identity() -> _native.Identity | None:
-    """Return the identity of the current greenlet; None for one that has its thread's."""
+    """Return the identity of the current greenlet; None if it has the identity of its thread."""
     greenlet = current()
     if greenlet is None:
         return None
     known: _native.Identity | None = getattr(greenlet, "_redlock_identity", None)
     if known is None:
         known = greenlet._redlock_identity = _native.Identity()
-        # A greenlet that ended owns nothing, even while somebody keeps it for its result. Raw ones tell nobody.
+        # A greenlet that has ended owns nothing, even while the program keeps it for its result. A raw greenlet has no
+        # link: it owns locks until it is collected.
         link = getattr(greenlet, "rawlink", None) or getattr(greenlet, "link", None)
         if link is not None:
             link(_forget)
@@ -234,13 +236,13 @@ def _forget(greenlet: Any) -> None:
 
 
 def is_run_by(loop: object) -> bool:
-    """Whether a loop of asyncio is that of a hub, in whose tasks the current greenlet then is not."""
+    """Whether an asyncio loop drives the hub of this thread, and the current greenlet is none of the loop's tasks."""
     hub = _hub()
     return hub is not None and getattr(hub, "loop", None) is loop and not _is_hub(hub, getcurrent())
 
 
 def are_threads() -> bool:
-    """Whether the program has made greenlets of its threads."""
+    """Whether the program monkey-patched threads into greenlets."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     return (gevent is not None and gevent.is_module_patched("threading")) or (
         eventlet is not None and eventlet.is_monkey_patched("thread")
@@ -249,6 +251,6 @@ def are_threads() -> bool:
 
 def can_attend() -> bool:
     """Whether a greenlet made here runs for as long as the process does."""
-    # Nobody patches the native number, which on Linux is that of the process in its main thread.
+    # Neither library patches the native id. On Linux the native id of the main thread is the process id.
     is_main = threading.get_native_id() == os.getpid() or threading.current_thread() is threading.main_thread()
     return is_main and os.name != "nt" and not _is_hub(_hub(), getcurrent())

@@ -1,6 +1,6 @@
-"""The core, as the package uses it.
+"""The native module: the core, as the package uses it.
 
-`Lease`, `Lost`, `LockInfo` and `NodeStatus` are public as they are; the rest changes without notice.
+`Lease`, `Lost`, `LockInfo` and `NodeStatus` are public. The rest is private and changes without notice.
 """
 
 from asyncio import AbstractEventLoop, Task
@@ -67,10 +67,10 @@ class Lock:
         """The name, without the client's prefix."""
 
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Lease | None:
-        """Take the lock, blocking the calling thread or greenlet.
+        """Acquire the lock, blocking the calling thread or greenlet.
 
-        `timeout`, in seconds or as a `timedelta`: None waits as long as the lock's own `wait`, -1 for ever, 0 tries
-        once, as `blocking=False` does. Returns a `Lease`, or None when somebody else holds the lock to the end.
+        `timeout` is in seconds or a `timedelta`: None waits for the lock's own `wait`, -1 without limit, 0 tries once,
+        as `blocking=False` does. Returns a `Lease`, or None if another owner still holds the lock by then.
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
         and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
@@ -79,19 +79,19 @@ class Lock:
     def release(self) -> str:
         """Release the newest lease of the calling thread, greenlet or task.
 
-        Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. A lock with an explicit owner and no
-        lease in this process ends that owner's tenures wherever they were taken. Raises `NotHeld` when there is
-        nothing to release.
+        Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. If the lock has an explicit owner and
+        this process has no lease of it, the release ends all tenures of that owner, in every process. Raises `NotHeld`
+        if there is nothing to release.
         """
 
     def owned(self) -> bool:
-        """Whether the calling thread, greenlet or task holds the lock. Asks nobody."""
+        """Whether the calling thread, greenlet or task holds the lock. Sends nothing."""
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
+        """Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer."""
 
     def inspect(self) -> LockInfo | None:
-        """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
+        """Return who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer."""
 
     def _available(self) -> int: ...
     def __enter__(self) -> Lease: ...
@@ -120,58 +120,61 @@ class Lease:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots that it has of a semaphore; empty for a lock."""
+        """The numbers of its semaphore slots; empty for a lock."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The fencing tokens of its slots, in their order; empty for a lock."""
+        """The fencing tokens of its slots, in the same order; empty for a lock."""
 
     @property
     def held(self) -> bool:
-        """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
+        """Whether the lock is held now. Reads a clock and sends nothing; once False it stays False."""
 
     @property
     def lost(self) -> Lost:
-        """Tells of a loss; used like a `threading.Event`."""
+        """The event that is set when this lease is lost; used like a `threading.Event`."""
 
     def remaining(self) -> float:
-        """Seconds for which it is held unless it is renewed; 0 once it is not."""
+        """Return the seconds until the lease ends unless it is renewed; 0 once it has ended."""
 
     def check(self) -> None:
         """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`."""
 
     def extend(self, ttl: Seconds) -> None:
-        """Let the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have.
+        """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+        The watchdog keeps renewing a renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes
+        answer; the lease is unchanged then.
         """
 
     def downgrade(self) -> None:
-        """Make a reader of a writer of a read/write lock, without anybody else writing in between.
+        """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
-        Readers that wait come in, and the token becomes a reader's. Does nothing for one that reads. Raises `LockLost`
-        after a loss, `Unavailable` while too few nodes answer (it reads then, and others may be kept out until it is
-        called again), and `InvalidArgument` for a lease of another lock.
+        Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
+        `LockLost` after a loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too
+        few nodes answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
         """
 
     def try_upgrade(self) -> bool:
-        """Make a writer of a reader of a read/write lock if nobody else reads, and tell whether it is one now.
+        """Change a reader's lease of a read/write lock into a writer's if nobody else reads.
 
-        Then it has a new token. Never waits. Raises as `downgrade()` does.
+        Returns whether it is a writer's lease now; if so it has a new token. Never waits. Raises as `downgrade()` does.
         """
 
     def release(self) -> str:
-        """End this lease; the last one of its owner frees the lock.
+        """Release this lease. The last lease of its owner frees the lock.
 
-        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
-        again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
+        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; the release is
+        sent again in the background until the lease would have ended). A second call returns the same. Raises `NotHeld`
+        after `detach()`.
         """
 
     def detach(self) -> str:
-        """Stop renewing and let go of the lock without releasing it.
+        """End this lease without releasing the lock. Return a text for `attach()`.
 
-        The text is a bearer secret: `attach` of a client with the same nodes takes the lock over from it, once, in
-        this process or another.
+        A client with the same nodes, in this process or another, can attach the text once, before the ttl ends. Nobody
+        renews the lock until then. The text is a secret: whoever has it can take the lock. Raises as `check()` does,
+        and `InvalidArgument` for a lease with nested leases.
         """
 
     def _let_go(self) -> None: ...
@@ -186,26 +189,26 @@ class HeldValue:
 
 @final
 class Lost:
-    """Tells whether, and when, a lease is lost; used like a `threading.Event`. A released lease is not lost."""
+    """An event that is set when a lease is lost; used like a `threading.Event`. A release does not set it."""
 
     @property
     def reason(self) -> str | None:
-        """Why it was lost, or None."""
+        """The reason, as in `LockLost.reason`, or None."""
 
     def is_set(self) -> bool:
         """Whether the lock was lost."""
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Block until the lease ends, for `timeout` at most (None: for as long as it takes).
+        """Block until the lease ends, for at most `timeout` (seconds or a `timedelta`; None: without limit).
 
-        True when it was lost, False when it was released, or still is held.
+        Returns True if it was lost, False if it was released or detached, or is still held.
         """
 
     def __bool__(self) -> bool: ...
 
 @final
 class LockInfo:
-    """Who holds a lock, as a quorum of nodes saw it."""
+    """The holders of a lock, as a quorum of nodes reported them."""
 
     __match_args__: ClassVar[tuple[str, ...]]
 
@@ -214,23 +217,23 @@ class LockInfo:
     ) -> Self: ...
     @property
     def owner(self) -> str:
-        """The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first."""
+        """The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first one of several."""
 
     @property
     def ttl(self) -> float | None:
-        """Seconds until the key ends unless it is renewed; None when a peer gave it no time to live."""
+        """Seconds until the key expires unless it is renewed; None if the key has no ttl."""
 
     @property
     def token(self) -> int:
-        """The last fencing token; 0 when the holder draws none."""
+        """The last fencing token; 0 for a semaphore, and if the holder draws none or the counter has expired."""
 
     @property
     def kind(self) -> str:
-        """How it is held: "lock", "read" or "write" for a read/write lock, or "semaphore"."""
+        """The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore"."""
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """All owners: several only if they read, or have permits of a semaphore."""
+        """All owners. There are several only for readers, and for permits of a semaphore."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -238,7 +241,7 @@ class LockInfo:
 
 @final
 class NodeStatus:
-    """What a node says of itself."""
+    """The status of a node, as `ping()` returns it."""
 
     __match_args__: ClassVar[tuple[str, ...]]
 
@@ -251,11 +254,11 @@ class NodeStatus:
 
     @property
     def ok(self) -> bool:
-        """Whether it answered as it should."""
+        """Whether the ping succeeded."""
 
     @property
     def run(self) -> str | None:
-        """The run of the server, which changes with each restart."""
+        """The run id of the server, which changes with each restart."""
 
     @property
     def version(self) -> str | None:
@@ -263,7 +266,7 @@ class NodeStatus:
 
     @property
     def cause(self) -> str | None:
-        """Why it did not answer, when it did not."""
+        """The reason if the ping failed, else None."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

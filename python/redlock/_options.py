@@ -1,4 +1,4 @@
-"""The options of clients and locks: their names and types. The defaults, and the rules, are the core's."""
+"""The options of clients and locks: names and types. The core has the defaults and validates the values."""
 
 from __future__ import annotations
 
@@ -6,63 +6,69 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
 Seconds: TypeAlias = float | timedelta
-"""A time: seconds as a number, or a `timedelta`."""
+"""A duration: a number of seconds, or a `timedelta`."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """How a client uses its nodes. None means the default."""
+    """Options of a client. None means the default."""
 
     quorum: int | None
-    """How many nodes must agree, from a majority to all. Default: a majority."""
+    """The number of nodes that must agree, from a majority to all. Default: a majority."""
 
     watchdog: Seconds | None
-    """The lease that is renewed until release, 0.3 s or more. Default: 30 s."""
+    """The ttl of leases that the watchdog renews until release, 0.3 s or more. Default: 30 s."""
 
     prefix: str | None
-    """Put before every lock's name. Default: nothing."""
+    """A text put before the name of every lock. Default: empty."""
 
     wire: Literal["redisson", "token"] | None
-    """How a lock is written: as Redisson does, or as `SET name value NX PX ttl` does (redis-py and others)."""
+    """The format of locks: as Redisson writes them, or as `SET name value NX PX ttl` does (redis-py and others).
+
+    Default: "redisson".
+    """
 
     drift: float | None
-    """How much faster a node's clock may run, as a share from 0.01 to below 0.5. Default: 0.1."""
+    """How much faster a node's clock may run than this process's: a fraction from 0.01 to below 0.5. Default: 0.1."""
 
     token_key: Literal["redlock", "redisson"] | None
-    """Where fencing tokens are counted: apart, or together with Redisson's `RFencedLock`."""
+    """The counter of fencing tokens: this library's own, or the one of Redisson's `RFencedLock`. Default: "redlock"."""
 
     token_ttl: Seconds | None
-    """How long a token's counter is kept after its last use, and so how far a node's clock may be set back and tokens
-    still increase: 60 s or more, on a quorum no less than a restarted node does not vote. Default: an hour."""
+    """How long a token counter is kept after its last use. Default: an hour, or the minimum if that is longer.
+
+    Tokens still increase if a node's clock is set back by up to this time. Minimum: 60 s, and on a quorum the time for
+    which a restarted node does not vote.
+    """
 
     max_ttl: Seconds | None
-    """The longest ttl on a quorum, and so how long a restarted node does not vote. Default: 60 s."""
+    """The longest ttl on a quorum. A restarted node does not vote for this time plus drift. Default: 60 s."""
 
     min_replicas: int | None
-    """How many replicas of a node must have acknowledged a lock before it counts there. Default: 0."""
+    """The number of replicas that must acknowledge a lock before their node's vote counts. Default: 0."""
 
     patience: Seconds | None
-    """How long an outage may last before a waiting acquire raises `Unavailable`. Default: 5 s."""
+    """How long too few nodes may answer before a waiting acquire raises `Unavailable`. Default: 5 s."""
 
     connect_timeout: Seconds | None
-    """How long a connection may take. Default: 2 s."""
+    """The time-out of connecting to a server. Default: 2 s."""
 
     reply_timeout: Seconds | None
-    """How long a reply may take. Default: 2 s."""
+    """The time-out of a reply. Default: 2 s."""
 
     strict: bool | None
-    """Whether a quorum's nodes need `init_nodes()` before their first vote. Default: False."""
+    """Whether the nodes of a quorum need `init_nodes()` before their first vote. Default: False."""
 
     quarantine: bool | None
-    """Whether a restarted node of a quorum stays away for `max_ttl`. Default: True; only tests turn it off."""
+    """Whether a restarted node of a quorum does not vote for `max_ttl` plus drift. Default: True; False for tests."""
 
     username: str | None
-    """The user, for URLs that name none."""
+    """The user name for URLs that have none."""
 
     password: str | None
-    """The password, for URLs that have none."""
+    """The password for URLs that have none."""
 
     ca: str | None
-    """A PEM file of certificates to trust, for `rediss://`. Default: the system's."""
+    """A PEM file with the trusted certificates, for `rediss://`. Default: those of the system."""
 
     cert: str | None
     """A PEM file with this client's certificate."""
@@ -72,32 +78,37 @@ class ClientOptions(TypedDict, total=False):
 
 
 class SemaphoreOptions(TypedDict, total=False):
-    """How permits of a semaphore are taken. None means the default."""
+    """Options of a semaphore. None means the default."""
 
     ttl: Seconds | Literal["adaptive"] | None
-    """The lease. None: the client's `watchdog`, renewed until release. A time, from 50 ms: fixed, never renewed.
-    "adaptive": renewed, of a length learned from how long the lock is held."""
+    """The length of a lease. Default: the client's `watchdog`, renewed until release.
+
+    A time of 50 ms or more is fixed and never renewed. "adaptive" is renewed; its length is learned from how long the
+    lock is held.
+    """
 
     wait: Seconds | None
-    """How long to wait for the lock. None: for ever; 0: one try."""
+    """How long an acquire waits for the lock. 0: one try. Default: without limit."""
 
     max_hold: Seconds | None
-    """How long the lock is renewed at most. Default: for ever."""
+    """The longest time for which a lease is renewed. Default: without limit."""
 
 
 class ReadWriteOptions(SemaphoreOptions, total=False):
-    """How a read/write lock is taken. None means the default."""
+    """Options of a read/write lock. None means the default."""
 
     reentrant: bool | None
-    """Whether its owner may take it again. Default: True; else that raises `WouldDeadlock`."""
+    """Whether its owner may acquire it again. Default: True. With False that raises `WouldDeadlock`."""
 
 
 class LockOptions(ReadWriteOptions, total=False):
-    """How a lock is taken. None means the default."""
+    """Options of a lock. None means the default."""
 
     owner: str | None
-    """An owner across processes, 1 to 256 bytes. None: the thread, greenlet or task."""
+    """An explicit owner, the same in all processes; 1 to 256 bytes. Default: the thread, greenlet or task."""
 
     fair: bool | None
-    """Whether those that want it get it in the order in which they asked. Needs one server, cluster or Sentinel
-    service, and the same wherever the name is used. Default: False."""
+    """Whether waiters get the lock in the order in which they asked. Default: False.
+
+    Needs one server, cluster or Sentinel service, and the same setting wherever the name is used.
+    """

@@ -1,16 +1,16 @@
-"""What the library does in a Python process behind its caller's back.
+"""Background work in a Python process: logs the core's events, and releases all locks at exit.
 
-It logs what happens in the core, and releases what is held when the process ends. Nothing here runs before the library
-is used, and nothing keeps a process alive.
+Nothing here runs before the library is used, and nothing keeps a process alive.
 
-It is imported with the package: a process that forks while another thread imports something leaves its child an import
-that never ends. So it imports nothing that takes long, and `logging` only when there is something to log.
+The package imports this module at once. If a process forks while another thread imports a module, that import never
+ends in the child. So this module imports nothing slow, and imports `logging` only when there is an event to log.
 
-A sub-interpreter cannot end before its threads have: the process is aborted instead, and hosts such as mod_wsgi do not
-ask threads to end. So what happens there is logged with the next call, not by a thread.
+A sub-interpreter must not end before its threads: the process would be aborted, and hosts such as mod_wsgi do not ask
+threads to end. So no thread logs there: each call logs the events before it.
 
-Where gevent or eventlet has made greenlets of threads, a greenlet logs: locks of the log are theirs then, and no thread
-may wait for those of another. Without a main thread to run it, what happens is logged with the next call, too.
+If gevent or eventlet made greenlets of threads, a greenlet logs. The locks of `logging` are locks of greenlets then,
+and no thread may wait for those of another thread. If the first call is not made in the main thread, each call logs the
+events before it, too.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-# How long the end of the interpreter waits for one of our threads, in seconds: one that logs may be slow.
+# Seconds for which the exit of the interpreter waits for each of our threads: logging may be slow.
 _PATIENCE = 5.0
-# The threads that run, the process of each, and what ends it.
+# The running threads: for each the id of its process, and the function that stops it.
 _running: dict[threading.Thread, tuple[int, Callable[[], None]]] = {}
-# A child has none of them. uWSGI forks without calling this.
+# A child has none of these threads. uWSGI forks without calling this, hence the process ids.
 after_fork(_running.clear)
 
 
 def start() -> None:
-    """Start what this process needs; called once, again in a child after a fork."""
+    """Start logging and register the release at exit. Called once in each process, children of a fork included."""
     atexit.unregister(_end)
     atexit.register(_end)
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        # Its children may end without running what is registered with atexit.
+        # Children of multiprocessing may end without calling atexit handlers.
         Finalize(None, _end, exitpriority=-100)
     if _native.is_main_interpreter() and _can_attend():
         try:
             run("redlock-log", _log, _native.end_events)
         except RuntimeError:
-            # A process that ends already can start no thread.
+            # A process that is exiting cannot start a thread.
             pass
         else:
             return
@@ -57,14 +57,14 @@ def start() -> None:
 
 
 def _can_attend() -> bool:
-    """Whether what `run` starts here goes on, and stops nobody."""
+    """Whether a thread that `run` starts here keeps running and does not block other greenlets."""
     known = greenlets()
     return known is None or not known.are_threads() or known.can_attend()
 
 
 def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Run `target` in a thread, until it returns because `stop` was called: at the latest when the interpreter ends."""
-    # Where another thread could be importing it, it was imported before.
+    """Run `target` in a daemon thread. `stop`, called at the latest at exit, makes it return."""
+    # Safe when a fork follows: a program with other threads has imported `threading` before.
     import threading
 
     def body() -> None:
@@ -83,18 +83,18 @@ def run(name: str, target: Callable[[], None], stop: Callable[[], None]) -> None
 
 
 def logs() -> Callable[[int], bool] | None:
-    """Return what tells whether a level is logged. It is asked with every acquire, so nothing of ours is in between."""
+    """Return `isEnabledFor` of the logger `redlock`, or None. It has no wrapper, since every acquire calls it."""
     logging = sys.modules["logging"]
     try:
         enabled: Callable[[int], bool] = logging.getLogger("redlock").isEnabledFor
     except AttributeError:
-        # Another thread is in the middle of importing it; perhaps one that only the parent of this process has.
+        # Another thread is still importing `logging`; perhaps a thread that exists only in the parent of this process.
         return None
     return enabled
 
 
 def log(events: list[tuple[bool, bool, str]]) -> None:
-    """Log what happened."""
+    """Log events: whether each is a warning, whether it is about an orphan, and its text."""
     import logging
 
     logger = logging.getLogger("redlock")
@@ -109,14 +109,14 @@ def _log() -> None:
         while events := _native.next_events():
             log(events)
     except BaseException:
-        # A greenlet may be killed.
+        # A greenlet may be killed. From then on calls log.
         _native.end_events()
         raise
 
 
 def _end() -> None:
     if sys.is_finalizing():
-        # A sub-interpreter that was left to the end of the whole process, when waiting for anything would be for ever.
+        # A sub-interpreter that ends only with the whole process. Waiting for anything would take for ever.
         return
     _native.close_all()
     ending = [(thread, stop) for thread, (pid, stop) in _running.items() if pid == os.getpid()]
@@ -133,6 +133,6 @@ def _warn(line: str) -> None:
     import contextlib
     import warnings
 
-    # Where warnings are errors this thread must go on all the same; the log has the line.
+    # If warnings are errors, this thread must keep running all the same; the log has the line.
     with contextlib.suppress(ResourceWarning):
         warnings.warn(line, ResourceWarning, stacklevel=1)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Lock(_native.Lock):
-    """A lock by name, held by the thread that takes it (in an event loop: by the task).
+    """A lock by name. Its owner is the thread that acquires it (in an event loop: the task).
 
-    Use it in a `with` statement, which raises `LockTimeout` when the lock is not obtained in time and yields the
-    `Lease`; call `acquire()` and `release()`; or decorate a function with it, which then runs with the lock held.
+    Use it in a `with` statement, which yields the `Lease` and raises `LockTimeout` if the lock is not free in time. Or
+    call `acquire()` and `release()`. Or decorate a function, which then runs with the lock held.
     """
 
     __module__ = "redlock"
@@ -35,8 +35,8 @@ class Lock(_native.Lock):
     _part: Literal["read", "write"] | tuple[int, int] | None
 
     def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
-        """Decorate a function: each call takes the lock first and releases it after."""
-        # Both take longer to import than everything else here, and only decorators need them.
+        """Decorate a function: each call acquires the lock first and releases it at the end."""
+        # Imported here: both are slower to import than the rest of the package, and only decorators need them.
         import functools
         import inspect
 
@@ -63,7 +63,7 @@ class Lock(_native.Lock):
 
 
 def is_any(kind: Callable[[object], bool], function: Callable[..., Any]) -> bool:
-    """Whether a function, or an object that is called like one, is of this kind."""
+    """Whether `kind` is true of a function, or of the `__call__` of a callable object."""
     return kind(function) or kind(type(function).__call__)
 
 
@@ -73,7 +73,10 @@ def make_lock(
     options: LockOptions | SemaphoreOptions,
     part: Literal["read", "write"] | tuple[int, int] | None = None,
 ) -> Lock:
-    """Make a lock of a client, or of the default client; or a part of a read/write lock."""
+    """Make a lock of a client, or of the default client if `client` is None.
+
+    `part`: "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
+    """
     lock = Lock(None if client is None else client._native, name, part, **options)
     lock._client = client
     lock._options = options
@@ -84,8 +87,9 @@ def make_lock(
 class ReadWriteLock(BaseReadWriteLock):
     """A read/write lock by name: many threads may read at once, or one may write.
 
-    On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all
-    readers that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+    On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out until
+    the present readers have released. When it releases, all waiting readers acquire the lock, and then the next writer.
+    On a quorum no order is promised.
     """
 
     __module__ = "redlock"
@@ -99,21 +103,21 @@ class ReadWriteLock(BaseReadWriteLock):
         self._write = make_lock(client, name, options, "write")
 
     def read(self) -> Lock:
-        """Return what readers take. Whoever writes has this, too, without a round trip."""
+        """Return the lock for readers. The holder of the write lock acquires it without a round trip."""
         return self._read
 
     def write(self) -> Lock:
-        """Return what a writer takes. For whoever reads that raises `WouldDeadlock`: see `Lease.try_upgrade()`."""
+        """Return the lock for writers. A reader that acquires it gets `WouldDeadlock`: see `Lease.try_upgrade()`."""
         return self._write
 
 
 class Semaphore(BaseSemaphore):
-    """A semaphore by name: at most `permits` slots of it are held at once, everywhere.
+    """A semaphore by name: all processes together hold at most `permits` slots at once.
 
-    Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the
-    order in which they asked; what needs several gets them at once, and is not overtaken. A permit is a `Lease`, with
-    `slots` and `tokens`; whoever has one may take more, and any thread may release it. Needs one server, cluster or
-    Sentinel service.
+    Slots are numbered from 0, and each has one holder at a time. Waiters get slots in the order in which they asked. An
+    acquire of several slots gets them all at once, and is not overtaken. A permit is a `Lease`, with `slots` and
+    `tokens`. Its holder may acquire more permits, and any thread may release it. Needs one server, cluster or Sentinel
+    service.
     """
 
     __module__ = "redlock"
@@ -128,10 +132,10 @@ class Semaphore(BaseSemaphore):
         self._several = {1: self._one}
 
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1) -> _native.Lease | None:
-        """Take `n` slots at once, blocking the calling thread or greenlet.
+        """Acquire `n` slots at once, blocking the calling thread or greenlet.
 
-        `timeout`, in seconds or as a `timedelta`: None waits as long as the semaphore's own `wait`, -1 for ever, 0
-        tries once, as `blocking=False` does. Returns a `Lease`, or None when too few are free to the end.
+        `timeout` is in seconds or a `timedelta`: None waits for the semaphore's own `wait`, -1 without limit, 0 tries
+        once, as `blocking=False` does. Returns a `Lease`, or None if too few slots are free by then.
 
         Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
         """
@@ -147,12 +151,12 @@ class Semaphore(BaseSemaphore):
     def release(self) -> str:
         """Release the newest permit of the calling thread, greenlet or task, as `Lease.release()` does.
 
-        Raises `NotHeld` when it has none.
+        Raises `NotHeld` if it has none.
         """
         return self._one.release()
 
     def available(self) -> int:
-        """Return how many slots are free; others may wait for them. Raises `Unavailable` and `KeyConflict`."""
+        """Return the number of free slots; waiters may be queued for them. Raises `Unavailable` and `KeyConflict`."""
         return self._one._available()
 
     def locked(self) -> bool:
@@ -174,21 +178,21 @@ class Redlock(BaseClient):
     `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
     `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
     `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
-    nothing and raises `InvalidArgument`. Threads may share a client; in a `with` statement it is closed at the end.
+    nothing and raises `InvalidArgument`. Threads may share a client. A `with` statement closes it at its end.
     """
 
     __module__ = "redlock"
     __slots__ = ()
 
     def lock(self, name: str, **options: Unpack[LockOptions]) -> Lock:
-        """Return the lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+        """Return the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together.
 
         See `LockOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
         return make_lock(self, name, options)
 
     def read_write_lock(self, name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
-        """Return the read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+        """Return the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together.
 
         See `ReadWriteOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
@@ -202,35 +206,36 @@ class Redlock(BaseClient):
         return Semaphore(self, name, permits, **options)
 
     def attach(self, text: str) -> _native.Lease:
-        """Take over a lease from the text of its `detach()`, once.
+        """Take over a detached lease. `text` is what its `detach()` returned; it works once.
 
-        Raises `LockLost` when it ended or was attached before, `Unavailable`, and `InvalidArgument` for another text.
+        Raises `LockLost` if the lease has ended or was attached before, `Unavailable`, and `InvalidArgument` for any
+        other text.
         """
         return self._native.attach(text)
 
     def force_release(self, name: str) -> bool:
-        """Free a lock whoever holds it, and tell whether anybody did.
+        """Free a lock, whoever holds it. Return whether it was held.
 
-        Its holder learns of it at its next renewal: only fencing tokens protect a resource until then.
+        The holder notices at its next renewal; until then only fencing tokens protect the resource.
         Raises `Unavailable` and `KeyConflict`.
         """
         return self._native.force_release(name)
 
     def ping(self) -> list[_native.NodeStatus]:
-        """Ask every node for a sign of life. Raises only `Closed`."""
+        """Ping every node and return the status of each. Raises only `Closed`."""
         return self._native.ping()
 
     def init_nodes(self) -> None:
-        """Let all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held.
+        """Let all nodes of a quorum vote at once, including restarted ones.
 
-        Raises `Unavailable`.
+        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable`.
         """
         self._native.init_nodes()
 
     def close(self) -> None:
-        """Release what this client holds, within a second, and disconnect. Later calls raise `Closed`.
+        """Release all locks of this client, within a second, and disconnect. Later calls raise `Closed`.
 
-        Detached leases, and fixed leases of explicit owners, live on.
+        Detached leases, and fixed leases of explicit owners, are not released.
         """
         self._native.close()
 
@@ -246,7 +251,7 @@ class Redlock(BaseClient):
 def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     """Return the lock of this name on the default client, which `configure()` sets.
 
-    The client is found at the first use of the lock. See `LockOptions` for the options. Raises `InvalidArgument`.
+    The lock takes the default client of its first use. See `LockOptions` for the options. Raises `InvalidArgument`.
     """
     return make_lock(None, name, options)
 
@@ -254,7 +259,8 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
 def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
     """Return the read/write lock of this name on the default client, which `configure()` sets.
 
-    The client is found at the first use of the lock. See `ReadWriteOptions` for the options. Raises `InvalidArgument`.
+    The lock takes the default client of its first use. See `ReadWriteOptions` for the options. Raises
+    `InvalidArgument`.
     """
     return ReadWriteLock(None, name, **options)
 
@@ -262,6 +268,7 @@ def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWrite
 def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
     """Return the semaphore of this name on the default client, which `configure()` sets.
 
-    The client is found at its first use. See `SemaphoreOptions` for the options. Raises `InvalidArgument`.
+    The semaphore takes the default client of its first use. See `SemaphoreOptions` for the options. Raises
+    `InvalidArgument`.
     """
     return Semaphore(None, name, permits, **options)

@@ -1,4 +1,4 @@
-"""Tasks of event loops that take no attributes, as owners of locks. Imported with the package, as `_process` is."""
+"""The identities of tasks that accept no attributes. Imported with the package, for the same reason as `_process`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
     from weakref import WeakKeyDictionary
 
-# Under the only key, once there is such a task.
+# Under the key "", once there is such a task.
 _identities: dict[str, WeakKeyDictionary[asyncio.Task[Any], Identity]] = {}
 
 
@@ -18,12 +18,12 @@ def identify(task: asyncio.Task[Any]) -> Identity:
     """Return the identity of a task."""
     identity = _identities[""].get(task) if _identities else None
     if identity is None:
-        # asyncio has imported it.
+        # asyncio has imported `weakref` already.
         from weakref import WeakKeyDictionary
 
-        # Of several threads, all get the first one's.
+        # If several threads get here at once, all get the dictionary that was stored first.
         identity = _identities.setdefault("", WeakKeyDictionary())[task] = Identity()
-        # A task that ended owns nothing, even while somebody keeps it for its result.
+        # A task that has ended owns nothing, even while the program keeps it for its result.
         task.add_done_callback(_forget)
     return identity
 

@@ -1,7 +1,7 @@
 """Locks for asyncio: the names of `redlock`, to be used with `await` and `async with`.
 
-A lock is held by the task that calls `acquire()`. The event loop itself watches the connection to a single server;
-what else the core's threads have to tell comes the same way, so that none of them ever takes the interpreter's lock.
+The owner of a lock is the task that calls `acquire()`. The event loop watches one descriptor, which is readable when a
+single server has replied or when a thread of the core has a result. So no thread of the core ever takes the GIL.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop that runs. Raises `NoEventLoop`."""
+    """Return the running event loop. Raises `NoEventLoop`."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -79,12 +79,12 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def _begin(loop: asyncio.AbstractEventLoop) -> _native.Loop:
-    """Make what a loop's calls begin with. The loop owns it: what is waited for there must not outlive the loop."""
+    """Make the object that starts a loop's calls. The loop owns it: its pending calls must not outlive the loop."""
     calls = _native.Loop(hosted=True)
     try:
         loop.add_reader(calls.fileno(), calls.drain, False)
     except NotImplementedError:
-        # Loops that cannot watch a descriptor, as on Windows, get a thread that does, for as long as they live.
+        # The loop cannot watch a descriptor, as on Windows. A thread waits in its place, for as long as the loop lives.
         from redlock import _process
 
         calls = _native.Loop(hosted=False)
@@ -114,7 +114,7 @@ def _watch(
 
 
 class Lost:
-    """Tells whether, and when, a lease is lost; used like an `asyncio.Event`. A released lease is not lost."""
+    """An event that is set when a lease is lost; used like an `asyncio.Event`. A release does not set it."""
 
     __slots__ = ("_lease",)
 
@@ -127,11 +127,11 @@ class Lost:
 
     @property
     def reason(self) -> str | None:
-        """Why it was lost, or None."""
+        """The reason, as in `LockLost.reason`, or None."""
         return self._lease.lost.reason
 
     async def wait(self) -> bool:
-        """Wait until the lease ends. Return True when it was lost, False when it was released."""
+        """Wait until the lease ends. Return True if it was lost, False if it was released or detached."""
         lost: bool = await _native.Calls.lost(self._lease)
         return lost
 
@@ -167,26 +167,26 @@ class Lease:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots that it has of a semaphore; empty for a lock."""
+        """The numbers of its semaphore slots; empty for a lock."""
         return self._native.slots
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The fencing tokens of its slots, in their order; empty for a lock."""
+        """The fencing tokens of its slots, in the same order; empty for a lock."""
         return self._native.tokens
 
     @property
     def held(self) -> bool:
-        """Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False."""
+        """Whether the lock is held now. Reads a clock and sends nothing; once False it stays False."""
         return self._native.held
 
     @property
     def lost(self) -> Lost:
-        """Tells of a loss."""
+        """The event that is set when this lease is lost."""
         return Lost(self._native)
 
     def remaining(self) -> float:
-        """Return the seconds for which it is held unless it is renewed; 0 once it is not."""
+        """Return the seconds until the lease ends unless it is renewed; 0 once it has ended."""
         return self._native.remaining()
 
     def check(self) -> None:
@@ -194,48 +194,51 @@ class Lease:
         self._native.check()
 
     def detach(self) -> str:
-        """Stop renewing and let go of the lock without releasing it.
+        """End this lease without releasing the lock. Return a text for `attach()`.
 
-        The text is a bearer secret: `attach` of a client with the same nodes takes the lock over from it, once, in
-        this process or another.
+        A client with the same nodes, in this process or another, can attach the text once, before the ttl ends. Nobody
+        renews the lock until then. The text is a secret: whoever has it can take the lock. Raises as `check()` does,
+        and `InvalidArgument` for a lease with nested leases.
         """
         return self._native.detach()
 
     async def extend(self, ttl: Seconds) -> None:
-        """Let the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have.
+        """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        A renewed lease is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+        The watchdog keeps renewing a renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes
+        answer; the lease is unchanged then.
         """
         await _native.Calls.extend(self._native, ttl)
 
     async def downgrade(self) -> None:
-        """Make a reader of a writer of a read/write lock, without anybody else writing in between.
+        """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
-        Readers that wait come in, and the token becomes a reader's. Does nothing for one that reads. Raises `LockLost`
-        after a loss, `Unavailable` while too few nodes answer (it reads then, and others may be kept out until it is
-        called again), and `InvalidArgument` for a lease of another lock.
+        Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
+        `LockLost` after a loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too
+        few nodes answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
         """
         await _native.Calls.downgrade(self._native)
 
     async def try_upgrade(self) -> bool:
-        """Make a writer of a reader of a read/write lock if nobody else reads, and tell whether it is one now.
+        """Change a reader's lease of a read/write lock into a writer's if nobody else reads.
 
-        Then it has a new token. Never waits. Raises as `downgrade()` does.
+        Returns whether it is a writer's lease now; if so it has a new token. Never waits. Raises as `downgrade()` does.
         """
         upgraded: bool = await _native.Calls.try_upgrade(self._native)
         return upgraded
 
     async def release(self) -> str:
-        """End this lease; the last one of its owner frees the lock.
+        """Release this lease. The last lease of its owner frees the lock.
 
-        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; they are asked
-        again until the lease ends by itself), and the same when called again. Raises `NotHeld` after `detach()`.
+        Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; the release is
+        sent again in the background until the lease would have ended). A second call returns the same. Raises `NotHeld`
+        after `detach()`.
         """
         outcome: str = await _native.Calls.release(self._native)
         return outcome
 
     async def wait_lost(self) -> bool:
-        """Wait until the lease ends. Return True when it was lost, False when it was released."""
+        """Wait until the lease ends. Return True if it was lost, False if it was released or detached."""
         return await self.lost.wait()
 
     def __repr__(self) -> str:
@@ -246,11 +249,11 @@ class Lease:
 
 
 class Lock:
-    """A lock by name, held by the task that takes it.
+    """A lock by name. Its owner is the task that acquires it.
 
-    Use it in an `async with` statement, which raises `LockTimeout` when the lock is not obtained in time and yields
-    the `Lease`; await `acquire()` and `release()`; or decorate an `async def` with it, which then runs with the lock
-    held. A loss does not cancel the body: see `Lease.wait_lost`.
+    Use it in an `async with` statement, which yields the `Lease` and raises `LockTimeout` if the lock is not free in
+    time. Or await `acquire()` and `release()`. Or decorate an `async def`, which then runs with the lock held. A loss
+    does not cancel the body: see `Lease.wait_lost`.
     """
 
     __slots__ = ("__weakref__", "_client", "_native", "_options", "_part")
@@ -273,14 +276,14 @@ class Lock:
         return self._native.name
 
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Coroutine[Any, Any, Lease | None]:
-        """Take the lock for the task that makes this call, whichever awaits it.
+        """Acquire the lock. The owner is the task that makes this call, whichever task awaits it.
 
-        `timeout`, in seconds or as a `timedelta`: None waits as long as the lock's own `wait`, -1 for ever, 0 tries
-        once, as `blocking=False` does. Returns a `Lease`, or None when somebody else holds the lock to the end. A
-        cancelled call leaves nothing behind.
+        `timeout` is in seconds or a `timedelta`: None waits for the lock's own `wait`, -1 without limit, 0 tries once,
+        as `blocking=False` does. Returns a `Lease`, or None if another owner still holds the lock by then. A cancelled
+        call leaves no lock behind.
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (this owner holds it and the lock is not re-entrant),
-        `LockLost` (this owner held it and lost it), `InvalidArgument` (at once) and `Closed`.
+        `LockLost` (this owner held it and lost it), `InvalidArgument` (before the await) and `Closed`.
         """
         return self._acquire(self._native.request(blocking, timeout))
 
@@ -291,25 +294,25 @@ class Lock:
             return None
 
     async def release(self) -> str:
-        """Release the newest lease of the current task; as `Lease.release()`.
+        """Release the newest lease of the current task, as `Lease.release()` does.
 
-        A lock with an explicit owner and no lease in this process ends that owner's tenures wherever they were taken.
-        Raises `NotHeld` when there is nothing to release.
+        If the lock has an explicit owner and this process has no lease of it, the release ends all tenures of that
+        owner, in every process. Raises `NotHeld` if there is nothing to release.
         """
         outcome: str = await _native.Calls.release_newest(self._native)
         return outcome
 
     def owned(self) -> bool:
-        """Whether the current task holds the lock. Asks nobody."""
+        """Whether the current task holds the lock. Sends nothing."""
         return self._native.owned()
 
     async def locked(self) -> bool:
-        """Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer."""
+        """Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer."""
         locked: bool = await _native.Calls.locked(self._native)
         return locked
 
     async def inspect(self) -> LockInfo | None:
-        """Who holds the lock; None when nobody does. Raises `Unavailable` when too few nodes answer."""
+        """Return who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer."""
         info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
 
@@ -328,12 +331,12 @@ class Lock:
         try:
             await _native.Calls.leave(lease)
         except LockError:
-            # The body's own error is what the caller has to see.
+            # The body's own error must not be masked.
             if kind is None:
                 raise
 
     def __call__(self, function: Callable[_P, Awaitable[_R]], /) -> Callable[_P, Coroutine[Any, Any, _R]]:
-        """Decorate an `async def`: each call takes the lock first and releases it after."""
+        """Decorate an `async def`: each call acquires the lock first and releases it at the end."""
         import inspect
 
         if not is_any(inspect.iscoroutinefunction, function):
@@ -363,8 +366,9 @@ def _restore_lock(
 class ReadWriteLock(BaseReadWriteLock):
     """A read/write lock by name: many tasks may read at once, or one may write.
 
-    On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all
-    readers that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+    On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out until
+    the present readers have released. When it releases, all waiting readers acquire the lock, and then the next writer.
+    On a quorum no order is promised.
     """
 
     __slots__ = ()
@@ -377,21 +381,21 @@ class ReadWriteLock(BaseReadWriteLock):
         self._write = Lock(client, name, "write", **options)
 
     def read(self) -> Lock:
-        """Return what readers take. Whoever writes has this, too, without a round trip."""
+        """Return the lock for readers. The holder of the write lock acquires it without a round trip."""
         return self._read
 
     def write(self) -> Lock:
-        """Return what a writer takes. For whoever reads that raises `WouldDeadlock`: see `Lease.try_upgrade()`."""
+        """Return the lock for writers. A reader that acquires it gets `WouldDeadlock`: see `Lease.try_upgrade()`."""
         return self._write
 
 
 class Semaphore(BaseSemaphore):
-    """A semaphore by name: at most `permits` slots of it are held at once, everywhere.
+    """A semaphore by name: all processes together hold at most `permits` slots at once.
 
-    Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the
-    order in which they asked; what needs several gets them at once, and is not overtaken. A permit is a `Lease`, with
-    `slots` and `tokens`; whoever has one may take more, and any task may release it. Needs one server, cluster or
-    Sentinel service.
+    Slots are numbered from 0, and each has one holder at a time. Waiters get slots in the order in which they asked. An
+    acquire of several slots gets them all at once, and is not overtaken. A permit is a `Lease`, with `slots` and
+    `tokens`. Its holder may acquire more permits, and any task may release it. Needs one server, cluster or Sentinel
+    service.
     """
 
     __slots__ = ()
@@ -407,13 +411,13 @@ class Semaphore(BaseSemaphore):
     def acquire(
         self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1
     ) -> Coroutine[Any, Any, Lease | None]:
-        """Take `n` slots at once for the task that makes this call, whichever awaits it.
+        """Acquire `n` slots at once. The owner is the task that makes this call, whichever task awaits it.
 
-        `timeout`, in seconds or as a `timedelta`: None waits as long as the semaphore's own `wait`, -1 for ever, 0
-        tries once, as `blocking=False` does. Returns a `Lease`, or None when too few are free to the end. A
-        cancelled call leaves nothing behind.
+        `timeout` is in seconds or a `timedelta`: None waits for the semaphore's own `wait`, -1 without limit, 0 tries
+        once, as `blocking=False` does. Returns a `Lease`, or None if too few slots are free by then. A cancelled call
+        leaves no permit behind.
 
-        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (at once) and `Closed`.
+        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (before the await) and `Closed`.
         """
         return self._taking(n).acquire(blocking, timeout)
 
@@ -427,12 +431,12 @@ class Semaphore(BaseSemaphore):
     async def release(self) -> str:
         """Release the newest permit of the current task, as `Lease.release()` does.
 
-        Raises `NotHeld` when it has none.
+        Raises `NotHeld` if it has none.
         """
         return await self._one.release()
 
     async def available(self) -> int:
-        """Return how many slots are free; others may wait for them. Raises `Unavailable` and `KeyConflict`."""
+        """Return the number of free slots; waiters may be queued for them. Raises `Unavailable` and `KeyConflict`."""
         free: int = await _native.Calls.available(self._one._native)
         return free
 
@@ -450,25 +454,25 @@ class Semaphore(BaseSemaphore):
 
 
 class Redlock(BaseClient):
-    """A client of one Redis node, or of several that vote. It works in every event loop, one after another.
+    """A client of one Redis node, or of several that vote. Event loops may use it one after another.
 
     `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
     `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
     `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
-    nothing and raises `InvalidArgument`. In an `async with` statement the client is closed at the end.
+    nothing and raises `InvalidArgument`. An `async with` statement closes the client at its end.
     """
 
     __slots__ = ()
 
     def lock(self, name: str, **options: Unpack[LockOptions]) -> Lock:
-        """Return the lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+        """Return the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together.
 
         See `LockOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
         return Lock(self, name, **options)
 
     def read_write_lock(self, name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
-        """Return the read/write lock of this name, 1 to 1024 bytes of UTF-8 with the client's prefix.
+        """Return the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together.
 
         See `ReadWriteOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
@@ -482,37 +486,38 @@ class Redlock(BaseClient):
         return Semaphore(self, name, permits, **options)
 
     async def attach(self, text: str) -> Lease:
-        """Take over a lease from the text of its `detach()`, once.
+        """Take over a detached lease. `text` is what its `detach()` returned; it works once.
 
-        Raises `LockLost` when it ended or was attached before, `Unavailable`, and `InvalidArgument` for another text.
+        Raises `LockLost` if the lease has ended or was attached before, `Unavailable`, and `InvalidArgument` for any
+        other text.
         """
         return Lease(await _native.Calls.attach(self._native, text))
 
     async def force_release(self, name: str) -> bool:
-        """Free a lock whoever holds it, and tell whether anybody did.
+        """Free a lock, whoever holds it. Return whether it was held.
 
-        Its holder learns of it at its next renewal: only fencing tokens protect a resource until then.
+        The holder notices at its next renewal; until then only fencing tokens protect the resource.
         Raises `Unavailable` and `KeyConflict`.
         """
         released: bool = await _native.Calls.force_release(self._native, name)
         return released
 
     async def ping(self) -> list[NodeStatus]:
-        """Ask every node for a sign of life. Raises only `Closed`."""
+        """Ping every node and return the status of each. Raises only `Closed`."""
         nodes: list[NodeStatus] = await _native.Calls.ping(self._native)
         return nodes
 
     async def init_nodes(self) -> None:
-        """Let all nodes of a quorum vote at once, also those that restarted: right only while no lock can be held.
+        """Let all nodes of a quorum vote at once, including restarted ones.
 
-        Raises `Unavailable`.
+        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable`.
         """
         await _native.Calls.init_nodes(self._native)
 
     async def close(self) -> None:
-        """Release what this client holds, within a second, and disconnect. Later calls raise `Closed`.
+        """Release all locks of this client, within a second, and disconnect. Later calls raise `Closed`.
 
-        Detached leases, and fixed leases of explicit owners, live on.
+        Detached leases, and fixed leases of explicit owners, are not released.
         """
         await _native.Calls.close(self._native)
 
@@ -528,7 +533,7 @@ class Redlock(BaseClient):
 def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     """Return the lock of this name on the default client, which `configure()` sets.
 
-    The client is found at the first use of the lock. See `LockOptions` for the options. Raises `InvalidArgument`.
+    The lock takes the default client of its first use. See `LockOptions` for the options. Raises `InvalidArgument`.
     """
     return Lock(None, name, **options)
 
@@ -536,7 +541,8 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
 def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
     """Return the read/write lock of this name on the default client, which `configure()` sets.
 
-    The client is found at the first use of the lock. See `ReadWriteOptions` for the options. Raises `InvalidArgument`.
+    The lock takes the default client of its first use. See `ReadWriteOptions` for the options. Raises
+    `InvalidArgument`.
     """
     return ReadWriteLock(None, name, **options)
 
@@ -544,6 +550,7 @@ def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWrite
 def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
     """Return the semaphore of this name on the default client, which `configure()` sets.
 
-    The client is found at its first use. See `SemaphoreOptions` for the options. Raises `InvalidArgument`.
+    The semaphore takes the default client of its first use. See `SemaphoreOptions` for the options. Raises
+    `InvalidArgument`.
     """
     return Semaphore(None, name, permits, **options)

@@ -1,7 +1,7 @@
-"""The exceptions: what went wrong, as coarse as a caller can act on it.
+"""The exceptions: one class for each kind of failure that a caller handles differently.
 
-They are declared in Python because some derive from two exceptions; the native layer picks one by its code, which is
-the same in every language.
+They are declared in Python because some derive from two exceptions. The native layer picks the class by the error's
+code, which is the same in every language.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = [
 
 
 class LockError(Exception):
-    """Every error of this library."""
+    """Base class of all errors of this library."""
 
     code: ClassVar[str] = "error"
-    """What went wrong, in a word that all languages share."""
+    """The kind of failure: the same word in every language."""
 
 
 class LockTimeout(LockError, TimeoutError):
-    """Somebody else holds the lock: try later."""
+    """The lock was not free in time, since another owner holds it: try later."""
 
     code = "timeout"
 
@@ -43,7 +43,7 @@ class LockLost(LockError):
     code = "lost"
 
     reason: str
-    """Why: "expired", "taken", "released", "deleted", "unreachable", "closed", "forked" or "max_hold"."""
+    """The reason: "expired", "taken", "released", "deleted", "unreachable", "closed", "forked" or "max_hold"."""
 
     def __init__(self, message: str = "", reason: str = "expired") -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class LockLost(LockError):
 
 
 class NotHeld(LockError):
-    """A bug of the caller: it releases, extends or checks what it does not hold."""
+    """The caller releases, extends or checks a lock that it does not hold: fix the calling code."""
 
     code = "not_held"
 
@@ -62,7 +62,7 @@ class Unavailable(LockError):
     code = "unavailable"
 
     causes: dict[str, str]
-    """Why, for each node that did not help."""
+    """The cause for each node that failed, by the node's address."""
 
     def __init__(self, message: str = "", causes: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -70,25 +70,25 @@ class Unavailable(LockError):
 
 
 class KeyConflict(LockError):
-    """The key holds something that is no lock; it was left untouched."""
+    """The key holds a value that is not a lock. It was left unchanged: choose another name."""
 
     code = "conflict"
 
 
 class WouldDeadlock(LockError):
-    """Waiting would wait for the caller itself."""
+    """The acquire would wait for its own caller: fix the calling code."""
 
     code = "deadlock"
 
 
 class InvalidArgument(LockError, ValueError):
-    """A name, a time, a URL or an option is wrong; the message names it, and nothing was sent."""
+    """A name, a time, a URL or an option is invalid. The message names it; nothing was sent."""
 
     code = "invalid"
 
 
 class NoEventLoop(LockError, RuntimeError):
-    """`redlock.asyncio` was used where no event loop of asyncio runs; nothing was sent."""
+    """`redlock.asyncio` was called without a running event loop of asyncio; nothing was sent."""
 
     code = "invalid"
 

@@ -5,43 +5,44 @@
     with Lock(redis.Redis(), "report", timeout=10) as lock:
         lock.extend(5)
 
-Or `client.lock("report", lock_class=Lock)`; and `redis.client.Lock = Lock`, once at the start, for every
-`client.lock()` of a program (`redis.cluster.Lock`, `redis.asyncio.client.Lock` and `redis.asyncio.cluster.Lock` are the
-others).
+`client.lock("report", lock_class=Lock)` works, too. To replace the lock of every `client.lock()` of a program, assign
+`redis.client.Lock = Lock` once at its start. `redis.cluster.Lock`, `redis.asyncio.client.Lock` and
+`redis.asyncio.cluster.Lock` can be replaced in the same way.
 
-The redis-py client gives its connection settings and nothing else: host, port or unix socket, database, user and
-password, TLS, time-outs, protocol, and those of a Sentinel pool or a `RedisCluster`. Nothing is sent through it.
-Settings that cannot be taken over, such as a `credential_provider` or a `connection_class` of one's own, raise
-`redlock.InvalidArgument`; retries, health checks and names of connections are redis-py's own matter. Clients with the
-same settings share their connections.
+Only the connection settings of the redis-py client are used: host, port or unix socket, database, user and password,
+TLS, time-outs, protocol, and those of a Sentinel pool or a `RedisCluster`. Nothing is sent through the client. Settings
+that cannot be taken over, such as a `credential_provider` or a custom `connection_class`, raise
+`redlock.InvalidArgument`. Retries, health checks and names of connections are ignored. Clients with the same settings
+share their connections.
 
-A lock is a string with the token as its value, as redis-py writes it: processes with either library exclude each
+A lock is a string key with the token as its value, as redis-py writes it. So processes with either library exclude each
 other, and `lock.local.token` can be passed from one to the other. Signatures, results and exceptions are those of
-redis-py. What differs, knowingly:
+redis-py. The deliberate differences are:
 
 * It needs redis-py 6 or later (nothing else in this package needs it).
-* A reply that is lost leaves no lock behind. redis-py sends SET NX again, finds its own token, and returns False while
-  the lock stays taken; without a `timeout`, for ever. The same holds for a blocking call that Ctrl-C ends.
-* A release by this library wakes waiters at once. Others are found by looking, every 0.1 to 0.2 s; `sleep` only
-  decides, as in redis-py, whether a `blocking_timeout` leaves time for more than one try. Waiters of one process queue
-  in order, and a call that does not block returns False while others wait.
-* Without a `timeout` a lock stays until it is released, also when its process ends or dies: as in redis-py. It is not
-  kept by a watchdog, and nobody is told of a loss: `redlock.Redlock.lock` does both.
-* `acquire` never returns True for a lock that has expired by then.
-* A thread that has taken nothing has the token None (redis-py has no attribute then). A child of a fork has None too:
-  it does not release what its parent holds, unless it is given the token.
-* A block's own error is never masked: what the release at its end finds is only logged then.
-* An outage is `redis.exceptions.ConnectionError`, with the `redlock.Unavailable` that tells more as its cause, whatever
-  the server's reason is. A blocking `acquire` raises it after 5 s of outage; an unconfirmed `release` goes on in the
-  background.
-* A key that is no string counts as held by somebody else, in `release` and `extend` too; `locked` raises
+* A lost reply leaves no lock behind. redis-py sends SET NX again, finds its own token and returns False; the lock stays
+  held, without a `timeout` for ever. Nor does a blocking call that Ctrl-C interrupts leave a lock behind.
+* A release by this library wakes waiters at once. A release by redis-py is noticed by polling, every 0.1 to 0.2 s.
+  `sleep` does not change that: it only decides, as in redis-py, whether a `blocking_timeout` leaves time for more than
+  one try. Waiters of one process queue in order, and a call that does not block returns False while others wait.
+* As in redis-py, a lock without a `timeout` stays held until it is released, even when its process ends or dies. No
+  watchdog renews a lock, and no loss is reported: `redlock.Redlock.lock` does both.
+* `acquire` never returns True for a lock that has already expired.
+* In a thread that has acquired nothing the token is None (redis-py has no attribute then). In a child of a fork it is
+  None, too: the child does not release its parent's lock, unless it is given the token.
+* The error of a block's body is never masked: an error of the release at its end is only logged then.
+* An outage raises `redis.exceptions.ConnectionError`, whatever the server's reason is. Its cause is a
+  `redlock.Unavailable` with the details. A blocking `acquire` raises it after 5 s of outage. An unconfirmed `release`
+  is sent again in the background.
+* A key that is not a string counts as held by another owner, in `release` and `extend` too; `locked` raises
   `ResponseError`.
-* A token is text in UTF-8, of up to 64 KiB, and must be new each time that it is given: a request without a reply is
-  undone by it. Names have up to 1024 bytes. redis-py's own token is a UUID of version 1, here of version 4.
-* `lock.reacquire()` with `timeout=0` is the `LockError` of a lock without a timeout; redis-py deletes the key.
-* Locks have a second key for fencing tokens, `redlock_token:{name}`, which ends an hour after its last use, or with a
-  longer timeout, and a channel. Rules of ACL users must allow both.
-* It is no subclass of redis-py's, and attributes for subclasses (`do_acquire`, `lua_release`, `register_scripts` and
+* A token is UTF-8 text of up to 64 KiB. A token passed to `acquire` must be new each time: a request without a reply is
+  undone by its token. Names have up to 1024 bytes. redis-py generates tokens as UUIDs of version 1, this library of
+  version 4.
+* `lock.reacquire()` with `timeout=0` raises the `LockError` of a lock without a timeout; redis-py deletes the key.
+* A lock has a second key for fencing tokens, `redlock_token:{name}`, and a channel. The key expires an hour after its
+  last use, or with a longer `timeout`. The rules of ACL users must allow both.
+* The class is no subclass of redis-py's. Attributes for subclasses (`do_acquire`, `lua_release`, `register_scripts` and
   the like) do not exist.
 """
 
@@ -68,7 +69,7 @@ class Lock(Base):
     __module__ = "redlock.compat.redis_py"
 
     local: Local
-    """`local.token`: the token, as bytes, while this thread (`thread_local=False`: anybody) holds it. Settable."""
+    """`local.token`: the token, as bytes, while this thread (`thread_local=False`: any thread) holds it. Settable."""
 
     def __init__(
         self,
@@ -91,10 +92,10 @@ class Lock(Base):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Take the lock and return True, or False when somebody else holds it to the end of the wait.
+        """Acquire the lock and return True, or False if another owner still holds it at the end of the wait.
 
-        None means what the constructor was given. `blocking_timeout` in seconds; `token`: the value to write, which
-        must be new. Raises `redis.exceptions.ConnectionError` in an outage, and `redlock.InvalidArgument`.
+        None means the constructor's argument. `blocking_timeout` is in seconds. `token` is the value to write, and must
+        be new. Raises `redis.exceptions.ConnectionError` in an outage, and `redlock.InvalidArgument`.
         """
         wait = self._wait(self.sleep if sleep is None else sleep, blocking, blocking_timeout)
         value = self._new_token(token)
@@ -104,7 +105,7 @@ class Lock(Base):
                 return False
             lease._let_go()
         except LockLost:
-            # It expired on the way here.
+            # It expired before it could be returned.
             return False
         except CoreError as error:
             reraise(error)
@@ -119,7 +120,7 @@ class Lock(Base):
             reraise(error)
 
     def owned(self) -> bool:
-        """Whether the token of this thread stands in the key."""
+        """Whether the key holds the token of this thread."""
         token = self.local.token
         if token is None:
             return False
@@ -131,8 +132,8 @@ class Lock(Base):
     def release(self) -> None:
         """Release the lock.
 
-        Raises `redis.exceptions.LockError` when this thread holds nothing, `LockNotOwnedError` when it lost the lock,
-        and `ConnectionError` when no server confirmed; the release then goes on in the background.
+        Raises `redis.exceptions.LockError` if this thread holds nothing, `LockNotOwnedError` if it lost the lock, and
+        `ConnectionError` if no server confirmed: the release is then sent again in the background.
         """
         token = self.local.token
         if token is None:
@@ -146,10 +147,10 @@ class Lock(Base):
             raise self._not_owned("release")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Add seconds to what is left of the lock, or replace what is left; also to end it earlier.
+        """Add seconds to the lock's remaining time, or replace the remaining time. May shorten it.
 
-        Raises `redis.exceptions.LockError` when this thread holds nothing or the lock has no timeout, and
-        `LockNotOwnedError` when it lost the lock.
+        Raises `redis.exceptions.LockError` if this thread holds nothing or the lock has no timeout, and
+        `LockNotOwnedError` if it lost the lock.
         """
         token = self._check_timed(self.local.token, "extend")
         try:

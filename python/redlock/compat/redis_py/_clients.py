@@ -1,8 +1,8 @@
-"""Clients of the core with the connection settings of clients of redis-py.
+"""Makes clients of the core with the connection settings of redis-py clients.
 
-Only settings are read from the foreign client: nothing is sent through it, and it is not changed. What the core cannot
-do in the same way, such as a password that a callback provides, is `InvalidArgument`: never a connection that is less
-safe or leads elsewhere.
+Only settings are read from the redis-py client: nothing is sent through it, and it is not changed. A setting that the
+core cannot apply in the same way, such as a password from a callback, raises `InvalidArgument`. So no connection is
+less safe than redis-py's, or leads elsewhere.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from redlock.errors import InvalidArgument
 _lock = threading.Lock()
 after_fork(lambda: _lock._at_fork_reinit())  # type: ignore[attr-defined]
 
-# A client lives as long as a foreign one that needs it, and serves all with the same settings.
+# A client lives as long as a redis-py client that needs it. All redis-py clients with the same settings share one.
 _by_source: WeakKeyDictionary[Any, Redlock] = WeakKeyDictionary()
 _by_settings: WeakValueDictionary[tuple[str, frozenset[tuple[str, object]]], Redlock] = WeakValueDictionary()
 
 
 def client_of(redis: Any) -> Redlock:
-    """Return the client with the settings of a client of redis-py, for threads or for asyncio.
+    """Return the client with the settings of a redis-py client, for threads or for asyncio.
 
-    Raises `InvalidArgument` when they cannot be taken over.
+    Raises `InvalidArgument` if they cannot be taken over.
     """
     source = redis if hasattr(redis, "nodes_manager") else getattr(redis, "connection_pool", None)
     if source is None:
@@ -49,7 +49,7 @@ def client_of(redis: Any) -> Redlock:
 
 
 _MODULES = ("redis.connection", "redis.asyncio.connection", "redis.sentinel", "redis.asyncio.sentinel")
-# The classes of connections whose settings are known, and whether they speak TLS.
+# The connection classes whose settings can be taken over, and whether each uses TLS.
 _CLASSES = {
     "Connection": False,
     "SSLConnection": True,
@@ -105,7 +105,7 @@ def _sentinel(pool: Any, tls: bool, db: int, query: dict[str, str]) -> str:
 
 def _cluster(redis: Any) -> tuple[str, dict[str, Any]]:
     manager = redis.nodes_manager
-    # Those of asyncio keep them at the client.
+    # An asyncio cluster has them in the client.
     settings: dict[str, Any] = getattr(redis, "connection_kwargs", None) or manager.connection_kwargs
     for setting in ("address_remap", "user_on_connect_func"):
         if getattr(redis, setting, None) is not None or getattr(manager, setting, None) is not None:
@@ -121,7 +121,7 @@ def _url(scheme: str, place: str, query: dict[str, str]) -> str:
 
 
 def _query(settings: dict[str, Any]) -> dict[str, str]:
-    # Without a wish the core speaks RESP3 where the server does.
+    # By default the core uses RESP3 if the server supports it.
     return {"protocol": "2"} if str(settings.get("protocol")) == "2" else {}
 
 
@@ -138,7 +138,7 @@ def _user(settings: dict[str, Any]) -> tuple[str | None, str | None]:
     return provider.username, provider.password
 
 
-# What changes whom a connection trusts, and what the core does: a value that asks for something else is refused.
+# Settings that change which servers a connection trusts, with the values that match the core. Others are refused.
 _TRUST: dict[str, tuple[object, ...]] = {
     "ssl_ca_path": (None,),
     "ssl_check_hostname": (True,),
@@ -146,7 +146,7 @@ _TRUST: dict[str, tuple[object, ...]] = {
     "ssl_ciphers": (None,),
     "ssl_exclude_verify_flags": (None,),
     "ssl_include_verify_flags": (None,),
-    # TLS 1.2, the least that the core speaks, and older ones.
+    # None, "minimum supported", SSL 3.0 to TLS 1.1, and TLS 1.2, the oldest that the core supports.
     "ssl_min_version": (None, -2, 768, 769, 770, 771),
     "ssl_ocsp_context": (None,),
     "ssl_ocsp_expected_cert": (None,),
@@ -167,7 +167,7 @@ def _options(settings: dict[str, Any], tls: bool) -> dict[str, Any]:
     if tls:
         for setting, same in _TRUST.items():
             if setting in settings and settings[setting] not in same:
-                # Not shown: it may be a secret.
+                # The value is not shown, as it may be a secret.
                 raise _refuse(setting, "the core has nothing of the kind, or does otherwise")
     names = {theirs: ours for theirs, ours in _SAME.items() if tls or not theirs.startswith("ssl_")}
     given = {ours: settings[theirs] for theirs, ours in names.items() if settings.get(theirs) is not None}

@@ -1,4 +1,4 @@
-"""What both locks share: their settings, and how the core's terms become redis-py's."""
+"""Base class of both locks: settings, and the conversion of tokens, times and errors from and to redis-py's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("redlock.compat.redis_py")
 
-# Longer than any wait that the core takes, in seconds.
+# The longest wait that the core accepts, in seconds.
 _FOR_EVER = 10 * 365 * 86_400.0
 
 
 class Base:
-    """A lock's settings, by the names and with the meanings of redis-py."""
+    """A lock's settings, with the names and meanings of redis-py."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Base:
         self._client = client_of(redis)
         self._native = self._client._native
         self._key = self._text("name", name)
-        # Refuses a name that the core does not take.
+        # Raises `InvalidArgument` for a name that the core does not accept.
         self._any = _native.Lock(self._native, self._key)
 
     def _bytes(self, value: object) -> bytes:
-        """Return a value as redis-py sends it."""
+        """Encode a value as redis-py does."""
         encoded: bytes = self.redis.get_encoder().encode(value)
         return bytes(encoded)
 
@@ -72,13 +72,13 @@ class Base:
         return self._native.value(self._key, self._text("token", token))
 
     def _wait(self, sleep: float, blocking: bool | None, blocking_timeout: float | None) -> float:
-        """How long to wait: 0 for one try, -1 for ever."""
+        """Return how long to wait, in seconds: 0 for one try, -1 without limit."""
         if not (self.blocking if blocking is None else blocking):
             return 0
         limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         if limit is None or limit > _FOR_EVER:
             return -1
-        # A second try would come too late.
+        # If `sleep` is longer, a second try would come too late.
         return limit if limit >= sleep else 0
 
     def _error(self, message: str) -> LockError:
@@ -88,24 +88,24 @@ class Base:
         return self._named(LockNotOwnedError(f"Cannot {what} a lock that's no longer owned"))
 
     def _named(self, error: LockError) -> LockError:
-        # Some versions take no name.
+        # Some versions of redis-py accept no name here.
         error.lock_name = self.name  # type: ignore[assignment, unused-ignore]
         return error
 
     def _check_timed(self, token: bytes | None, what: str) -> bytes:
         if token is None:
             raise self._error(f"Cannot {what} an unlocked lock")
-        # A timeout of nothing is none for `acquire`.
+        # `acquire` treats a timeout of 0 as none.
         if not self.timeout:
             raise self._error(f"Cannot {what} a lock with no timeout")
         return token
 
     def _timeout_millis(self) -> int:
-        # Less than nothing is what the core refuses, too.
+        # A negative timeout becomes 0, which the core refuses as well.
         return max(int((self.timeout or 0) * 1000), 0)
 
     def _suppressed(self, error: BaseException, body_failed: bool) -> bool:
-        """Whether an error of a release at the end of a block stays unsaid: no other error may be masked by it."""
+        """Whether to log an error of a block's release, and not to raise it: it must not mask the body's own error."""
         if not body_failed and (self.raise_on_release_error or not isinstance(error, LockError)):
             return False
         logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
@@ -113,7 +113,7 @@ class Base:
 
 
 def reraise(error: errors.LockError) -> NoReturn:
-    """Raise what redis-py raises for an error of the core; the core's own is its cause."""
+    """Raise the error that redis-py raises in this case, with the core's error as its cause."""
     if isinstance(error, Unavailable):
         raise RedisConnectionError(str(error)) from error
     if isinstance(error, KeyConflict):

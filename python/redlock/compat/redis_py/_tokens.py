@@ -1,7 +1,7 @@
-"""Who holds a lock object of redis-py: the token of each thread, greenlet or task, `lock.local.token`.
+"""Tokens of a redis-py lock object, `lock.local.token`: one for each thread, greenlet or task that holds it.
 
-A child of a fork has no tokens: what its parent holds is not for it to release. It may be given one on purpose, by
-assigning to `lock.local.token`.
+A child of a fork has no tokens, so that it does not release its parent's locks. A program may give it one on purpose,
+by assigning to `lock.local.token`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ after_fork(_forked)
 
 
 class Local(Protocol):
-    """What `lock.local` is, whoever shares it."""
+    """The type of `lock.local`."""
 
     token: bytes | None
 
 
 class Shared:
-    """One token for everybody: `thread_local=False`."""
+    """One token for all threads and tasks: `thread_local=False`."""
 
     _kept: tuple[int, bytes] | None = None
 
     @property
     def token(self) -> bytes | None:
-        """The token, None while nothing is held."""
+        """The token, or None if nothing is held."""
         kept = self._kept
         return None if kept is None or kept[0] != _generation else kept[1]
 
@@ -47,7 +47,7 @@ class Shared:
 
 
 class PerThread(threading.local):
-    """A token for each thread and each greenlet. One that has taken nothing has None."""
+    """One token for each thread and each greenlet, None if it has acquired nothing."""
 
     def __init__(self) -> None:
         self._of_thread = Shared()
@@ -80,10 +80,9 @@ def current_task() -> Task | None:
 
 
 class PerTask(threading.local):
-    """A token for each task that has used the lock object, and the newest one for every other.
+    """One token for each task that has used the lock object; every other task has the newest one.
 
-    So a task never acts on the token of one that came after it, and the lock object can still be handed to a task that
-    releases it.
+    So a task never uses the token of a later task, and the lock object can still be handed to a task that releases it.
     """
 
     def __init__(self) -> None:
@@ -91,11 +90,11 @@ class PerTask(threading.local):
         self._of: WeakKeyDictionary[Task, Shared] = WeakKeyDictionary()
 
     def of(self, task: Task | None) -> bytes | None:
-        """Return the token that a task sees."""
+        """Return the token of a task."""
         return (self._of.get(task, self._newest) if task is not None else self._newest).token
 
     def put(self, task: Task | None, token: bytes | None) -> None:
-        """Note the token of a task; None for no longer any."""
+        """Set the token of a task; None removes it."""
         before = self.of(task)
         if token is not None or self._newest.token == before:
             self._newest.token = token
@@ -103,7 +102,7 @@ class PerTask(threading.local):
             self._of.setdefault(task, Shared()).token = token
 
     def drop(self, token: bytes) -> None:
-        """Forget a token, whoever had it."""
+        """Remove a token from all tasks."""
         for known in (self._newest, *self._of.values()):
             if known.token == token:
                 known.token = None
@@ -126,10 +125,10 @@ class PerNobody(Shared):
         return self.token
 
     def put(self, task: Task | None, token: bytes | None) -> None:
-        """Note the token."""
+        """Set the token."""
         self.token = token
 
     def drop(self, token: bytes) -> None:
-        """Forget a token."""
+        """Remove the token, if it is this one."""
         if self.token == token:
             self.token = None

@@ -5,13 +5,13 @@
     async with Lock(redis.asyncio.Redis(), "report", timeout=10) as lock:
         await lock.extend(5)
 
-What `redlock.compat.redis_py` says holds here too. Besides:
+The differences that `redlock.compat.redis_py` lists exist here, too. Besides:
 
-* A cancelled `acquire` leaves nothing behind; redis-py's may leave a key that nobody owns.
-* A cancelled `release` goes on, and the next call of `release` returns what became of it.
-* With `thread_local=True`, the default, each task that uses a lock object has a token of its own in it, so that a task
-  whose lock expired does not release that of the next one. A task that has not used the object has the newest token: an
-  object may be handed over.
+* A cancelled `acquire` leaves no key behind; redis-py's may leave a key that nobody owns.
+* A cancelled `release` continues in the background, and the next call of `release` returns its result.
+* With `thread_local=True`, the default, each task that uses a lock object has its own token in it. So a task whose lock
+  expired does not release the lock of the next task. A task that has not used the object has the newest token: one task
+  may hand the object to another.
 * `lock_name` of an exception is always set.
 """
 
@@ -56,7 +56,7 @@ class Lock(Base):
     ) -> None:
         super().__init__(redis, name, timeout, sleep, blocking, blocking_timeout, thread_local, raise_on_release_error)
         self._tokens = PerTask() if self.thread_local else PerNobody()
-        # The newest release, which outlives its caller.
+        # The newest release. It continues if its caller is cancelled.
         self._releasing: tuple[bytes, asyncio.Future[bool]] | None = None
 
     @property
@@ -70,9 +70,10 @@ class Lock(Base):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> Coroutine[Any, Any, bool]:
-        """Take the lock and return True, or False when somebody else holds it to the end of the wait.
+        """Acquire the lock and return True, or False if another owner still holds it at the end of the wait.
 
-        The task that makes this call holds it, whichever awaits it. See `redlock.compat.redis_py.Lock.acquire`.
+        The owner is the task that makes this call, whichever task awaits it. See
+        `redlock.compat.redis_py.Lock.acquire`.
         """
         return self._acquire(current_task(), self._wait(self.sleep, blocking, blocking_timeout), token)
 
@@ -83,7 +84,7 @@ class Lock(Base):
             lease: _native.Lease = await _native.Calls.acquire(lock, lock.request(timeout=wait))
             lease._let_go()
         except (LockTimeout, LockLost):
-            # Somebody else's; or it expired on the way here.
+            # Another owner holds it; or it expired before it could be returned.
             return False
         except CoreError as error:
             reraise(error)
@@ -99,7 +100,7 @@ class Lock(Base):
         return locked
 
     def owned(self) -> Coroutine[Any, Any, bool]:
-        """Whether the token of this task stands in the key."""
+        """Whether the key holds the token of this task."""
         return self._owned(self.local.token)
 
     async def _owned(self, token: bytes | None) -> bool:
@@ -114,8 +115,8 @@ class Lock(Base):
     def release(self) -> Coroutine[Any, Any, None]:
         """Release the lock.
 
-        Raises `redis.exceptions.LockError` when this task holds nothing, `LockNotOwnedError` when it lost the lock, and
-        `ConnectionError` when no server confirmed: the release goes on in the background, the token stays.
+        Raises `redis.exceptions.LockError` if this task holds nothing, `LockNotOwnedError` if it lost the lock, and
+        `ConnectionError` if no server confirmed: the release is then sent again in the background, and the token stays.
         """
         return self._release(current_task())
 
@@ -142,10 +143,10 @@ class Lock(Base):
             raise self._not_owned("release")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[Literal[True]]:
-        """Add seconds to what is left of the lock, or replace what is left; also to end it earlier.
+        """Add seconds to the lock's remaining time, or replace the remaining time. May shorten it.
 
-        Raises, at once, `redis.exceptions.LockError` when this task holds nothing or the lock has no timeout; and, when
-        awaited, `LockNotOwnedError` when it lost the lock.
+        The call itself raises `redis.exceptions.LockError` if this task holds nothing or the lock has no timeout. The
+        await raises `LockNotOwnedError` if it lost the lock.
         """
         token = self._check_timed(self.local.token, "extend")
         return self._retime(token, "extend", "replace" if replace_ttl else "add", int(additional_time * 1000))
@@ -188,6 +189,6 @@ async def _free(value: _native.HeldValue) -> bool:
 
 
 def _retrieve(ending: asyncio.Future[bool]) -> None:
-    """Look at how a release ended, so that none is complained about that nobody asked for again."""
+    """Retrieve the error of a release, so that asyncio does not warn about one that no caller retrieved."""
     if not ending.cancelled():
         ending.exception()
