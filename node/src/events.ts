@@ -60,9 +60,7 @@ export interface RedlockEvent<Kind extends EventKind = EventKind> {
   readonly count?: number;
 }
 
-/**
- * A function that is called for each event. What it throws becomes an uncaught exception, as with an `EventEmitter`.
- */
+/** A function that is called for each event. What it throws becomes an uncaught exception. */
 export type EventListener<Kind extends EventKind = EventKind> = (event: RedlockEvent<Kind>) => void;
 
 /** The listeners of one client. */

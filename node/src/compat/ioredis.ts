@@ -1,6 +1,6 @@
 /**
- * From ioredis clients to the nodes of a client of the core: their settings are read, and nothing else of them is used.
- * What says how to reach a server and cannot be carried over is refused, never left out.
+ * Converts ioredis clients to the nodes of a client of the core. It uses nothing of them but their settings. A setting
+ * that says how to reach a server and cannot be carried over is refused, never ignored.
  *
  * @module
  */
@@ -10,25 +10,27 @@ import { isDeepStrictEqual } from "node:util";
 import { InvalidArgument } from "../errors";
 import type { Options } from "../native";
 
-/** An ioredis client, `Redis` or `Cluster`, as far as it is used: its options are read, `quit()` calls `quit()`. */
+/**
+ * The used part of an ioredis client, `Redis` or `Cluster`: its options are read, and `Redlock.quit()` calls `quit()`.
+ */
 export interface Client {
-  /** How it reaches its server. */
+  /** The settings with which it reaches its server. */
   readonly options: object;
   /** Ends its connection. */
   quit(): Promise<unknown>;
 }
 
-/** What a client of the core is made of. */
+/** The arguments of a client of the core. */
 export interface Target {
   urls: string[];
   options: Options;
 }
 
-/** What the clients of one Redlock share: the core has these once for all nodes. */
+/** The settings that must be equal in all clients, because the core has them once for all nodes. */
 interface Common {
   keyPrefix: string;
   tls: Material;
-  /** Of unix sockets, whose URLs have no place for it. */
+  /** The login for unix sockets, whose URLs have no place for it. */
   login: Login;
   connectTimeout: number | undefined;
   commandTimeout: number | undefined;
@@ -39,10 +41,10 @@ type Material = { ca?: string; cert?: string; key?: string };
 type Bag = Record<string, unknown>;
 type Address = { host: string; port: number };
 
-/** ioredis puts it there when nobody said anything; the core's own default is shorter. */
+/** The default of ioredis, which cannot be told from an explicit one. The core's shorter default is used instead. */
 const IOREDIS_CONNECT_TIMEOUT = 10_000;
 
-/** The nodes of these clients. `db` is used instead of the clients' own, where it is given. */
+/** Converts the clients to nodes. `db`, if given, replaces the clients' own. */
 export function target(clients: Iterable<Client>, db: number | undefined): Target {
   const urls: string[] = [];
   let common: Common | undefined;
@@ -68,7 +70,7 @@ function node(client: Client, db: number | undefined): [url: string, common: Com
 }
 
 function ofServer(options: Bag, db: number): [url: string, common: Common] {
-  // The last two are of another package's clients.
+  // Clients of another package have `url` and `socket`.
   for (const name of ["Connector", "url", "socket"]) refuse(options, name);
   const keyPrefix = text("keyPrefix", options["keyPrefix"]) ?? "";
   const login = loginOf(options);
@@ -126,7 +128,8 @@ function ofCluster(client: Client, options: Bag): [url: string, common: Common] 
   const seeds = (client as { startupNodes?: unknown }).startupNodes;
   if (!Array.isArray(seeds) || seeds.length === 0) throw refused("startupNodes", "must be a list of addresses");
   const nodes = seeds.map(seed);
-  // What ioredis does: a startup node's own settings come first, and the others have none.
+  // One set of settings for all nodes: `redisOptions`, and for settings that it lacks those of the first startup node.
+  // In ioredis a startup node's settings override `redisOptions`, but the other nodes do not get them.
   const all = { ...nodes[0], ...Object.fromEntries(Object.entries(own).filter(([, value]) => given(value))) };
   const keyPrefix = text("keyPrefix", options["keyPrefix"]) || text("keyPrefix", own["keyPrefix"]) || "";
   const tls = all["tls"] ? materialOf("tls", all["tls"]) : undefined;
@@ -167,7 +170,7 @@ function commonOf(options: Bag, keyPrefix: string, tls: Material | undefined, lo
   };
 }
 
-/** Without a password ioredis does not log in. */
+/** The login, if there is a password: without one, ioredis does not log in. */
 function loginOf(options: Bag): Login {
   const password = text("password", options["password"]);
   const username = text("username", options["username"]);
@@ -189,7 +192,7 @@ function shown({ host, port }: Address): string {
   return `${isIP(host) === 6 ? `[${host}]` : encodeURIComponent(host)}:${port}`;
 }
 
-/** The PEM texts of TLS options. Everything else that they may say would change who is trusted. */
+/** The PEM texts of TLS options. Any other option would change which servers are trusted, and is refused. */
 function materialOf(name: string, options: unknown, host?: string): Material {
   const material: Material = {};
   for (const [option, value] of Object.entries(bag(options) ?? {})) {
@@ -234,7 +237,7 @@ function text(name: string, value: unknown): string | undefined {
 
 function number(name: string, value: unknown): number | undefined {
   if (!given(value)) return undefined;
-  // ioredis takes them from URLs as text.
+  // Numbers from URLs are strings in ioredis.
   const parsed = typeof value === "string" && value !== "" ? Number(value) : value;
   if (typeof parsed !== "number" || Number.isNaN(parsed)) throw refused(name, "must be a number");
   return parsed;

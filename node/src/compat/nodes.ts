@@ -1,6 +1,6 @@
 /**
- * Native clients of the drop-in shim, shared: Redlocks with equal settings have the same connections, and all of them
- * are told when a node is down.
+ * The native clients of the drop-in shim. Redlocks with equal settings share one, and so its connections; each of them
+ * reports when a node is down.
  *
  * @module
  */
@@ -11,15 +11,15 @@ import { calls } from "../loop";
 import { type Client, native, type Options } from "../native";
 import type { Target } from "./ioredis";
 
-/** Is told of what goes wrong. */
+/** A Redlock that reports errors of nodes. */
 export interface Observer {
   troubled(error: Error): void;
 }
 
-/** The longest lease that servers of a quorum stay away for after a restart. */
+/** The longest ttl that the core accepts. */
 const TEN_YEARS = 10 * 365 * 86_400_000;
 const MINUTE = 60_000;
-/** The lowest the core has, and node-redlock's default; a higher one shortens what it says here, in JavaScript. */
+/** The core's minimum, and node-redlock's default. A higher drift is subtracted in JavaScript. */
 export const DRIFT = 0.01;
 
 const known = new Map<string, WeakRef<Nodes>>();
@@ -27,23 +27,23 @@ const forgotten = new FinalizationRegistry<string>((key) => {
   if (known.get(key)?.deref() === undefined) known.delete(key);
 });
 
-/** The nodes of a Redlock. */
+/** The nodes of Redlocks with equal settings. */
 export class Nodes {
   readonly native: Client;
-  /** Why each node is down that is. */
+  /** The nodes that are down, each with the cause. */
   readonly #down = new Map<string, Error>();
   readonly #observers = new Set<WeakRef<Observer>>();
 
   private constructor(target: Target, maxTtl: number) {
     const options: Options = [...target.options, ["wire", "token"], ["drift", DRIFT], ["maxTtl", maxTtl]];
-    // How long to wait is for each acquire to say, outage or not.
+    // Each acquire sets how long it waits, even in an outage.
     this.native = sync(() => new native.Client(calls, target.urls, [...options, ["patience", TEN_YEARS]]));
     follow(this.native.events, telling(new WeakRef(this)));
   }
 
   /**
-   * The nodes of a target, for leases of this length. On a quorum a server that restarted does not vote until the
-   * leases from before are over: as long as the longest of them, which is one of few, so that few clients are needed.
+   * The nodes of a target, for leases of this duration. On a quorum, `maxTtl` sets how long a restarted server does not
+   * vote. It is a minute times a power of two, so that few different clients are needed.
    */
   static of(target: Target, duration: number): Nodes {
     const doublings = target.urls.length > 1 ? Math.max(0, Math.ceil(Math.log2(duration / MINUTE))) : 0;
@@ -58,7 +58,7 @@ export class Nodes {
     return nodes;
   }
 
-  /** Why each of the nodes is down that is, in the order of the target. */
+  /** For each node, in the order of the target, the cause if it is down. */
   down(): (Error | undefined)[] {
     return this.native.nodes.map((node) => this.#down.get(node));
   }
@@ -68,12 +68,12 @@ export class Nodes {
   }
 
   tell({ kind, node, message, warning }: RedlockEvent): void {
-    // What becomes of leases is told by whoever has them.
+    // An event about a lease: the caller that has the lease reports it.
     if (node === undefined) return;
     const error = new Error(message);
     if (kind === "node_down") this.#down.set(node, error);
     if (kind === "node_up") this.#down.delete(node);
-    // Only then are recoveries told, too.
+    // While a node is down, the event `node_up` is needed, too.
     this.native.events.setVerbose(this.#down.size > 0);
     if (!warning) return;
     for (const each of this.#observers) {

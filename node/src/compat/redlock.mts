@@ -1,5 +1,5 @@
 /**
- * The same for `import`.
+ * The drop-in for `import`; it re-exports the module for `require`.
  *
  * @module
  */

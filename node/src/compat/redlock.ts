@@ -12,27 +12,26 @@
  * });
  * ```
  *
- * The clients' settings are read; nothing is sent through them, and the core has connections of its own. Locks are
- * written as node-redlock writes them, so processes with either exclude each other. Times are milliseconds.
+ * It only reads the clients' settings; the core sends requests on its own connections. Locks have node-redlock's
+ * format, so processes with either package exclude each other. Times are milliseconds.
  *
- * What differs knowingly:
+ * Deliberate differences:
  *
- * - A waiter is woken by the release. The retries say how long it waits: `retryCount` pauses of `retryDelay`, each
- *   longer or shorter by `retryJitter`; an operation that fails has `retryCount + 1` attempts with the same votes,
- *   and is told once, not once for each attempt, as an `error` event. Votes are those that the core tells of.
- * - Several resources are taken one by one, all or none; who waits for one holds none of the others. On a cluster
- *   they need not share a slot.
- * - `expiration` counts from the request that was granted. A lock that is over is never returned.
- * - What cannot succeed any more fails at once: releasing or extending what is gone, or a wrong password. An
- *   unconfirmed release goes on in the background.
- * - `using` extends with the settings of its call, and rejects with the routine's own error whatever becomes of the
- *   lock.
- * - On several servers, one that restarted does not vote for as long as locks from before may live: a minute, or up
- *   to twice the duration if that is longer. Servers that are listed twice are refused.
- * - Next to each lock the servers keep a token counter, `redlock_token:{name}`, for an hour, or for a longer duration,
- *   and those of a quorum a marker.
+ * - The release wakes a waiter, which does not poll. The retry settings say how long it waits: `retryCount` pauses of
+ *   `retryDelay`, each longer or shorter by `retryJitter`. A failed operation lists `retryCount + 1` attempts with the
+ *   same votes, as the core reports them. It emits each error once as an `error` event, not once for each attempt.
+ * - Several resources are separate locks, acquired all or none. A call that waits for one holds none of the others. On
+ *   a cluster they need not share a slot.
+ * - `expiration` counts from the request that was granted. An expired lock is never returned.
+ * - An operation that cannot succeed fails at once: to release or extend a lock that is gone, or with a wrong password.
+ *   An unconfirmed release is sent again in the background.
+ * - `using` extends with the settings of its call. It rejects with the routine's own error even if the lock is lost.
+ * - On several servers, a restarted one does not vote while locks from before may live: for a minute, or for up to
+ *   twice the duration if that is longer. Servers that are listed twice are refused.
+ * - The servers keep a token counter for each lock, `redlock_token:{name}`, for an hour, or for the duration if that is
+ *   longer. Those of a quorum also keep a marker.
  * - Custom `scripts` are refused. `driftFactor` is 0.01 at least. Names have 1 to 1024 bytes.
- * - `settings.db` is used only where it is given; without it the fork takes database 0, this the clients' own.
+ * - Without `settings.db`, the fork @sesamecare-oss/redlock uses database 0, and this package the clients' own.
  *
  * @module
  */
@@ -51,56 +50,56 @@ export type { Client } from "./ioredis";
 
 /** A vote for an operation. */
 export interface VoteFor {
-  /** Whose it is. */
+  /** The client that voted. */
   client: Client;
-  /** What it is. */
+  /** The vote. */
   vote: "for";
-  /** How many resources it applies to. */
+  /** The number of resources it applies to. */
   value: number;
 }
 
 /** A vote against an operation. */
 export interface VoteAgainst {
-  /** Whose it is. */
+  /** The client that voted. */
   client: Client;
-  /** What it is. */
+  /** The vote. */
   vote: "against";
-  /** Why. */
+  /** The cause. */
   error: Error;
 }
 
-/** How one client voted. */
+/** The vote of one client. */
 export type ClientExecutionResult = VoteFor | VoteAgainst;
 
-/** How the clients voted, as far as the core tells. */
+/** The votes of the clients, as far as the core reports them. */
 export type ExecutionStats = {
-  /** How many clients there are. */
+  /** The number of clients. */
   readonly membershipSize: number;
   /** How many of them must agree. */
   readonly quorumSize: number;
-  /** Those that are not known to have voted against it. */
+  /** The clients that are not known to have voted against. */
   readonly votesFor: Set<Client>;
-  /** Why each of the others did. */
+  /** The other clients, each with the cause. */
   readonly votesAgainst: Map<Client, Error>;
 };
 
-/** What an operation took. */
+/** The attempts and the start of an operation. */
 export type ExecutionResult = {
-  /** One for each attempt that node-redlock would have made in its time. */
+  /** One entry for each attempt that node-redlock would have made in the same time. */
   attempts: ReadonlyArray<Promise<ExecutionStats>>;
-  /** When it began, in milliseconds since the epoch. */
+  /** When the operation started, in milliseconds since the epoch. */
   start: number;
 };
 
-/** How a Redlock works. */
+/** The settings of a Redlock. */
 export interface Settings {
   /** How much faster a server's clock may run, as a share of the duration: 0.01 or more. Default: 0.01. */
   readonly driftFactor?: number;
-  /** How often to try again; -1: for ever. With the next two it says how long to wait. Default: 10. */
+  /** The number of retries; -1: for ever. With `retryDelay` and `retryJitter` it sets how long to wait. Default: 10. */
   readonly retryCount?: number;
-  /** The pause before each of these tries. Default: 200. */
+  /** The pause before each retry. Default: 200. */
   readonly retryDelay?: number;
-  /** How much each pause may be longer or shorter. Default: 100. */
+  /** How much longer or shorter each pause may be. Default: 100. */
   readonly retryJitter?: number;
   /** How long before its end `using` extends a lock. Default: 500. */
   readonly automaticExtensionThreshold?: number;
@@ -108,15 +107,15 @@ export interface Settings {
   readonly db?: number;
 }
 
-/** How a Redlock works, with the defaults filled in. */
+/** The settings of a Redlock, with the defaults filled in. */
 export type EffectiveSettings = Required<Omit<Settings, "db">> & Pick<Settings, "db">;
 
 /** Settings of one call; undefined means the Redlock's own. */
 export type CallSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** Is aborted, with `error`, when a lock could not be extended or was lost. */
+/** A signal that is aborted, with `error` set, when the lock could not be extended or was lost. */
 export type RedlockAbortSignal = AbortSignal & {
-  /** What happened. */
+  /** The cause. */
   error?: Error;
 };
 
@@ -128,16 +127,16 @@ export interface RedlockUsingContext {
   extensions: number;
 }
 
-/** What `using` runs. */
+/** The function that `using` runs. */
 export type Routine<T> = (signal: RedlockAbortSignal, context: RedlockUsingContext) => Promise<T>;
 
-/** Scripts of one's own; not supported here. */
+/** Custom scripts; not supported here. */
 export interface Scripts {
-  /** What takes a lock. */
+  /** The script that acquires a lock. */
   readonly acquireScript?: string | ((script: string) => string) | undefined;
-  /** What extends a lock. */
+  /** The script that extends a lock. */
   readonly extendScript?: string | ((script: string) => string) | undefined;
-  /** What releases a lock. */
+  /** The script that releases a lock. */
   readonly releaseScript?: string | ((script: string) => string) | undefined;
 }
 
@@ -150,16 +149,16 @@ const DEFAULTS: EffectiveSettings = {
 };
 
 const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
-/** What timers can count to. */
+/** The longest delay of a timer, in milliseconds. */
 const LONGEST_TIMER = 2 ** 31 - 1;
-/** As long as for ever, to the core. */
+/** The longest time that the core accepts; a wait of that length or more is for ever. */
 const TEN_YEARS = 10 * 365 * 86_400_000;
-/** More attempts than anybody looks at are not listed. */
+/** The longest list of attempts; further ones are left out. */
 const MOST_ATTEMPTS = 10_000;
-/** What validity loses besides drift: the resolution of Redis' clock, with room. */
+/** Taken off the validity besides the drift, in milliseconds: the resolution of Redis' clock, and a margin. */
 const RESOLUTION = 2;
 
-/** A resource is locked by somebody else. */
+/** Another owner has locked a resource. */
 export class ResourceLockedError extends Error {
   static {
     named(ResourceLockedError, "ResourceLockedError");
@@ -168,7 +167,7 @@ export class ResourceLockedError extends Error {
 
 /** An operation got no quorum. */
 export class ExecutionError extends Error {
-  /** How the clients voted: one for each attempt that the retries allow. */
+  /** The votes of the clients: one entry for each attempt that the retries allow. */
   readonly attempts: ReadonlyArray<Promise<ExecutionStats>>;
 
   static {
@@ -183,17 +182,17 @@ export class ExecutionError extends Error {
 
 /** Locked resources. */
 export class Lock {
-  /** Whose it is. */
+  /** The Redlock that acquired it. */
   readonly redlock: Redlock;
-  /** What is locked. */
+  /** The names of the resources. */
   readonly resources: string[];
-  /** What stands in the keys; whoever knows it can extend and release them. */
+  /** The value in the keys. A process that knows it can extend and release the lock. */
   readonly value: string;
-  /** What it took to get it. */
+  /** The attempts of the acquire. */
   readonly attempts: ReadonlyArray<Promise<ExecutionStats>>;
-  /** Until when it is held, in milliseconds since the epoch; 0 once it was released or extended. */
+  /** When the lock ends, in milliseconds since the epoch; 0 once it was released or extended. */
   expiration: number;
-  /** The settings of the call that took it. */
+  /** The settings of the call that acquired it. */
   readonly settings?: CallSettings | undefined;
 
   constructor(
@@ -212,18 +211,18 @@ export class Lock {
     this.settings = settings;
   }
 
-  /** Ends it: {@link Redlock.release}. */
+  /** Releases the lock: {@link Redlock.release}. */
   async release(): Promise<ExecutionResult> {
     return await this.redlock.release(this);
   }
 
-  /** Lets it end `duration` from now: {@link Redlock.extend}. */
+  /** Extends the lock to `duration` from now: {@link Redlock.extend}. */
   async extend(duration: number): Promise<Lock> {
     return await this.redlock.extend(this, duration, this.settings);
   }
 }
 
-/** Resources that were taken, one lease for each. */
+/** The result of an acquire: one lease for each resource. */
 interface Taken {
   leases: Lease[];
   value: string;
@@ -237,10 +236,10 @@ export class Redlock extends EventEmitter {
   /** The given settings, and the defaults of the others. */
   readonly settings: EffectiveSettings;
   readonly #target: Target;
-  /** Native clients are kept as long as this is. */
+  /** Keeps the native clients alive as long as this object. */
   readonly #nodes = new Set<Nodes>();
   readonly #self = new WeakRef(this);
-  /** The last that were used: they are connected. */
+  /** The nodes that were used last, which are connected. */
   #latest: Nodes | undefined;
   #closed = false;
 
@@ -262,7 +261,7 @@ export class Redlock extends EventEmitter {
       Object.fromEntries(Object.entries(settings).filter(([, it]) => typeof it === "number")),
     );
     this.#target = target(this.clients, this.settings.db);
-    // What is wrong shows now.
+    // Throws now if a setting is invalid.
     this.#nodesFor(0);
   }
 
@@ -275,7 +274,7 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Locks all resources, or none, for `duration`. Rejects with {@link ExecutionError} when that is not possible within
+   * Locks all resources, or none, for `duration`. Rejects with {@link ExecutionError} if that is not possible within
    * the time that the retries would take.
    */
   async acquire(resources: string[], duration: number, settings?: CallSettings): Promise<Lock> {
@@ -284,10 +283,10 @@ export class Redlock extends EventEmitter {
     const { leases, value, attempts } = await this.#take(resources, duration, effective);
     const expiration = Date.now() + left(leases, duration, effective);
     try {
-      // As node-redlock's, it outlives this process.
+      // The lock outlives this process, as node-redlock's does.
       for (const lease of leases) sync(() => native.leases.letGo(lease));
     } catch (error) {
-      // One was lost meanwhile.
+      // A lease was lost meanwhile.
       await this.#giveBack(leases, resources, value);
       throw this.#failed(effective, causeOf(error));
     }
@@ -295,9 +294,9 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Frees the resources. Rejects with {@link ExecutionError} when they were not locked any more, at once, or could
-   * not be reached for as long as the retries take; then they are freed as soon as they can be reached, or end by
-   * themselves.
+   * Releases the resources. Rejects with {@link ExecutionError} at once if they are not locked any more. Rejects with
+   * it after all retries if too few servers answer; then the release is sent again in the background until the lock
+   * ends by itself.
    */
   async release(lock: Lock, settings?: CallSettings): Promise<ExecutionResult> {
     const start = Date.now();
@@ -310,7 +309,7 @@ export class Redlock extends EventEmitter {
     for (let attempt = 0, unsure = false; ; attempt++) {
       try {
         const found = await Promise.all(values.map((value) => call<boolean>((loop) => loop.releaseValue(value))));
-        // One that got no answer may have been the one that released.
+        // An earlier attempt without an answer may have released them.
         if (found.every(Boolean) || (unsure && wasValid)) {
           return { attempts: this.#attempts(attempt + 1, nodes), start };
         }
@@ -324,8 +323,8 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Lets a lock end `duration` from now; the lock that it resolves with takes the place of the given one. Rejects with
-   * {@link ExecutionError} when the lock is over or could not be reached.
+   * Extends a lock to `duration` from now. Resolves with a lock that replaces the given one. Rejects with
+   * {@link ExecutionError} if the lock is over or too few servers answer.
    */
   async extend(existing: Lock, duration: number, settings?: CallSettings): Promise<Lock> {
     whole(duration);
@@ -338,12 +337,12 @@ export class Redlock extends EventEmitter {
       const [start, begun] = [Date.now(), performance.now()];
       const validity = duration - driftOf(duration, effective);
       try {
-        // Several are changed when all are there, so that those of a lock that is over end when they would have.
+        // If one of several keys is gone, the lock is over: the others must not be extended.
         let found = [true];
         if (values.length > 1)
           found = await Promise.all(values.map((value) => call<boolean>((l) => l.isValueThere(value))));
         if (found.every(Boolean)) {
-          // It may be for less time than was left, whether or not an answer comes.
+          // The new ttl may be shorter than the rest of the old one, and may apply even if no answer comes.
           existing.expiration = Math.min(existing.expiration, start + Math.max(validity, 0));
           found = await Promise.all(values.map((value) => call<boolean>((l) => l.retimeValue(value, "set", duration))));
         }
@@ -362,8 +361,8 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Locks the resources, runs `routine`, extending the lock as long as it runs, and releases them. When the lock is
-   * lost, the signal is aborted. Rejects with the routine's own error, or else with {@link ExecutionError} if the lock
+   * Locks the resources, runs `routine`, and releases them. Extends the lock while `routine` runs, and aborts the
+   * signal if the lock is lost. Rejects with the routine's own error, or else with {@link ExecutionError} if the lock
    * was lost.
    */
   using<T>(resources: string[], duration: number, settings: CallSettings, routine?: Routine<T>): Promise<T>;
@@ -390,7 +389,7 @@ export class Redlock extends EventEmitter {
     try {
       result = await routine(block.signal, block.context);
     } catch (error) {
-      // The routine's own error is what the caller has to see.
+      // The caller must see the routine's error, not one of the release.
       await block.end();
       throw error;
     }
@@ -399,7 +398,7 @@ export class Redlock extends EventEmitter {
     return result;
   }
 
-  /** Takes all resources with one value, within the time that the retries would take. */
+  /** Acquires all resources with one value, within the time that the retries would take. */
   async #take(resources: string[], duration: number, settings: EffectiveSettings): Promise<Taken> {
     const names = unique(resources);
     const nodes = this.#open(duration, settings);
@@ -415,7 +414,7 @@ export class Redlock extends EventEmitter {
       const failed = tried.findIndex((each) => each.status === "rejected");
       return { leases, busy: some[failed], error: (tried[failed] as PromiseRejectedResult | undefined)?.reason };
     };
-    // Whoever waits has nothing, but the one that was waited for: so nobody waits for somebody who waits.
+    // A call waits only while it holds nothing, and then tries the others without waiting. So calls cannot deadlock.
     let busy = names.length === 1 ? names[0] : undefined;
     for (let round = 0; ; round++) {
       const value = randomBytes(16).toString("hex");
@@ -430,7 +429,7 @@ export class Redlock extends EventEmitter {
           if (!goesOn || rest() === 0) throw tried.error;
           await this.#giveBack(leases, names, value);
           busy = tried.busy;
-          // Two that are after the same ones must not meet for ever.
+          // A random pause, so that two calls for the same resources do not collide for ever.
           if (round > 0) await sleep(Math.min(rest(), Math.random() * Math.min(2 ** round, 100)));
           continue;
         }
@@ -446,7 +445,7 @@ export class Redlock extends EventEmitter {
     }
   }
 
-  /** Ends leases, whether or not they were let go. */
+  /** Releases leases, by their value if they were let go. */
   async #giveBack(leases: Lease[], resources: string[], value: string): Promise<void> {
     const released = await Promise.allSettled(leases.map((lease) => call((loop) => loop.release(lease))));
     if (released.every(({ status }) => status === "fulfilled")) return;
@@ -454,7 +453,7 @@ export class Redlock extends EventEmitter {
     await Promise.allSettled(values.map((each) => call((loop) => loop.releaseValue(each))));
   }
 
-  /** The nodes for leases of this length, or any. */
+  /** The nodes for leases of this duration; without one, the nodes that were used last. */
   #open(duration: number | undefined, settings: EffectiveSettings): Nodes {
     if (this.#closed) throw this.#failed(settings, new Error("Connection is closed."));
     if (duration !== undefined) this.#latest = this.#nodesFor(duration);
@@ -475,14 +474,14 @@ export class Redlock extends EventEmitter {
     return unique(resources).map((name) => sync(() => nodes.native.value(name, value)));
   }
 
-  /** The attempts of something that worked. */
+  /** The attempts of an operation that succeeded. */
   #attempts(count: number, nodes: Nodes): ReadonlyArray<Promise<ExecutionStats>> {
     const down = nodes.down();
     const against = [...this.clients].map((client, at) => [client, down[at]] as const);
     return attempts(count, this.#stats(against));
   }
 
-  /** The error of something that did not work. */
+  /** Converts an error of the core to an {@link ExecutionError}; returns any other error as it is. */
   #from(error: unknown, settings: EffectiveSettings, resources = 1): unknown {
     if (error instanceof LockTimeout) return this.#failed(settings, locked(Array(resources).fill(false)));
     if (error instanceof Unavailable || error instanceof LockLost) return this.#failed(settings, error);
@@ -503,7 +502,7 @@ export class Redlock extends EventEmitter {
     return new ExecutionError(NO_QUORUM, attempts(forEver ? 1 : retries(settings) + 1, stats), { cause });
   }
 
-  /** `fallback`: why, of those of which nothing is known, when too few are known. */
+  /** `fallback`: the error of clients without a known one, if the known ones alone leave a quorum possible. */
   #stats(against: (readonly [Client, Error | undefined])[], fallback?: Error): ExecutionStats {
     const membershipSize = this.clients.size;
     const quorumSize = Math.floor(membershipSize / 2) + 1;
@@ -531,7 +530,7 @@ export class Redlock extends EventEmitter {
 
 export default Redlock;
 
-/** The time in which a `using` holds its lock. */
+/** A running `using`: extends its lock, and aborts its signal if the lock is lost. */
 class Block {
   readonly signal: RedlockAbortSignal;
   readonly context: RedlockUsingContext;
@@ -568,7 +567,7 @@ class Block {
     this.#schedule();
   }
 
-  /** Releases; says whether the lock was held to the end, as far as anybody can know. */
+  /** Releases the lock. True if it was held until now, as far as is known. */
   async end(): Promise<boolean> {
     this.#ended = true;
     this.#disarm();
@@ -587,7 +586,7 @@ class Block {
     return new Lock(this.#redlock, resources, this.#taken.value, attempts, Date.now() + this.#left(), this.#given);
   }
 
-  /** Keeps the process alive, as node-redlock does as long as a routine runs. */
+  /** A timer that keeps the process alive, as node-redlock's does while a routine runs. */
   #after(time: number, what: () => void): void {
     const timer = setTimeout(
       () => {
@@ -619,7 +618,7 @@ class Block {
       if (this.#ended || this.signal.aborted) return;
       if (!(error instanceof Unavailable)) return this.#abort(causeOf(error));
       this.#redlock.troubled(error);
-      // In time for several more.
+      // Early enough for several more tries.
       const soon = Math.min(pauseOf(this.#settings), this.#left() / 4);
       return this.#after(Math.max(soon, 5), () => void this.#extend());
     }
@@ -638,7 +637,7 @@ class Block {
     const error = new ExecutionError(NO_QUORUM, this.context.lock.attempts, { cause });
     this.#redlock.troubled(error);
     this.signal.error = error;
-    // Without a reason, as the original does: programs know an AbortError.
+    // Without a reason, as in node-redlock: programs expect an AbortError.
     this.#controller.abort();
   }
 }
@@ -663,13 +662,13 @@ function merged(settings: EffectiveSettings, over: CallSettings | undefined): Ef
   return { ...settings, ...Object.fromEntries(given) };
 }
 
-/** In an order that is the same for everybody. */
+/** Removes duplicates, and sorts so that all processes use the same order. */
 function unique(resources: string[]): string[] {
   if (!Array.isArray(resources)) throw new InvalidArgument("resources: must be a list of names");
   return [...new Set(resources.map(String))].sort();
 }
 
-/** How often to try again. */
+/** The number of retries. */
 function retries({ retryCount }: EffectiveSettings): number {
   if (retryCount === -1) return Number.POSITIVE_INFINITY;
   return Math.max(0, Math.ceil(retryCount) || 0);
@@ -687,7 +686,7 @@ async function sleep(time: number): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, Math.min(time, LONGEST_TIMER)));
 }
 
-/** How long the pauses of all retries take. */
+/** The length of the pauses of all retries together. */
 function waiting(settings: EffectiveSettings): number {
   const count = retries(settings);
   if (count === Number.POSITIVE_INFINITY) return count;
@@ -697,14 +696,14 @@ function waiting(settings: EffectiveSettings): number {
   return drawn === 0 ? 0 : (total * count) / drawn;
 }
 
-/** How much earlier than on the servers a lock counts as over. */
+/** How much earlier than on the servers a lock counts as expired. */
 function driftOf(duration: number, { driftFactor }: EffectiveSettings): number {
   return Math.round(Math.max(DRIFT, driftFactor) * duration) + RESOLUTION;
 }
 
-/** For how long all of them are held. */
+/** How long all leases are still held. */
 function left(leases: Lease[], duration: number, { driftFactor }: EffectiveSettings): number {
-  // The core has taken the smallest drift off.
+  // The core has subtracted `DRIFT` already.
   const drift = Math.max(0, driftFactor - DRIFT) * duration || 0;
   return Math.floor(Math.min(duration, ...leases.map((lease) => native.leases.remaining(lease))) - drift);
 }
