@@ -1,5 +1,6 @@
-//! Closes all clients at the end of the process: when JavaScript hears of it and, in hosts other than Node, when the C
-//! library does. Bun ends a process by `quick_exit`, Deno by `exit`, and neither tells its worker threads.
+//! Closes all clients at the end of the process: at JavaScript's event `exit` and, in hosts other than Node, in exit
+//! handlers of the C library. Bun ends a process by `quick_exit` and Deno by `exit`, and neither runs Node-API's
+//! cleanup hooks of its worker threads (ADR 41).
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -34,7 +35,7 @@ pub(crate) mod hooks {
         }
     }
 
-    /// Has the C library close all clients at the end. Where it has no room for that, locks end with their leases.
+    /// Registers the exit handlers. If the C library has no room for them, locks end with their leases.
     pub(crate) fn register() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {

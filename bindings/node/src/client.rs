@@ -1,4 +1,4 @@
-//! A client: configuration, and where its events wait.
+//! A client, and the queue of its events.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::{
     values::{Given, NODE, Options, OrThrow, permits, settings},
 };
 
-/// A function of JavaScript, of a name and options, that makes a lock.
+/// A JavaScript function that makes a lock of a name and options.
 type LockMaker<'env> = Function<'env, (), Handle<Lock>>;
 
-/// Nodes, and how to use them.
+/// A client of the core.
 #[napi]
 pub struct Client {
     pub(crate) core: Arc<redlock::Client>,
     events: ffi::Events,
 }
 
-/// What happened in a client and was not fetched yet; does not keep the client alive.
+/// The events of a client that are not fetched yet. Does not keep the client alive.
 #[napi]
 pub struct Events {
     pub(crate) core: ffi::Events,
@@ -50,7 +50,8 @@ impl Client {
         Self::of(env, owner, NODE.config(urls, settings(options)))
     }
 
-    /// A client of the nodes of `REDLOCK_URL`: of the given text, if the event loop has an environment of its own.
+    /// A client of the nodes in `REDLOCK_URL`. `variable` is its value, if the event loop has an environment of its
+    /// own.
     #[napi(factory)]
     pub fn from_environment(env: &Env, owner: &Loop, variable: Option<String>, options: Options) -> Result<Self> {
         let config = match variable {
@@ -66,7 +67,7 @@ impl Client {
         self.core.nodes()
     }
 
-    /// What makes locks by name. Sends nothing.
+    /// Returns the function that makes locks by name. Sends nothing.
     #[napi]
     pub fn locks<'e>(&self, env: &'e Env) -> Result<LockMaker<'e>> {
         let client = self.core.clone();
@@ -77,13 +78,13 @@ impl Client {
         })
     }
 
-    /// One of the two of a read/write lock: "read" or "write". Sends nothing.
+    /// One side of a read/write lock: "read" or "write". Sends nothing.
     #[napi]
     pub fn part(&self, env: &Env, name: Given, options: Option<Options>, part: String) -> Result<Handle<Lock>> {
         self.made(env, unbound(name, options, ffi::Part::named(Some(&part))).and_then(|lock| lock.of(&self.core)))
     }
 
-    /// What takes `n` slots of a semaphore that has `of`. Sends nothing.
+    /// A lock object that acquires `n` slots of a semaphore with `of` slots. Sends nothing.
     #[napi]
     pub fn permits(
         &self,
@@ -97,25 +98,25 @@ impl Client {
         self.made(env, lock.and_then(|lock| lock.of(&self.core)))
     }
 
-    /// A lock that waited for its client. Sends nothing.
+    /// Makes a lock of this client from one without a client. Sends nothing.
     #[napi]
     pub fn bind(&self, env: &Env, lock: &Unbound) -> Result<Handle<Lock>> {
         self.made(env, lock.core.of(&self.core))
     }
 
-    /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
+    /// For drop-in shims: a lock with a value that their library chose, held for `ttl` ms or, without it, for ever.
     #[napi]
     pub fn shim_lock(&self, env: &Env, name: String, value: String, ttl: Option<f64>) -> Result<Handle<Lock>> {
         self.made(env, self.core.lock(&name, ffi::shim_options(value, ttl.map(|millis| millis as u64))))
     }
 
-    /// For drop-in shims: a value that may stand in the key of a lock.
+    /// For drop-in shims: a value that may be in the key of a lock.
     #[napi]
     pub fn value(&self, env: &Env, name: String, value: String) -> Result<HeldValue> {
         Ok(HeldValue { core: self.core.value(&name, &value).or_throw(env)?, _client: self.core.clone() })
     }
 
-    /// Where its events wait.
+    /// The queue of its events.
     #[napi(getter)]
     pub fn events(&self) -> Events {
         Events { core: self.events.clone() }
@@ -124,7 +125,7 @@ impl Client {
 
 #[napi]
 impl Events {
-    /// Whether events that are no warnings are wanted too.
+    /// Sets whether events that are not warnings are queued, too.
     #[napi]
     pub fn set_verbose(&self, verbose: bool) {
         self.core.set_verbose(verbose);

@@ -1,4 +1,4 @@
-//! What wakes an event loop brings along: what ended since the last time, handed to JavaScript in the call that wakes it.
+//! Delivers results to JavaScript: whatever wakes the event loop calls a JavaScript function with the new results.
 
 use std::{
     ptr,
@@ -10,13 +10,13 @@ use redlock::ffi::Calls;
 
 use crate::{event_loop::ended, watch::Deliveries};
 
-/// How many ends are handed over in one call, as its arguments: those are on the stack.
+/// How many results one call takes. They are its arguments, and arguments are on the stack.
 const MOST_AT_ONCE: usize = 512;
 
-/// A function of JavaScript that takes what ended.
+/// A JavaScript function that takes results of calls.
 pub(crate) type Taker<'env> = Function<'env, Unknown<'env>, ()>;
 
-/// A function of JavaScript, which is told what ended; and the calls of which it is told. Refers weakly to both.
+/// A JavaScript function, and the calls whose results it takes. Refers weakly to both.
 pub(crate) struct Delivery {
     function: sys::napi_ref,
     calls: Weak<Calls>,
@@ -31,20 +31,20 @@ impl Delivery {
         Ok(Self { function: weak, calls: Arc::downgrade(calls), deliveries: Arc::default() })
     }
 
-    /// Those that its event loop began.
+    /// The counter of the deliveries that the event loop has begun.
     pub(crate) fn deliveries(&self) -> Arc<Deliveries> {
         self.deliveries.clone()
     }
 
-    /// Calls the function, as `call` does it, with what ended. Not once nobody refers to it: then nothing is drained.
+    /// Passes the function and the new results to `call`. Drains nothing if the function or the calls were dropped.
     ///
     /// # Safety
-    /// `env` is that of the function, and this its thread, with an open scope for handles.
+    /// `env` must be the environment of the function, on its thread, with an open handle scope.
     pub(crate) unsafe fn deliver(&self, env: sys::napi_env, call: impl Fn(sys::napi_value, &[sys::napi_value])) {
         self.deliveries.begin();
         let Some(calls) = self.calls.upgrade() else { return };
         let mut function = ptr::null_mut();
-        // SAFETY: as above. The function is null once it was collected.
+        // SAFETY: the caller's promise. The function is null once it was collected.
         unsafe {
             if sys::napi_get_reference_value(env, self.function, &raw mut function) != sys::Status::napi_ok
                 || function.is_null()
@@ -64,10 +64,12 @@ impl Delivery {
         }
     }
 
+    /// Deletes the reference to the function.
+    ///
     /// # Safety
-    /// As `deliver`, but that no scope is needed; nothing is delivered any more.
+    /// As for `deliver`, but without a scope. `deliver` must not be called afterwards.
     pub(crate) unsafe fn end(&self, env: sys::napi_env) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { sys::napi_delete_reference(env, self.function) };
     }
 }

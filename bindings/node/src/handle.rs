@@ -1,7 +1,7 @@
-//! What of the core JavaScript holds: opaque there, and dropped once the garbage collector finds that nobody refers to it.
+//! Opaque handles for JavaScript on values of the core. The garbage collector drops the value with its handle.
 //!
-//! Made with Node-API's own calls, because napi-rs keeps tables of whatever its classes and externals wrap, and of who
-//! borrows it, behind mutexes: that cost as much as what the core does for a lock (ADR 32).
+//! Made with Node-API's own calls. napi-rs keeps tables of all wrapped values and of their borrowers behind mutexes,
+//! which cost as much as the core's own work for a lock (ADR 32).
 
 use std::{any::TypeId, ffi::c_void, ops::Deref, ptr};
 
@@ -14,10 +14,10 @@ use napi::{
 /// A value on its way to JavaScript.
 pub struct Handle<T>(pub(crate) T);
 
-/// A value that JavaScript handed back, for as long as that call takes.
+/// A value that JavaScript passed back, for the duration of that call.
 pub struct Held<'e, T>(&'e T);
 
-/// What an external points to. Its kind comes first, whatever the value is.
+/// The target of an external. `kind` comes first, so that it can be read before the type of `value` is known.
 #[repr(C)]
 struct Tagged<T> {
     kind: TypeId,
@@ -28,7 +28,7 @@ impl<T: 'static> ToNapiValue for Handle<T> {
     unsafe fn to_napi_value(env: sys::napi_env, Self(value): Self) -> Result<sys::napi_value> {
         let data = Box::into_raw(Box::new(Tagged { kind: TypeId::of::<T>(), value }));
         let mut external = ptr::null_mut();
-        // SAFETY: `finalize` takes the box back, once; or nobody but this does.
+        // SAFETY: `finalize` takes the box back, once. If there is no external, the line below takes it back.
         unsafe {
             let (finalize, hint) = (Some(finalize::<T> as _), ptr::null_mut());
             let status = sys::napi_create_external(env, data.cast(), finalize, hint, &raw mut external);
@@ -49,8 +49,8 @@ unsafe extern "C" fn finalize<T>(_: sys::napi_env, data: *mut c_void, _: *mut c_
 impl<T: 'static> FromNapiValue for Held<'_, T> {
     unsafe fn from_napi_value(env: sys::napi_env, external: sys::napi_value) -> Result<Self> {
         let mut data = ptr::null_mut();
-        // SAFETY: the package hands back what it got from here, and shows it to nobody; so this points to a kind, and
-        // when that is right, to a value that lives as long as JavaScript can refer to it.
+        // SAFETY: only the package has these externals, and it passes back only those that it got from here. So `data`
+        // points to a kind and, if the kind is right, to a value that lives as long as JavaScript can refer to it.
         unsafe {
             check_status!(sys::napi_get_value_external(env, external, &raw mut data))?;
             if data.is_null() || *data.cast::<TypeId>() != TypeId::of::<T>() {

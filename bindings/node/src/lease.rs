@@ -1,4 +1,4 @@
-//! A lease as JavaScript holds it. The garbage collector decides when it ends, so that releases nothing.
+//! The functions of a lease. Collecting a lease releases nothing, since the garbage collector may do so at any time.
 
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -27,19 +27,19 @@ pub fn token(lease: Held<'_, Lease>) -> u64 {
     lease.token()
 }
 
-/// The slots that it has of a semaphore.
+/// The numbers of a permit's slots; empty for a lock.
 #[napi(namespace = "leases")]
 pub fn slots(lease: Held<'_, Lease>) -> Vec<u32> {
     lease.slots().iter().map(|slot| slot.number).collect()
 }
 
-/// The fencing tokens of its slots.
+/// The fencing tokens of a permit's slots; empty for a lock.
 #[napi(namespace = "leases")]
 pub fn tokens(lease: Held<'_, Lease>) -> Vec<u64> {
     lease.slots().iter().map(|slot| slot.token).collect()
 }
 
-/// Whether the lock is held, right now.
+/// Whether the lock is held now.
 #[napi(namespace = "leases")]
 pub fn held(lease: Held<'_, Lease>) -> bool {
     lease.held()
@@ -51,7 +51,7 @@ pub fn lost_reason(lease: Held<'_, Lease>) -> Option<&'static str> {
     lease.lost_reason().map(redlock::LostReason::as_str)
 }
 
-/// Milliseconds for which it is held unless it is renewed.
+/// Milliseconds until the lease ends, unless it is renewed.
 #[napi(namespace = "leases")]
 pub fn remaining(lease: Held<'_, Lease>) -> f64 {
     NODE.number(lease.remaining())
@@ -63,13 +63,13 @@ pub fn check(env: &Env, lease: Held<'_, Lease>) -> Result<()> {
     lease.check().or_throw(env)
 }
 
-/// For drop-in shims: stops everything about it and leaves the key alone.
+/// For drop-in shims: ends the lease here and leaves its key on the nodes.
 #[napi(namespace = "leases")]
 pub fn let_go(env: &Env, lease: Held<'_, Lease>) -> Result<()> {
     lease.let_go().or_throw(env)
 }
 
-/// Lets go of the lock without releasing it.
+/// Ends the lease without releasing the lock; returns the text for `attach`.
 #[napi(namespace = "leases")]
 pub fn detach(env: &Env, lease: Held<'_, Lease>) -> Result<String> {
     lease.detach().or_throw(env)

@@ -1,8 +1,8 @@
-//! The Node layer: the native module of the package `redlock-core`. It turns JavaScript's values into the core's and
-//! back; what a lock does is decided in the core, how JavaScript spells it in `node/src`.
+//! The Node layer: the native module of the package `redlock-core`. It converts JavaScript's values to the core's and
+//! back. The core has all logic, and `node/src` the interface for JavaScript.
 //!
-//! The library's own threads never run JavaScript: calls end in the queue of [`event_loop::Loop`], events in a queue of
-//! their client, and the event loop is woken once for however many wait there.
+//! The library's own threads never run JavaScript. They put results into the queue of [`event_loop::Loop`] and events
+//! into a queue of their client, and wake the event loop once for all that wait there.
 #![allow(
     unsafe_code,
     reason = "the code that #[napi] generates; by hand only in `at_exit`, `delivery`, `handle`, `poll` and `waker`"

@@ -1,4 +1,4 @@
-//! A lock as JavaScript holds it.
+//! A lock for JavaScript, with or without a client.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     values::{Given, NODE, Options, OrThrow, duration, permits, settings, text},
 };
 
-/// A lock whose client is not known yet.
+/// A lock without a client yet.
 #[napi]
 pub struct Unbound {
     pub(crate) core: ffi::Unbound,
@@ -19,13 +19,13 @@ pub struct Unbound {
 
 #[napi]
 impl Unbound {
-    /// Refuses what a client with the default options would refuse. `part`: "read" or "write" of a read/write lock.
+    /// Fails if a client with the default options would refuse it. `part`: "read" or "write" of a read/write lock.
     #[napi(constructor)]
     pub fn new(env: &Env, name: Given, options: Option<Options>, part: Option<String>) -> Result<Self> {
         Self::checked(env, unbound(name, options, ffi::Part::named(part.as_deref())))
     }
 
-    /// The same, of `n` slots of a semaphore that has `of`.
+    /// The same for `n` slots of a semaphore with `of` slots.
     #[napi(factory)]
     pub fn permits(env: &Env, name: Given, options: Option<Options>, n: Given, of: Given) -> Result<Self> {
         Self::checked(env, permits(&n, &of).and_then(|part| unbound(name, options, part)))
@@ -38,7 +38,7 @@ impl Unbound {
     }
 }
 
-/// A name and options, for whichever client.
+/// A lock of a name and options, for a client to come.
 pub(crate) fn unbound(
     name: Given,
     options: Option<Options>,
@@ -51,12 +51,12 @@ pub(crate) fn unbound(
 /// A lock by name. Calls that take time start at the [`Loop`](crate::event_loop::Loop).
 pub struct Lock {
     pub(crate) core: redlock::Lock,
-    /// Its event loop closes clients that are in use.
+    /// Keeps the client alive: at its end, the event loop closes only clients that are in use.
     pub(crate) _client: Arc<redlock::Client>,
 }
 
 impl Lock {
-    /// An acquire; without `wait` it waits as long as the lock says.
+    /// The request of an acquire. Without `wait` the lock's own applies.
     pub(crate) fn request(&self, wait: Option<Given>) -> std::result::Result<Request, LockError> {
         let request = self.core.request(Owner::Fresh);
         match wait {
@@ -66,7 +66,7 @@ impl Lock {
     }
 }
 
-/// Whether this lock object holds the lock. Asks nobody.
+/// Whether this lock object holds the lock. Sends nothing.
 #[napi(namespace = "locks")]
 pub fn owned(lock: Held<'_, Lock>) -> bool {
     lock.core.owned(&Owner::Fresh)

@@ -1,8 +1,8 @@
-//! How an event loop watches the descriptor of its calls: with a handle of libuv, which Node exports to its addons, so
-//! that round trips need no other thread. Where libuv is not to be had a [`Waker`](crate::waker::Waker) does instead.
+//! Watches the descriptor of an event loop's calls by a handle of libuv, which Node exports to its addons. So round
+//! trips need no other thread. Without libuv a [`Waker`](crate::waker::Waker) does it.
 //!
 //! ```text
-//! open ─dropped, or the event loop ends─▶ closing ─libuv says so─▶ freed
+//! open ─dropped, or the event loop ends─▶ closing ─libuv's close callback─▶ freed
 //! ```
 
 use std::{
@@ -22,12 +22,12 @@ use crate::delivery::Delivery;
 const POLL: c_int = 8;
 const READABLE: c_int = 1;
 
-/// A `uv_poll_t`, of a size that libuv tells. Its first member is the pointer `data`.
+/// A `uv_poll_t`, whose size libuv returns. Its first member is the pointer `data`.
 type Handle = *mut *mut c_void;
 type OnReady = unsafe extern "C" fn(Handle, c_int, c_int);
 type OnClosed = unsafe extern "C" fn(Handle);
 
-/// What is needed of libuv.
+/// The functions of libuv that are used.
 #[derive(Clone, Copy)]
 struct Libuv {
     size: unsafe extern "C" fn(c_int) -> usize,
@@ -39,10 +39,10 @@ struct Libuv {
 }
 
 impl Libuv {
-    /// What this process exports; a host that is not Node may not.
+    /// Finds the functions in this process. A host that is not Node may not export them.
     fn find() -> Option<Self> {
         let this = Library::this();
-        // SAFETY: the signatures are those of libuv 1, whose ABI is stable; the process is never unloaded.
+        // SAFETY: the signatures are those of libuv 1, whose ABI is stable. The main program is never unloaded.
         unsafe {
             Some(Self {
                 size: *this.get(b"uv_handle_size\0").ok()?,
@@ -56,7 +56,7 @@ impl Libuv {
     }
 }
 
-/// Watches a descriptor until it is dropped or its event loop ends. Keeps no process alive.
+/// Watches a descriptor until this is dropped or the event loop ends. Does not keep the process alive.
 pub(crate) struct Poll(Rc<Watched>);
 
 struct Watched {
@@ -71,12 +71,12 @@ struct Watched {
 }
 
 impl Poll {
-    /// Delivers whenever the descriptor is readable. `None` without libuv.
+    /// Delivers results whenever the descriptor is readable. `None` without libuv.
     pub(crate) fn new(env: &Env, fd: c_int, delivery: Delivery) -> Result<Option<Self>> {
         let Some(uv) = Libuv::find() else { return Ok(None) };
         let (mut uv_loop, mut hook) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: all values are of this environment, on its thread. The handle gets memory of the size that libuv asks
-        // for, which is freed once it is closed; `data` is a count of `Rc` until then.
+        // SAFETY: all values are of this environment, on its thread. The handle has memory of the size that libuv asks
+        // for, which is freed once the handle is closed. Until then `data` owns one reference of the `Rc`.
         unsafe {
             if sys::napi_get_uv_event_loop(env.raw(), &raw mut uv_loop) != sys::Status::napi_ok {
                 return Ok(None);
@@ -112,7 +112,7 @@ impl Drop for Poll {
 impl Watched {
     fn close(&self) {
         if !self.closing.replace(true) {
-            // SAFETY: it is open, and this is its thread: the finalizer's, or the hook's.
+            // SAFETY: the handle is open. Finalizers and hooks run on its thread.
             unsafe {
                 (self.uv.stop)(self.handle);
                 (self.uv.close)(self.handle, closed);
@@ -124,13 +124,13 @@ impl Watched {
         let (mut scope, mut this) = (ptr::null_mut(), ptr::null_mut());
         let (mut failed, mut thrown) = (false, ptr::null_mut());
         let env = self.env;
-        // SAFETY: libuv calls on the thread of the environment, outside of any scope. What is thrown is Node's to report.
+        // SAFETY: libuv calls this on the thread of the environment, outside of any scope. Node reports exceptions.
         unsafe {
             if sys::napi_open_handle_scope(env, &raw mut scope) != sys::Status::napi_ok {
                 return;
             }
             if sys::napi_get_global(env, &raw mut this) == sys::Status::napi_ok {
-                // Runs microtasks afterwards, as all calls from libuv must.
+                // `napi_make_callback` runs microtasks afterwards, as every call from libuv must.
                 let none = ptr::null_mut();
                 self.delivery.deliver(env, |function, ended| {
                     let (count, ended) = (ended.len(), ended.as_ptr());
@@ -148,10 +148,12 @@ impl Watched {
     }
 }
 
+/// The owner of a handle.
+///
 /// # Safety
-/// `handle` is open.
+/// `handle` must be open.
 unsafe fn watched(handle: Handle) -> Rc<Watched> {
-    // SAFETY: `data` is a count that only `closed` takes.
+    // SAFETY: `data` owns a reference until `closed` takes it.
     unsafe {
         let known: *const Watched = (*handle).cast_const().cast();
         Rc::increment_strong_count(known);
@@ -160,17 +162,18 @@ unsafe fn watched(handle: Handle) -> Rc<Watched> {
 }
 
 unsafe extern "C" fn ready(handle: Handle, _: c_int, _: c_int) {
-    // SAFETY: libuv calls for open handles only. Kept over the call, in which it may be dropped.
+    // SAFETY: libuv calls this for open handles only. The `Rc` lives through the call, in which the `Poll` may be
+    // dropped.
     unsafe { watched(handle) }.call();
 }
 
 unsafe extern "C" fn end(_: sys::napi_async_cleanup_hook_handle, handle: *mut c_void) {
-    // SAFETY: `closed` removes this hook, so that it is called for open handles only.
+    // SAFETY: `closed` removes this hook, so it runs for open handles only.
     unsafe { watched(handle.cast()) }.close();
 }
 
 unsafe extern "C" fn closed(handle: Handle) {
-    // SAFETY: the last thing that libuv does with a handle, once.
+    // SAFETY: libuv calls this once, and does not use the handle afterwards.
     unsafe {
         let watched: Rc<Watched> = Rc::from_raw((*handle).cast_const().cast());
         watched.delivery.end(watched.env);

@@ -1,4 +1,4 @@
-//! JavaScript's values as the core's, and the core's as JavaScript's.
+//! Converts JavaScript's values to the core's, and the core's to JavaScript's.
 
 use std::{ptr, time::Duration};
 
@@ -15,10 +15,10 @@ use redlock::{
 
 use crate::handle::Handle;
 
-/// How JavaScript spells: `maxTtl`, in milliseconds.
+/// JavaScript's spelling: names like `maxTtl`, times in milliseconds.
 pub(crate) const NODE: Idiom = Idiom::CamelMillis;
 
-/// A value that is none of an option's kinds, as JavaScript shows it.
+/// A value of a type that no option has, as JavaScript's text for it.
 #[napi(object, object_to_js = false)]
 pub struct Shown {
     pub shown: String,
@@ -29,7 +29,7 @@ pub struct Given(Setting);
 
 impl FromNapiValue for Given {
     unsafe fn from_napi_value(env: sys::napi_env, value: sys::napi_value) -> Result<Self> {
-        // SAFETY: each is of the kind that it is taken for.
+        // SAFETY: each conversion matches the type of the value.
         unsafe {
             Ok(Self(match type_of!(env, value)? {
                 ValueType::String => Setting::Text(String::from_napi_value(env, value)?),
@@ -57,7 +57,7 @@ impl ValidateNapiValue for Given {
     }
 }
 
-/// Options in the order in which they were given.
+/// Options, in the order of the caller.
 pub(crate) type Options = Vec<(String, Given)>;
 
 pub(crate) fn settings(options: Options) -> impl Iterator<Item = (String, Setting)> {
@@ -69,7 +69,7 @@ pub(crate) fn text(argument: &'static str, Given(setting): Given) -> std::result
     ffi::text(argument, setting)
 }
 
-/// So many slots of a semaphore, and of how many.
+/// `n` slots of a semaphore with `of` slots.
 pub(crate) fn permits(Given(n): &Given, Given(of): &Given) -> std::result::Result<ffi::Part, LockError> {
     ffi::Part::permits(n, of)
 }
@@ -79,7 +79,7 @@ pub(crate) fn duration(argument: &'static str, Given(setting): Given) -> std::re
     NODE.duration(argument, &setting)
 }
 
-/// An error, flat: the façade makes an instance of its class of it.
+/// An error as a plain object, which the façade converts to an instance of its class.
 #[napi(object, object_from_js = false)]
 pub struct Failure {
     pub code: &'static str,
@@ -109,7 +109,7 @@ impl<T> OrThrow<T> for std::result::Result<T, LockError> {
     }
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[napi(object, object_from_js = false)]
 pub struct LockInfo {
     pub kind: &'static str,
@@ -126,7 +126,7 @@ impl From<redlock::LockInfo> for LockInfo {
     }
 }
 
-/// What a node says of itself.
+/// The state of one node.
 #[napi(object, object_from_js = false)]
 pub struct NodeStatus {
     pub node: String,
@@ -142,7 +142,7 @@ impl From<ffi::NodeStatus> for NodeStatus {
     }
 }
 
-/// Something that happened.
+/// An event.
 #[napi(object, object_from_js = false)]
 pub struct Event {
     pub kind: &'static str,
@@ -170,7 +170,7 @@ impl From<redlock::Event> for Event {
     }
 }
 
-/// What a call resulted in.
+/// The result of a call.
 pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
     match value {
         Value::Nothing => ().into_unknown(env),

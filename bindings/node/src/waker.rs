@@ -1,7 +1,8 @@
-//! How the library's threads wake an event loop: a thread-safe function of Node-API that delivers there.
+//! Wakes an event loop from any thread, by a thread-safe function of Node-API that delivers results there.
 //!
-//! It is made by hand because napi's own holds the function of JavaScript, and with it everything a test runner's sandbox has loaded,
-//! for ever; and because it looks to async hooks as if it kept the process alive, which test runners report.
+//! It is made by hand (ADR 14), because that of napi-rs has two faults. It keeps the JavaScript function alive for
+//! ever, and with it everything that a test runner's sandbox has loaded. And async hooks see it as a handle that keeps
+//! the process alive, which test runners report.
 
 use std::{
     ffi::c_void,
@@ -18,11 +19,11 @@ use napi::{
 
 use crate::delivery::Delivery;
 
-/// Wakes an event loop, until that ends.
+/// Wakes an event loop, until the loop ends.
 pub(crate) struct Waker(Arc<ThreadsafeFunctionHandle>);
 
 impl Waker {
-    /// One that has this delivered.
+    /// A waker of the loop of `env`, which then delivers.
     pub(crate) fn new(env: &Env, delivery: Delivery) -> Result<Self> {
         let name = env.create_string("redlock")?;
         let mut resource = Object::new(env)?;
@@ -52,26 +53,26 @@ impl Waker {
         Ok(Self(handle))
     }
 
-    /// Has the function called soon. Called on any thread.
+    /// Makes the event loop deliver soon. Any thread may call it.
     pub(crate) fn wake(&self) {
         self.0.with_read_aborted(|ended| {
             if !ended {
                 let nonblocking = sys::ThreadsafeFunctionCallMode::nonblocking;
-                // SAFETY: `finalize` has not run, and waits for this. Fails only when the event loop ends: then nobody
-                // is left to be woken.
+                // SAFETY: `finalize` has not run, and waits for this. The call fails only when the event loop ends, and
+                // then there is no loop to wake.
                 unsafe { sys::napi_call_threadsafe_function(self.0.get_raw(), ptr::null_mut(), nonblocking) };
             }
         });
     }
 }
 
-/// On the event loop's thread; without `env` when that ends.
+/// Delivers, on the event loop's thread. `env` is null when the loop ends.
 unsafe extern "C" fn call(env: sys::napi_env, _: sys::napi_value, context: *mut c_void, _: *mut c_void) {
     if env.is_null() {
         return;
     }
     let mut this = ptr::null_mut();
-    // SAFETY: `context` is what `new` gave away; Node has opened a scope. What is thrown is Node's to report.
+    // SAFETY: `context` is the pointer that `new` passed on. Node has opened a scope, and reports exceptions.
     unsafe {
         if sys::napi_get_undefined(env, &raw mut this) == sys::Status::napi_ok {
             (*context.cast::<Delivery>()).deliver(env, |function, ended| {
@@ -81,9 +82,9 @@ unsafe extern "C" fn call(env: sys::napi_env, _: sys::napi_value, context: *mut 
     }
 }
 
-/// Once, on the event loop's thread, when nobody can wake it any more or it ends.
+/// Frees the waker. Runs once, on the event loop's thread, when no thread can wake the loop any more or the loop ends.
 unsafe extern "C" fn finalize(env: sys::napi_env, handle: *mut c_void, context: *mut c_void) {
-    // SAFETY: both pointers are those that `new` gave away.
+    // SAFETY: both pointers are those that `new` passed on.
     unsafe {
         if let Some(handle) = Weak::from_raw(handle.cast::<ThreadsafeFunctionHandle>()).upgrade() {
             handle.with_write_aborted(|mut ended| *ended = true);

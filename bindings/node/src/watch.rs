@@ -1,8 +1,8 @@
-//! Wakes an event loop that has no libuv handles, as those of Bun and Deno: a thread waits for results, and wakes the
-//! loop until it begins to drain.
+//! Wakes an event loop of Bun or Deno, which has no libuv handles. A thread waits for results, and wakes the loop until
+//! the loop begins to drain (ADR 41).
 //!
-//! Waking it once is not enough. Deno loses some wake-ups of thread-safe functions: it registers the waker of its task
-//! queue after it looked for tasks, and does not look again.
+//! One wake-up is not enough, because Deno loses some of thread-safe functions: it checks its task queue first, then
+//! registers the waker, and does not check again.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -15,14 +15,14 @@ use redlock::ffi::Calls;
 
 use crate::{delivery::Delivery, waker::Waker};
 
-/// After which time without a delivery the loop is woken again: at first, and at most.
+/// The pauses between two wake-ups without a delivery: the first, and the longest.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// Wakes an event loop whenever it should drain, until this is dropped or the loop ends.
+/// Wakes an event loop whenever there are results, until this is dropped or the loop ends.
 pub(crate) struct Watch(Arc<Calls>);
 
 impl Watch {
-    /// Has the loop of `env` deliver. Fails if the process can start no thread.
+    /// Starts the thread, which makes the loop of `env` deliver. Fails if the process can start no thread.
     pub(crate) fn new(env: &Env, calls: &Arc<Calls>, delivery: Delivery) -> Result<Self> {
         let deliveries = delivery.deliveries();
         let waker = Waker::new(env, delivery)?;
@@ -47,7 +47,7 @@ impl Drop for Watch {
     }
 }
 
-/// Counts the deliveries that an event loop began.
+/// Counts the deliveries that an event loop has begun.
 #[derive(Default)]
 pub(crate) struct Deliveries {
     count: Mutex<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Notes that one begins. What ends from now on is for this one, or for one that is still to begin.
+    /// Counts a delivery that begins. It, or a later one, takes each result that comes from now on.
     pub(crate) fn begin(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.begun.notify_all();
