@@ -1,7 +1,6 @@
-"""Fixtures of the pitfall tests: a private redis-server, a client of redlock and one that looks into the server.
+"""Fixtures of the pitfall tests: a private redis-server, redlock clients, and a redis-py client for inspection.
 
-Each pitfall is shown twice on the same server: a naive lock of a few lines is driven into it and breaks, then redlock
-goes through the same.
+Most pitfalls are shown twice. First, a naive lock of a few lines breaks; then redlock passes the same test.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-# At the end: this folder's own modules come first.
+# Appended, so that this folder's own modules are found first.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "python" / "tests"))
 
 import redlock
@@ -27,27 +26,27 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server of its own for each test, empty."""
+    """An empty server, started for each test."""
     with running() as server:
         yield server
 
 
 @pytest.fixture
 def peer(server: Server) -> Iterator[redis.Redis]:
-    """Looks into the server, and serves the naive locks."""
+    """A redis-py client that inspects the server, and on which the naive locks run."""
     with redis.Redis.from_url(server.url) as peer:
         yield peer
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[redlock.Redlock]:
-    """A client whose locks are renewed every third of a second: two clients exclude each other."""
+    """A client whose leases last one second, renewed every third of a second."""
     with redlock.Redlock(server.url, watchdog=1.0) as client:
         yield client
 
 
 @pytest.fixture
 def other(server: Server) -> Iterator[redlock.Redlock]:
-    """A second client, as another machine would have."""
+    """A second client, which stands for another machine."""
     with redlock.Redlock(server.url, watchdog=1.0) as client:
         yield client

@@ -1,7 +1,7 @@
-"""A cancelled acquire leaves an orphan: a lock that was taken for a caller who is gone.
+"""Pitfall: a cancelled acquire leaves a lock that nobody holds or releases.
 
-The request is on its way, the task that waits for it is cancelled (a time-out, a client that disconnected), and the
-reply finds nobody. Of 300 cancelled acquires, redis-py's asyncio lock left 18 such keys, without a ttl.
+A task is cancelled (a time-out, a client that disconnected) while its request is under way. The server grants the lock,
+and nobody reads the reply. Of 300 cancelled acquires, redis-py's asyncio lock left 18 such keys, without a ttl.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CANCELS = 200
 
 
 def test_naive_acquire_leaves_an_orphan(server: Server, peer: redis.Redis) -> None:
-    """SET NX, cancelled while its reply is on its way."""
+    """SET NX is cancelled while its reply is under way: the key stays."""
 
     async def main(proxy: Proxy) -> None:
         async with redis.asyncio.Redis.from_url(proxy.url) as naive:
@@ -43,7 +43,7 @@ def test_naive_acquire_leaves_an_orphan(server: Server, peer: redis.Redis) -> No
 
 
 def test_acquire_cancelled_while_its_reply_is_on_its_way(server: Server, peer: redis.Redis) -> None:
-    """The same moment exactly: the lock is there, its taker is not."""
+    """An acquire is cancelled at that very moment: the client releases the lock that nobody collects."""
 
     async def main(proxy: Proxy) -> None:
         async with redlock.asyncio.Redlock(proxy.url) as client:
@@ -56,7 +56,7 @@ def test_acquire_cancelled_while_its_reply_is_on_its_way(server: Server, peer: r
             with pytest.raises(asyncio.CancelledError):
                 await task
             proxy.let_replies_go()
-            # The lease is 30 s: what goes within seconds was taken back, and did not expire.
+            # The ttl is 30 s: a key that is gone within 10 s was released and did not expire.
             await asyncio.to_thread(eventually, lambda: not peer.exists("x"), 10)
 
     with Proxy(server.port) as proxy:
@@ -64,7 +64,7 @@ def test_acquire_cancelled_while_its_reply_is_on_its_way(server: Server, peer: r
 
 
 def test_two_hundred_cancelled_acquires_leave_nothing(server: Server, peer: redis.Redis) -> None:
-    """Cancelled at any moment, from before the first byte to after the grant."""
+    """The acquires are cancelled at random moments, from before the first byte to after the grant."""
     seed = random.randrange(2**32)
     print(f"REDLOCK_SEED={seed}")
     chance = random.Random(seed)
@@ -87,7 +87,7 @@ def test_two_hundred_cancelled_acquires_leave_nothing(server: Server, peer: redi
                 assert lease is not None
                 granted += 1
                 assert await lease.release() == "released"
-            # Before the client is closed, which would tidy up: nothing may be left by then.
+            # Checked before the client closes, because closing releases what is left.
             await asyncio.to_thread(eventually, lambda: lock_keys(peer) == {}, 10)
         return granted
 
@@ -98,7 +98,7 @@ def test_two_hundred_cancelled_acquires_leave_nothing(server: Server, peer: redi
 def test_waiters_that_are_cancelled_do_not_block_the_queue(
     server: Server, peer: redis.Redis, other: redlock.Redlock
 ) -> None:
-    """A hundred tasks wait for one lock, most of them give up: the rest still get it, in turn."""
+    """A hundred tasks wait for one lock and ninety are cancelled: the other ten still acquire it, in order."""
 
     async def main() -> None:
         async with redlock.asyncio.Redlock(server.url) as client:

@@ -1,6 +1,6 @@
-"""A client dies between taking the lock and giving it a time to live: the lock is locked for ever.
+"""Pitfall: a client dies between setting the key and setting its time to live, and the lock stays locked for ever.
 
-SETNX (or INCR, or HSET) followed by EXPIRE is two requests, and a crash between them leaves a key that never ends.
+SETNX (or INCR, or HSET) followed by EXPIRE is two requests. A crash between them leaves a key that never expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_naive_lock_is_left_without_a_ttl(server: Server, peer: redis.Redis) -> None:
-    """SETNX, then kill -9 before EXPIRE."""
+    """The process is killed (kill -9) after SETNX and before EXPIRE: the key never expires."""
     with process(naive_crash, server.url, "x") as holder:
         hear(peer, HELD)
         holder.kill()
@@ -36,7 +36,10 @@ def test_naive_lock_is_left_without_a_ttl(server: Server, peer: redis.Redis) -> 
 def test_no_moment_of_an_acquire_leaves_a_lock_without_a_ttl(
     server: Server, peer: redis.Redis, wire: Literal["redisson", "token"]
 ) -> None:
-    """Kill -9 at random moments of connecting, acquiring, renewing and releasing: every key that is left has a TTL."""
+    """Processes are killed (kill -9) at random moments of connecting, acquiring, renewing and releasing.
+
+    Every key that is left has a TTL.
+    """
     seed = random.randrange(2**32)
     print(f"REDLOCK_SEED={seed}")
     chance = random.Random(seed)
@@ -45,15 +48,15 @@ def test_no_moment_of_an_acquire_leaves_a_lock_without_a_ttl(
     for number in range(12):
         with process(lock_for_ever, server.url, wire, number) as victim:
             eventually(lambda: len(peer.client_list()) > 1)
-            time.sleep(chance.uniform(0, 0.15))  # no event is waited for: the moment of the kill is to be random
+            time.sleep(chance.uniform(0, 0.15))  # the only purpose: to kill at a random moment
             victim.kill()
             victim.join()
-        # The server runs what it has received before it sees that the connection is gone.
+        # Before the server notices that a connection is gone, it runs the requests that it has received.
         eventually(lambda: [client for client in peer.client_list() if int(client["id"]) != myself] == [])
         keys = lock_keys(peer)
         left += len(keys)
-        # -1 would be no ttl; the longest lease here is one second.
+        # -1 would be a key without a ttl; the longest ttl here is one second.
         assert all(0 <= pttl <= 1000 for pttl in keys.values()), keys
     assert left > 0, "no kill came while a lock was held: this shows nothing"
-    # And so all of them end.
+    # All of them expire.
     eventually(lambda: lock_keys(peer) == {}, within=10)

@@ -1,8 +1,7 @@
-"""A block that runs without the lock, and votes that end in nothing.
+"""Two pitfalls: a `with` block that runs without the lock, and failed attempts that keep their votes.
 
-Some locks enter their `with` block although they were not obtained, since the result of an acquire is a flag that a
-block cannot look at. And on several servers, a failed attempt that keeps its partial votes blocks everybody, itself
-first.
+Some locks enter their `with` block although the acquire failed: its result is a flag, and nothing checks the flag. On
+several servers, a failed attempt that keeps its votes blocks every client, its own first.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NaiveLock:
-    """Tells by an attribute whether it was obtained, which the block does not ask."""
+    """Reports a failed acquire only in the attribute `valid`, which the block does not check."""
 
     def __init__(self, peer: redis.Redis, name: str) -> None:
         self.peer, self.name, self.valid = peer, name, False
@@ -39,7 +38,7 @@ class NaiveLock:
 
 
 def test_naive_block_runs_without_the_lock(peer: redis.Redis) -> None:
-    """Somebody else holds it, and the body runs."""
+    """Another owner holds the lock, and the body runs."""
     inside = 0
     with NaiveLock(peer, "x"):
         inside += 1
@@ -49,7 +48,7 @@ def test_naive_block_runs_without_the_lock(peer: redis.Redis) -> None:
 
 
 def test_a_block_without_the_lock_raises(client: redlock.Redlock, other: redlock.Redlock) -> None:
-    """Not obtained in time is an exception, which is also Python's own `TimeoutError`."""
+    """A block that cannot acquire the lock in time raises `LockTimeout`, a subclass of Python's `TimeoutError`."""
     with other.lock("x"):
         with pytest.raises(redlock.LockTimeout) as caught, client.lock("x", wait=0.1):
             pytest.fail("the body runs")
@@ -58,13 +57,13 @@ def test_a_block_without_the_lock_raises(client: redlock.Redlock, other: redlock
 
 @pytest.fixture
 def four() -> Iterator[list[Server]]:
-    """An even number of servers: votes can split in halves."""
+    """Four servers: an even number, so that votes can split in halves."""
     with ExitStack() as stack:
         yield [stack.enter_context(running()) for _ in range(4)]
 
 
 def test_naive_partial_votes_block_everybody(four: list[Server]) -> None:
-    """Two clients get two servers each, none has three, both keep what they have and try again: for ever."""
+    """Two clients get two of four votes each. Neither gives its votes back, so neither ever gets three."""
     peers = [redis.Redis.from_url(server.url) for server in four]
     votes = {"a": 0, "b": 0}
     for _ in range(3):
@@ -75,7 +74,7 @@ def test_naive_partial_votes_block_everybody(four: list[Server]) -> None:
 
 
 def test_split_votes_are_given_back(four: list[Server]) -> None:
-    """Six clients ask four servers at the same time, again and again: each gets its turn, and nothing stays."""
+    """Six clients acquire one lock on four servers, four times each: all succeed, and no vote is left behind."""
     urls = [server.url for server in four]
     tokens: list[int] = []
     errors: list[BaseException] = []

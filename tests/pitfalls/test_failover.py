@@ -1,8 +1,8 @@
-"""A master with an asynchronous replica fails over, and the lock is forgotten.
+"""Pitfall: a master with an asynchronous replica fails over, and the promoted replica lacks the lock.
 
-The master acknowledges the lock, dies before the replica heard of it, and the replica takes its place. This is the
-limit of one server, whatever the client does: two owners believe for a moment. A quorum of five survives it, since the
-promoted server does not vote until no lease from before can be alive.
+The master acknowledges the lock, then dies before the replica receives it, and the replica takes its place. No client
+can prevent this on one server: for a moment, two owners hold the lock. A quorum of five survives it: the promoted
+server does not vote until every lease from before is over.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Pair:
     between: Proxy
 
     def replicated(self) -> bool:
-        """Whether the replica has all that the master has written."""
+        """Whether the replica has received all that the master has written."""
         with redis.Redis.from_url(self.master.url) as master, redis.Redis.from_url(self.replica.url) as replica:
             offset = master.info("replication")["master_repl_offset"]
             return replica.info("replication").get("slave_repl_offset") == offset
 
     def stop_replication(self) -> None:
-        """Let nothing reach the replica any more, while the master knows nothing of it."""
-        # Freezing the replica would not do: what it has not read yet waits in its socket.
+        """Stop the data to the replica without the master noticing."""
+        # Freezing the replica is not enough: its socket would keep the data until it reads again.
         eventually(self.replicated)
         self.between.swallow()
 
     def fail_over(self) -> None:
-        """The master dies, the replica takes its place."""
+        """Kill the master and promote the replica."""
         self.master.kill()
         self.between.cut()
         with redis.Redis.from_url(self.replica.url) as replica:
@@ -68,7 +68,7 @@ def pair() -> Iterator[Pair]:
 
 
 def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair: Pair) -> None:
-    """The limit, shown: both hold the lock. The second one's token is larger, so the resource can tell."""
+    """After a failover, two owners hold the lock. The second token is larger: the resource refuses the first owner."""
     with (
         Proxy(pair.master.port) as address,
         redlock.Redlock(address.url) as a,
@@ -83,7 +83,7 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
         assert first is not None
         pair.fail_over()
 
-        # The second client finds the new master first. The first one could, at best, be told at the same moment.
+        # The second client reaches the new master first. Even at best, the first one notices the failover no earlier.
         second = b.lock("x").acquire(timeout=10)
         assert second is not None
         assert first.held, "two holders: one server cannot do better"
@@ -94,7 +94,7 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
         assert fenced_write(database, "of the first holder", first.token) == "refused"
         assert database.get("fenced") == b"of the second holder"
 
-        # Once the first client reaches the new master, it asks, and learns.
+        # When the first client reaches the new master, it checks its lock there and finds that it is lost.
         address.mend(pair.replica.port)
         assert first.lost.wait(20)
         assert first.lost.reason in ("taken", "deleted")
@@ -105,9 +105,9 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
 
 @contextlib.contextmanager
 def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[redlock.Lease, redlock.Redlock]]:
-    """A lease that the smallest quorum of five granted, one node of which then failed over and forgot it.
+    """A lease that three of five nodes granted, after one of the three failed over and lost it; and a second client.
 
-    With a client that could make up another quorum: of the two nodes that never had it, and the one that forgot it.
+    The second client can reach another quorum: the two nodes that never had the lock, and the one that lost it.
     """
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(running()) for _ in range(4)]
@@ -117,7 +117,7 @@ def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[red
         options: redlock.ClientOptions = {"max_ttl": 3, "watchdog": 3, "quarantine": quarantine, "reply_timeout": 0.5}
         a = stack.enter_context(redlock.Redlock([road.url for road in roads_a], **options))
         b = stack.enter_context(redlock.Redlock(urls_b, **options))
-        # A deployment in use: all nodes know each other's past, the replica too.
+        # The deployment has been in use: with a quarantine, every node has its marker, and so has the replica.
         for client in (a, b):
             with client.lock("before"):
                 pass
@@ -140,7 +140,7 @@ def quorum_after_failover(pair: Pair, *, quarantine: bool) -> Iterator[tuple[red
 
 
 def test_naive_quorum_lets_a_second_one_in(pair: Pair) -> None:
-    """Without a quarantine, the node that forgot makes up a second quorum: the algorithm as it is usually built."""
+    """Without a quarantine, as most libraries build the algorithm, the node that lost the lock votes a second time."""
     with quorum_after_failover(pair, quarantine=False) as (first, b):
         second = b.lock("x", ttl=3).acquire(timeout=2)
         assert second is not None
@@ -149,7 +149,10 @@ def test_naive_quorum_lets_a_second_one_in(pair: Pair) -> None:
 
 
 def test_quorum_of_five_survives_the_same(pair: Pair) -> None:
-    """The promoted server has the marker of another run and does not vote: nobody else holds before the first ends."""
+    """With a quarantine, the promoted server does not vote, because its marker is from another run.
+
+    Nobody else gets the lock before the first lease is over.
+    """
     with quorum_after_failover(pair, quarantine=True) as (first, b):
         with contextlib.suppress(redlock.Unavailable):
             assert b.lock("x", ttl=3).acquire(blocking=False) is None

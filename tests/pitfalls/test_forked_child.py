@@ -1,7 +1,7 @@
-"""A forked child frees its parent's lock.
+"""Pitfall: a forked child releases its parent's lock.
 
 A fork copies the lock object, with the token that proves ownership. When the child leaves the block, or exits, its copy
-releases what the parent still holds. With redis-py's lock the child even says that it owns it.
+releases the lock that the parent still holds. With redis-py's lock, the child even reports that it owns the lock.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def in_child(action: Callable[[], Any]) -> Any:
-    """Run something in a forked child, and return what it returned."""
+    """Run an action in a forked child, and return its result."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Forking a process with threads is what this is about.
+        # Python warns of a fork in a process with threads; these tests do exactly that.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -44,7 +44,7 @@ def in_child(action: Callable[[], Any]) -> Any:
 
 
 class NaiveLock:
-    """SET NX with a token, released only by whoever knows the token: as a copy does."""
+    """SET NX with a token, released only with the same token. A copy of the object has the token too."""
 
     def __init__(self, url: str, name: str) -> None:
         self.url, self.name, self.token = url, name, os.urandom(8).hex()
@@ -59,7 +59,7 @@ class NaiveLock:
 
 
 def test_naive_child_frees_the_parents_lock(server: Server, peer: redis.Redis) -> None:
-    """The child leaves the parent's block."""
+    """The child leaves the parent's block, and deletes the key."""
     lock = NaiveLock(server.url, "x")
     lock.__enter__()
     in_child(lambda: lock.__exit__(None, None, None))
@@ -67,7 +67,7 @@ def test_naive_child_frees_the_parents_lock(server: Server, peer: redis.Redis) -
 
 
 def test_the_child_holds_nothing(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """The child is told so, releases nothing, and the parent's lock is renewed as before."""
+    """The child's lease is lost ("forked") and releases nothing; the parent's lock is renewed as before."""
     lock = client.lock("x")
     lease = lock.__enter__()
 
@@ -89,7 +89,7 @@ def test_the_child_holds_nothing(client: redlock.Redlock, peer: redis.Redis) -> 
 
 
 def test_the_child_takes_its_turn_like_any_other_process(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """It connects afresh, waits for the parent, and has a larger token."""
+    """It opens connections of its own, waits for the lock, and gets a larger token."""
 
     def child() -> int:
         lease = client.lock("x").acquire(timeout=20)
@@ -107,14 +107,14 @@ def test_the_child_takes_its_turn_like_any_other_process(client: redlock.Redlock
 
 
 def test_a_child_that_exits_leaves_the_parents_lock_alone(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """With everything that Python does at an exit, unlike above."""
+    """The child also closes all clients, as the library's exit handlers do: only its own locks are released."""
     with client.lock("x") as lease:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             try:
-                # What the exit handlers of the library do.
+                # The library's exit handlers call `close_all` too.
                 from redlock import _native
 
                 client.lock("of the child").acquire()

@@ -1,8 +1,8 @@
-"""A lock freed by somebody who no longer holds it: the plain DEL, and the check that is not part of it.
+"""Pitfall: a former holder releases the lock of the next one, by a plain DEL or by a check in a request of its own.
 
-The holder was slow, its lease ended, and somebody else has the lock. Now the first one finishes and "releases". A DEL
-frees the other's lock and lets a third one in; comparing the value first, in a request of its own, only makes the
-window smaller.
+The first holder was slow, its lease ended, and a second owner has the lock. Now the first one finishes and "releases".
+A DEL frees the second owner's lock and lets a third in. Comparing the value first, in a separate request, only makes
+the window smaller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_naive_delete_frees_the_next_holders_lock(peer: redis.Redis) -> None:
-    """SET NX PX, then DEL without a look."""
+    """SET NX PX, then DEL without a check."""
     assert peer.set("x", "a", nx=True, px=50)
     eventually(lambda: not peer.exists("x"))
     assert peer.set("x", "b", nx=True, px=60_000)
@@ -42,7 +42,7 @@ def test_naive_check_then_delete_frees_the_next_holders_lock(peer: redis.Redis) 
 def test_a_late_release_leaves_the_next_holder_alone(
     client: redlock.Redlock, other: redlock.Redlock, peer: redis.Redis
 ) -> None:
-    """The late one is told "lost"; the holder holds on."""
+    """The late release returns "lost", and the second owner keeps the lock."""
     a = client.lock("x", ttl=0.2).acquire()
     assert a is not None
     eventually(lambda: not peer.exists("x"))
@@ -63,7 +63,7 @@ def test_a_late_release_leaves_the_next_holder_alone(
 def test_a_late_with_block_leaves_the_next_holder_alone(
     client: redlock.Redlock, other: redlock.Redlock, peer: redis.Redis
 ) -> None:
-    """The same with a block, which says so at its end."""
+    """The end of a late `with` block raises `LockLost`, and the second owner keeps the lock."""
     block = client.lock("x", ttl=0.2)
     block.__enter__()
     eventually(lambda: not peer.exists("x"))
@@ -75,7 +75,7 @@ def test_a_late_with_block_leaves_the_next_holder_alone(
 
 
 def test_a_thread_that_holds_nothing_cannot_release(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """The same lock object in another thread: its release is an error, not the holder's loss."""
+    """A release of the same lock object in another thread raises `NotHeld`, and the holder keeps the lock."""
     lock = client.lock("x")
     errors: list[BaseException] = []
 

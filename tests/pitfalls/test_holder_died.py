@@ -1,6 +1,6 @@
-"""A lock that is never released because its holder died, in any of the ways in which holders die.
+"""Pitfall: a lock is never released because its process or thread ended.
 
-A lock without a ttl stays for ever. A watchdog must not keep a lock alive whose thread is gone.
+A lock without a ttl stays for ever. A watchdog must not renew a lock whose thread has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def test_naive_lock_survives_its_holder(server: Server, peer: redis.Redis) -> None:
-    """SETNX without a ttl, then kill -9: there is nobody left to delete the key."""
+    """SETNX without a ttl, then kill -9: nothing ever deletes the key."""
     with process(naive_crash, server.url, "x") as holder:
         hear(peer, HELD)
         holder.kill()
@@ -35,7 +35,7 @@ def test_naive_lock_survives_its_holder(server: Server, peer: redis.Redis) -> No
 def test_killed_holder_frees_the_lock_within_one_lease(
     server: Server, peer: redis.Redis, client: redlock.Redlock, ttl: float | None
 ) -> None:
-    """Kill -9: nothing runs any more in that process, and the key ends by itself."""
+    """After kill -9 nothing runs in that process any more, and the key expires."""
     with process(hold, server.url, "x", ttl, 2.0) as holder:
         token = int(hear(peer, HELD))
         holder.kill()
@@ -43,7 +43,7 @@ def test_killed_holder_frees_the_lock_within_one_lease(
         assert 0 < peer.pttl("x") <= 2000, "at most one lease is left"
         lease = client.lock("x").acquire(timeout=10)
         assert lease is not None
-        # One lease, and what a busy machine may need to notice.
+        # One lease of 2 s, and 2 s for a busy machine to notice.
         assert time.monotonic() - killed < 2.0 + 2.0
         assert lease.token > token
         lease.release()
@@ -60,7 +60,7 @@ def test_killed_holder_frees_the_lock_within_one_lease(
     ],
 )
 def test_a_process_that_ends_frees_the_lock(server: Server, peer: redis.Redis, how: str, code: int) -> None:
-    """Whatever ends a program normally also ends its locks: at once, though each has a lease of 30 s."""
+    """A program that exits, even by an unhandled error, releases its locks at once and not only after their 30 s."""
     with process(leave, server.url, "x", how) as holder:
         holder.join(20)
         assert holder.exitcode == code
@@ -69,7 +69,7 @@ def test_a_process_that_ends_frees_the_lock(server: Server, peer: redis.Redis, h
 
 
 def test_a_thread_that_lives_holds_its_lock_whatever_it_keeps(server: Server, peer: redis.Redis) -> None:
-    """The other way round: whoever calls `acquire()` and keeps nothing, not even the client, still holds the lock."""
+    """The opposite case: a live thread holds its lock even if it keeps no lease, no lock object and no client."""
 
     def work() -> None:
         lease = redlock.Redlock(server.url, watchdog=1.0).lock("x").acquire()
@@ -83,7 +83,7 @@ def test_a_thread_that_lives_holds_its_lock_whatever_it_keeps(server: Server, pe
 
 
 def test_an_error_in_the_body_frees_the_lock(client: redlock.Redlock, other: redlock.Redlock) -> None:
-    """As with any `with` block."""
+    """The `with` block releases the lock when its body raises."""
     with pytest.raises(ZeroDivisionError), client.lock("x"):
         _ = 1 / 0
     assert other.lock("x").acquire(blocking=False) is not None
@@ -92,7 +92,10 @@ def test_an_error_in_the_body_frees_the_lock(client: redlock.Redlock, other: red
 def test_a_thread_that_ended_with_the_lock_is_no_holder(
     server: Server, peer: redis.Redis, client: redlock.Redlock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A thread takes the lock and ends. Its process lives on, and with it the watchdog: which must let go, and warn."""
+    """A thread acquires the lock and ends, while its process and the watchdog run on.
+
+    The watchdog must stop renewing the lock, and the library must warn.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONWARNINGS", "always::ResourceWarning")
         with process(forget, server.url, "x") as forgetful:

@@ -1,8 +1,8 @@
-"""The server hangs, and the holder is not told.
+"""Pitfall: the server hangs, and the holder does not notice that its lease ends.
 
-No error comes, no reply, nothing: whoever learns of a loss from the failure of a renewal learns of it too late, or
-never (node-redlock's lease of 2 s was still "held" 8 s after the server had stopped). Whoever gives up at the first
-renewal that fails, on the other hand, loses locks for nothing.
+A hung server sends neither a reply nor an error. A client that detects a loss only by a failed renewal detects it too
+late, or never: node-redlock's lease of 2 s was still "held" 8 s after the server had stopped. A client that gives up
+after the first failed renewal, on the other hand, loses locks without need.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from servers import Server
 
 TTL = 2.0
-# When a lease ends for its holder, with the default drift: earlier than for the server.
+# The share of the ttl after which a lease ends for its holder, with the default drift. The key expires later.
 SHARE = 0.9
 
 
 def test_naive_holder_is_not_told(server: Server, peer: redis.Redis) -> None:
-    """It believes until its renewal is answered, which is never."""
+    """The naive holder believes that it holds the lock until a renewal is answered, and none is."""
     believes = bool(peer.set("x", "a", nx=True, px=300))
     acquired = time.monotonic()
     impatient = redis.Redis.from_url(server.url, socket_timeout=0.5, retry=None)
@@ -48,13 +48,13 @@ def test_naive_holder_is_not_told(server: Server, peer: redis.Redis) -> None:
 
 @pytest.mark.parametrize("ttl", [TTL, None], ids=["fixed", "watchdog"])
 def test_lost_before_the_key_can_expire(server: Server, other: redlock.Redlock, ttl: float | None) -> None:
-    """The holder knows from its own clock, while nothing answers."""
+    """The holder's own clock ends the lease while the server does not answer."""
     with redlock.Redlock(server.url, watchdog=TTL) as client:
         lease = client.lock("x", ttl=ttl).acquire()
         assert lease is not None
         server.freeze()
-        # Nothing sent later than now can have been answered, so no honest deadline lies behind this one. The clock is
-        # read before the lease is asked: however busy the machine is, an answer of "held" is then a wrong one.
+        # The frozen server answers no later request, so no correct deadline is later than this one. The loop reads the
+        # clock before `held`: however busy the machine is, a `held` that is true after the deadline is an error.
         deadline = time.monotonic() + TTL * SHARE
         while True:
             now = time.monotonic()
@@ -74,7 +74,7 @@ def test_lost_before_the_key_can_expire(server: Server, other: redlock.Redlock, 
 
 
 def test_asyncio_is_told_too(server: Server) -> None:
-    """A task that waits for the loss wakes up without a reply."""
+    """A task that waits for the loss wakes up although the server does not answer."""
 
     async def main() -> None:
         async with redlock.asyncio.Redlock(server.url, watchdog=TTL) as client:
@@ -92,10 +92,10 @@ def test_asyncio_is_told_too(server: Server) -> None:
 
 
 def test_a_hang_shorter_than_the_lease_loses_nothing(server: Server, peer: redis.Redis) -> None:
-    """A renewal that is late is tried again until the deadline; python-redis-lock's thread dies of the first one."""
+    """A failed renewal is retried until the deadline. In python-redis-lock, the first failure ends the thread."""
     with redlock.Redlock(server.url, watchdog=3.0, reply_timeout=0.3) as client, client.lock("x") as lease:
         server.freeze()
-        # Until a renewal is overdue: renewed every second, the lease has 1.7 s or more at any time.
+        # Below 1.2 s, a renewal is overdue: with a renewal every second, the lease has 1.7 s or more at any time.
         eventually(lambda: lease.remaining() < 1.2)
         server.thaw()
         eventually(lambda: lease.remaining() > 2.0)
@@ -104,7 +104,7 @@ def test_a_hang_shorter_than_the_lease_loses_nothing(server: Server, peer: redis
 
 
 def test_a_hung_server_is_an_outage_and_no_contention(server: Server, client: redlock.Redlock) -> None:
-    """To say that somebody else holds it would be a guess, and a call that hangs for ever helps nobody."""
+    """An acquire on a hung server raises `Unavailable`. It neither hangs nor reports that somebody holds the lock."""
     with client.lock("before"):
         pass
     server.freeze()
@@ -114,10 +114,10 @@ def test_a_hung_server_is_an_outage_and_no_contention(server: Server, client: re
 
 
 def test_a_quorum_does_not_wait_for_a_hung_minority() -> None:
-    """Two of five hang, or are dead: no error, no key left behind, and no time-out waited for."""
+    """With one of five nodes hung and one dead, an acquire succeeds, waits for no time-out, and leaves no key."""
     with ExitStack() as stack:
         servers = [stack.enter_context(running()) for _ in range(5)]
-        # Time-outs so long that a single one would be seen.
+        # Time-outs so long that waiting for a single one would fail the test.
         options: redlock.ClientOptions = {"reply_timeout": 20, "connect_timeout": 20}
         client = stack.enter_context(redlock.Redlock([server.url for server in servers], **options))
         with client.lock("before"):

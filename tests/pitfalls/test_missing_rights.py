@@ -1,8 +1,8 @@
-"""A user who lacks one right: the script stops in the middle, and leaves half a lock.
+"""Pitfall: a Redis user lacks one right, so a script stops in the middle and leaves half a lock.
 
-A Redis script is not undone when one of its commands is refused. If a lock is written before its time to live, a user
-who may do the first and not the second locks for ever. So every right that a script uses is taken away once, alone,
-from everything a client does. Which rights those are is read from the scripts themselves.
+Redis does not roll a script back when it refuses one of the script's commands. A script that writes a lock before its
+time to live then leaves a lock for ever, if the user may run the first command and not the second. These tests take
+each right away, one at a time, and run every operation of a client without it. They read the rights from the scripts.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ NAMES = (f"right-{number}" for number in count())
 
 
 def source(script: str) -> str:
-    """A script without its comments."""
+    """The text of a script without its comments."""
     lines = (SCRIPTS / f"{script}.lua").read_text().splitlines()
     return "\n".join(line.split("--")[0] for line in lines)
 
 
 def commands_in(text: str) -> set[str]:
-    """The commands that Lua code runs."""
+    """The Redis commands in Lua code."""
     literal = re.findall(r"redis\.p?call\('([A-Z]+)'", text)
     assert len(literal) == len(re.findall(r"redis\.p?call", text)), f"a command that is not spelled out: {text}"
     return {command.lower() for command in literal}
 
 
 def commands_of(script: str, wire: Wire) -> set[str]:
-    """The commands that a script may run: with the wire's functions, and those of the shared ones that it calls."""
+    """The commands that a script may run, including the wire's functions and the shared functions that it calls."""
     text = source(script)
     _, *shared = re.split(r"^local function (\w+)", source("wire"), flags=re.MULTILINE)
     called = (body for name, body in zip(shared[::2], shared[1::2], strict=True) if f"{name}(" in text)
@@ -65,12 +65,12 @@ def all_commands(wire: Wire) -> list[str]:
     return sorted(set[str]().union(*(commands_of(script, wire) for script in all_scripts())))
 
 
-# Without EVAL a server that has never seen a script cannot learn it; without EVALSHA nothing works.
+# Without EVAL, a client cannot load a script into a server that does not know it; without EVALSHA, nothing works.
 CASES = [(wire, command) for wire in WIRES for command in [*all_commands(wire), "eval", "evalsha"]]
 
 
 def test_the_scripts_were_read() -> None:
-    """The list of cases comes from the sources: it must not be empty by accident."""
+    """The list of cases is read from the scripts, so check that it is not empty by accident."""
     assert {"acquire", "bump", "renew", "release", "end", "inspect", "attach", "learn", "provision"} <= all_scripts()
     assert {"hset", "pexpire", "publish", "time"} <= set(all_commands("redisson"))
     assert {"set", "del"} <= set(all_commands("token"))
@@ -78,7 +78,7 @@ def test_the_scripts_were_read() -> None:
 
 @dataclass
 class Stage:
-    """Servers on which a user's rights are taken and given back, and who is asked to do something meanwhile."""
+    """Servers, a client whose user loses and regains rights (`limited`), and a client with all rights (`full`)."""
 
     servers: list[Server]
     peers: list[redis.Redis]
@@ -86,12 +86,12 @@ class Stage:
     full: redlock.Redlock
 
     def acl(self, *rules: str) -> None:
-        """Change the user on all servers; it applies at once to open connections."""
+        """Change the limited user's rights on all servers. The change applies to open connections at once."""
         for peer in self.peers:
             acl(peer, *rules)
 
     def assert_every_lock_ends(self) -> None:
-        """The one thing that must hold whatever was refused."""
+        """Check that every key of a lock has a ttl. This must hold whichever command was refused."""
         for peer in self.peers:
             assert -1 not in lock_keys(peer).values(), lock_keys(peer)
 
@@ -106,14 +106,14 @@ def url(server: Server | Proxy) -> str:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[list[Server]]:
-    """Three servers, for all tests here."""
+    """Three servers, shared by all tests of this module."""
     with ExitStack() as stack:
         yield [stack.enter_context(running()) for _ in range(3)]
 
 
 @pytest.fixture
 def stage(machines: list[Server], request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """One server, or a quorum of three, empty; the user has every right."""
+    """One empty server or a quorum of three; at the start, the limited user has every right."""
     wire, nodes = request.param
     servers = machines[:nodes]
     options: redlock.ClientOptions = {"wire": wire, "watchdog": 2, "reply_timeout": 1}
@@ -150,7 +150,7 @@ def acquire_held_by_another(stage: Stage, name: str) -> Callable[[], Any]:
 
 def join(stage: Stage, name: str) -> Callable[[], Any]:
     held(stage.full.lock(name, ttl=3, owner="o").acquire())
-    # With wire="token" there is no room for a second tenure: the same as held by another.
+    # With wire="token", a key has no room for a second tenure: the lock counts as held by another owner.
     return lambda: stage.limited.lock(name, ttl=3, owner="o").acquire(blocking=False)
 
 
@@ -163,7 +163,7 @@ def release(stage: Stage, name: str) -> Callable[[], Any]:
     lease = held(stage.limited.lock(name, ttl=3).acquire())
 
     def action() -> None:
-        # It is held, so anything else would be a guess.
+        # The lock is held, so any other outcome would be wrong.
         assert (outcome := lease.release()) in ("released", "unconfirmed"), outcome
 
     return action
@@ -195,7 +195,8 @@ def detach(stage: Stage, name: str) -> Callable[[], Any]:
 
 
 def bump(stage: Stage, name: str) -> Callable[[], Any]:
-    # Two nodes far apart from the third: whichever two answer first, a token may have to be written back.
+    # The token counters of the three nodes lie far apart: whichever two answer first, the client may have to write the
+    # larger token back to the other.
     for peer, ahead in zip(stage.peers, (10_000_000, 20_000_000, 0), strict=False):
         seconds, micros = peer.time()
         peer.set(f"redlock_token:{{{name}}}", seconds * 1_000_000 + micros + ahead, px=60_000)
@@ -206,7 +207,7 @@ def provision(stage: Stage, name: str) -> Callable[[], Any]:
     return stage.limited.init_nodes
 
 
-# What is done, and the scripts that it may send: without a right that none of them uses it must succeed.
+# Each action with the scripts that it may send. It must succeed without any right that none of them uses.
 ACTIONS: list[Action] = [
     (("acquire", "bump", "release", "provision"), acquire),
     (("acquire", "bump", "release", "provision", "learn"), acquire_adaptive),
@@ -227,7 +228,7 @@ QUORUM_ACTIONS: list[Action] = [
 
 
 def refused(action: Callable[[], Any]) -> redlock.Unavailable | None:
-    """Do it, in any case within bounds; what it raised, if it did, which must not be anything else."""
+    """Run the action, for 15 s at most. Return the `Unavailable` that it raises, or None; pass on any other error."""
     try:
         bounded(action, within=15)
     except redlock.Unavailable as error:
@@ -236,10 +237,10 @@ def refused(action: Callable[[], Any]) -> redlock.Unavailable | None:
 
 
 def assert_names_the_right(error: redlock.Unavailable, command: str, peer: redis.Redis) -> None:
-    """The message says which right is missing as well as the server does, and no secret."""
+    """Check that the message names the missing right if the server's reply does, and contains no password."""
     text = f"{error} {error!r} {error.causes}"
     assert PASSWORD not in text
-    # Redis up to 7.0 says of a script only that it lacks some right; newer ones name it.
+    # For a script, Redis up to 7.0 reports only that some right is missing; newer versions name it.
     assert re.search(rf"'{command}'|can't run this command|NOPERM", text), text
     with redis.Redis.from_url(f"redis://{USER}:{PASSWORD}@127.0.0.1:{peer_port(peer)}") as same:
         try:
@@ -254,7 +255,7 @@ def peer_port(peer: redis.Redis) -> int:
 
 
 def try_everything(stage: Stage, wire: Wire, command: str, actions: list[Action]) -> dict[str, str]:
-    """Each action once, with the right taken away in between its preparation and itself."""
+    """Run each action once; the right is taken away after the action's preparation and given back afterwards."""
     outcomes: dict[str, str] = {}
     for scripts, prepare in actions:
         name = next(NAMES)
@@ -272,7 +273,7 @@ def try_everything(stage: Stage, wire: Wire, command: str, actions: list[Action]
                     outcomes[prepare.__name__] = f"wrong: needs no {command}, but {error!r}"
         stage.assert_every_lock_ends()
         stage.acl(f"+{command}")
-        # And nothing is broken for good: with the right back, the same client goes on.
+        # Nothing is broken permanently: once the right is back, the same client works again.
         lock = stage.limited.lock(next(NAMES))
         lease = bounded(lambda lock=lock: lock.acquire(timeout=10))  # type: ignore[misc]
         assert held(lease).release() == "released"
@@ -286,7 +287,7 @@ def try_everything(stage: Stage, wire: Wire, command: str, actions: list[Action]
     indirect=["stage"],
 )
 def test_one_right_missing(stage: Stage, wire: Wire, command: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One server: each script with each of its commands refused in turn."""
+    """On one server, each command of the scripts is refused in turn, in every action."""
     caplog.set_level(logging.DEBUG, "redlock")
     outcomes = try_everything(stage, wire, command, ACTIONS)
     assert PASSWORD not in caplog.text
@@ -302,11 +303,11 @@ def test_one_right_missing(stage: Stage, wire: Wire, command: str, caplog: pytes
     indirect=["stage"],
 )
 def test_one_right_missing_on_a_quorum(stage: Stage, wire: Wire, command: str) -> None:
-    """Three servers: what only a quorum does, provisioning nodes and writing tokens back."""
-    # A deployment that nobody has used yet: the first acquire has to write the markers.
+    """On three servers, the same for what only a quorum does: provisioning nodes and writing tokens back."""
+    # No client has used the deployment yet, so the first acquire has to write the markers.
     name = next(NAMES)
     stage.acl(f"-{command}")
-    error = refused(acquire(stage, name))  # no lease, and no error either, would mean that somebody else holds it
+    error = refused(acquire(stage, name))  # fails if the acquire reports that another owner holds the lock
     if error is not None:
         assert_names_the_right(error, command, stage.peers[0])
     stage.assert_every_lock_ends()
@@ -318,7 +319,7 @@ def test_one_right_missing_on_a_quorum(stage: Stage, wire: Wire, command: str) -
 @pytest.mark.parametrize("stage", [("redisson", 3)], indirect=True, ids=[""])
 @pytest.mark.parametrize("command", [*all_commands("redisson"), "eval", "evalsha", "info"])
 def test_one_right_missing_on_one_node_of_three_changes_nothing(stage: Stage, command: str) -> None:
-    """A minority that refuses is a minority that is down."""
+    """If one node of three refuses a command, acquires and releases succeed, as if that node were down."""
     with stage.full.lock("before"):
         pass
     acl(stage.peers[0], f"-{command}")
@@ -328,7 +329,7 @@ def test_one_right_missing_on_one_node_of_three_changes_nothing(stage: Stage, co
     stage.assert_every_lock_ends()
 
 
-# What the library likes to have and can do without, on one server.
+# Commands that the library uses on one server and does not need.
 COMFORTS = [
     "client|kill",
     "client|info",
@@ -345,7 +346,7 @@ COMFORTS = [
 @pytest.mark.parametrize("stage", [("redisson", 1)], indirect=True, ids=[""])
 @pytest.mark.parametrize("command", COMFORTS)
 def test_works_without_comforts(stage: Stage, command: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Both sides of a contention lack the right: they still get the lock in turn; at most one warning says so."""
+    """Two owners contend for a lock and one lacks an optional right: both acquire it, with one warning at most."""
     caplog.set_level(logging.DEBUG, "redlock")
     if command == "client|setinfo" and "client|setinfo" not in known_commands(stage.peers[0]):
         pytest.skip("this server has no CLIENT SETINFO")
@@ -377,13 +378,13 @@ def test_works_without_comforts(stage: Stage, command: str, caplog: pytest.LogCa
 
 
 def known_commands(peer: redis.Redis) -> set[str]:
-    """The subcommands of CLIENT that the server knows."""
+    """The commands and subcommands of the ACL category `connection` that the server knows, those of CLIENT included."""
     return {name.decode() for name in peer.execute_command("ACL", "CAT", "connection")}
 
 
 @pytest.mark.parametrize("stage", [("redisson", 1)], indirect=True, ids=[""])
 def test_lost_replies_without_client_kill(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """An acquire whose reply was lost is taken back without a barrier: it still happens, and one warning says so."""
+    """Without CLIENT KILL, an acquire whose reply was lost is still released, and exactly one warning is logged."""
     with stage.full.lock("warm"):
         pass
     stage.acl("-client|kill")
@@ -396,14 +397,14 @@ def test_lost_replies_without_client_kill(stage: Stage, caplog: pytest.LogCaptur
             if (lease := refused_or(lambda name=name: client.lock(name).acquire(timeout=5))) is not None:  # type: ignore[misc]
                 lease.release()
             assert proxy.lost.is_set()
-            # The lease is 30 s: it did not expire.
+            # The ttl is 30 s, so the key did not expire.
             eventually(lambda name=name: not stage.peers[0].exists(name), within=10)  # type: ignore[misc]
     warnings = [record.getMessage() for record in caplog.records if "kill" in record.getMessage().lower()]
     assert len(warnings) == 1, caplog.text
 
 
 def refused_or(action: Callable[[], redlock.Lease | None]) -> redlock.Lease | None:
-    """What it returned, or None when it was refused."""
+    """The result of the action, or None if it raised `Unavailable`."""
     try:
         return bounded(action)
     except redlock.Unavailable:
@@ -411,7 +412,7 @@ def refused_or(action: Callable[[], redlock.Lease | None]) -> redlock.Lease | No
 
 
 def documented_rules() -> list[str]:
-    """The rights that `docs/deployments.md` says are enough: the first rule is that of a server."""
+    """The ACL rules that `docs/deployments.md` gives as sufficient for a server."""
     page = (ROOT / "docs" / "deployments.md").read_text()
     lines = re.findall(r"^ACL SETUSER locks on >secret (.+ ~app:.+)$", page, re.M)
     assert len(lines) == 1
@@ -423,7 +424,7 @@ def documented_rules() -> list[str]:
 def test_the_documented_rights_are_enough(
     machines: list[Server], wire: Wire, nodes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is refused to a user with exactly the rights in the documentation, and nothing is warned of."""
+    """With exactly the documented rights, no command is refused and no warning is logged."""
     caplog.set_level(logging.DEBUG, "redlock")
     servers = machines[:nodes]
     options: redlock.ClientOptions = {"wire": wire, "watchdog": 2, "prefix": "app:"}
@@ -447,6 +448,6 @@ def test_the_documented_rights_are_enough(
         waiter.join(20)
         assert held(obtained[0]).release() == "released"
         denied = {entry["object"] for peer in peers for entry in peer.acl_log()}
-        # Optional, and unknown to servers before 7.2.
+        # This command is optional, and unknown to servers before 7.2.
         assert denied <= {"client|setinfo"}
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -1,8 +1,8 @@
-"""A reply is lost, the request is repeated, and it counts twice.
+"""Pitfall: a reply is lost, the client resends the request, and the server counts it twice.
 
-The server took the lock, but its answer never came. A client that repeats the request counts a second hold (a
-re-entrant lock), or is refused by its own first one (SET NX), and either way a lock stays behind that nobody releases.
-A release that is repeated is worse: by then the same owner may hold the lock anew, and loses it.
+The server granted the lock, and the reply was lost. If the client resends the acquire, a re-entrant lock counts a
+second hold, and a SET NX lock is denied because of its own key. Either way a lock stays that nobody releases. A resent
+release is worse: the same owner may have acquired the lock again, and loses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from servers import Server
 
-# As Redisson and its like count: the owner is a client and its thread, and each acquire adds one.
+# Redisson and similar libraries count like this: the owner is a client and a thread, and each acquire adds one.
 COUNTING_ACQUIRE = """
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
@@ -49,7 +49,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def client(server: Server, proxy: Proxy) -> Iterator[redlock.Redlock]:
-    """A client behind that network. The server knows the scripts: no reply but the one that matters is lost."""
+    """A client behind that network. The server already knows the scripts, so only the reply under test is lost."""
     with redlock.Redlock(server.url) as warm, warm.lock("warm"):
         pass
     with redlock.Redlock(proxy.url, watchdog=1.0) as client:
@@ -57,7 +57,7 @@ def client(server: Server, proxy: Proxy) -> Iterator[redlock.Redlock]:
 
 
 def test_naive_counting_lock_stays_locked(peer: redis.Redis, proxy: Proxy) -> None:
-    """One acquire, whose reply was lost, and one release: still locked."""
+    """After one acquire whose reply was lost and one release, the lock is still locked."""
     retrying = redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 1))
     retrying.ping()
     proxy.lose_reply(b"uuid:thread-1")
@@ -69,7 +69,7 @@ def test_naive_counting_lock_stays_locked(peer: redis.Redis, proxy: Proxy) -> No
 
 
 def test_naive_set_nx_is_refused_by_itself(peer: redis.Redis, proxy: Proxy) -> None:
-    """SET NX with a client that repeats what got no reply: "somebody else has it", says the lock that it took."""
+    """A client resends a SET NX whose reply was lost, and is denied because of its own key."""
     retrying = redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 1))
     retrying.ping()
     proxy.lose_reply(b"my-token")
@@ -78,7 +78,7 @@ def test_naive_set_nx_is_refused_by_itself(peer: redis.Redis, proxy: Proxy) -> N
 
 
 def test_naive_release_repeated_frees_the_next_hold(peer: redis.Redis, proxy: Proxy) -> None:
-    """A release whose reply was lost is repeated, after the same owner took the lock again."""
+    """A client resends a release whose reply was lost, after the same owner has acquired the lock again."""
     fragile = redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0))
     fragile.eval(COUNTING_ACQUIRE, 1, "x", "uuid:thread-1", 60_000)
     proxy.lose_reply(b"uuid:thread-1")
@@ -92,7 +92,7 @@ def test_naive_release_repeated_frees_the_next_hold(peer: redis.Redis, proxy: Pr
 @pytest.mark.parametrize("wire", ["redisson", "token"])
 @pytest.mark.parametrize("wait", [0, 10])
 def test_acquire_whose_reply_was_lost(server: Server, peer: redis.Redis, proxy: Proxy, wire: str, wait: float) -> None:
-    """Either it was obtained in the end, once, or it failed and is taken back: in no case it stays locked."""
+    """The acquire succeeds once, or fails and is released in the background. The lock never stays locked."""
     with (
         redlock.Redlock(server.url, wire=wire) as warm,  # type: ignore[arg-type]
         warm.lock("warm"),
@@ -111,7 +111,7 @@ def test_acquire_whose_reply_was_lost(server: Server, peer: redis.Redis, proxy: 
             if wire == "redisson":
                 assert peer.hgetall("lost-reply") == {lease.owner.encode(): b"1"}
             assert lease.release() == "released"
-        # The lease is 30 s: what goes within seconds was taken back, and did not expire.
+        # The ttl is 30 s: a key that is gone within 10 s was released and did not expire.
         eventually(lambda: not peer.exists("lost-reply"), within=10)
         with client.lock("lost-reply", wait=5) as again:
             assert again.held
@@ -120,7 +120,7 @@ def test_acquire_whose_reply_was_lost(server: Server, peer: redis.Redis, proxy: 
 def test_acquire_whose_reply_was_lost_and_whose_client_went_away(
     peer: redis.Redis, proxy: Proxy, client: redlock.Redlock
 ) -> None:
-    """The reply is lost, and no further connection gets through: what stays ends with its ttl."""
+    """The reply is lost and no further connection succeeds, so the key expires after its ttl."""
     lock = client.lock("lost-reply", ttl=2)
     with client.lock("unrelated"):
         pass
@@ -134,7 +134,7 @@ def test_acquire_whose_reply_was_lost_and_whose_client_went_away(
 
 
 def test_nested_acquires_are_counted_by_the_client(peer: redis.Redis, client: redlock.Redlock) -> None:
-    """Nothing is counted in Redis, so nothing can be counted twice there."""
+    """The client counts nested acquires; the field in Redis stays 1, so a resent request cannot count twice."""
     with client.lock("x") as outer, client.lock("x"), client.lock("x"):
         assert peer.hgetall("x") == {outer.owner.encode(): b"1"}
     assert not peer.exists("x")
@@ -143,7 +143,7 @@ def test_nested_acquires_are_counted_by_the_client(peer: redis.Redis, client: re
 def test_release_whose_reply_was_lost_spares_the_next_hold(
     peer: redis.Redis, proxy: Proxy, client: redlock.Redlock
 ) -> None:
-    """The release is repeated, and the same thread holds the lock anew by then: under another name."""
+    """A release is resent after the same thread has acquired the lock again: the new tenure has another field."""
     lock = client.lock("x")
     first = lock.acquire()
     assert first is not None
@@ -155,7 +155,7 @@ def test_release_whose_reply_was_lost_spares_the_next_hold(
     assert second.owner != first.owner
     assert second.token > first.token
 
-    # However often the first release is repeated, now or later: also by hand, as a delayed packet would.
+    # The test sends the first release once more, as a delayed packet would arrive.
     release = [piece for piece in proxy.requests if first.owner.encode() in piece][-1]
     assert b"EVALSHA" in release.upper()
     raw = peer.connection_pool.get_connection()

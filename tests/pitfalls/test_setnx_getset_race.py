@@ -1,8 +1,8 @@
-"""Two clients find an expired lock at the same moment: the race of locks whose value is a timestamp.
+"""Pitfall: two clients find an expired lock at the same moment, where the lock's value is a timestamp.
 
 The old recipe keeps the time of expiry in the value (SETNX) and takes an expired lock over with GETSET, or with DEL and
-SETNX. Whoever does that decides by what it read earlier, and between the two steps somebody else may have decided
-the same. The cure is to let the server expire the key and decide in one step.
+SETNX. A client then acts on an earlier read, and another client may have acted on the same read meanwhile. The cure is
+that the server expires the key and decides in one step.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def in_future() -> str:
 
 
 def test_naive_getset_loses_the_holders_own_expiry(peer: redis.Redis) -> None:
-    """SETNX + GETSET: the loser overwrites the winner's timestamp, and the winner can no longer release its lock."""
-    peer.set("x", "1.0")  # of a holder that died long ago
+    """SETNX + GETSET: the loser overwrites the winner's timestamp, so the winner can no longer release its lock."""
+    peer.set("x", "1.0")  # left by a holder that died long ago
 
     seen_by_a = float(peer.get("x"))
     seen_by_b = float(peer.get("x"))
@@ -36,7 +36,7 @@ def test_naive_getset_loses_the_holders_own_expiry(peer: redis.Redis) -> None:
     assert float(peer.getset("x", stamp_a)) == seen_by_a, "a holds the lock: it found the expired value"
     assert float(peer.getset("x", stamp_b)) != seen_by_b, "b came second, and knows"
 
-    # a releases only what is its own, as it should: and leaves the lock locked, since b's try changed the value.
+    # As it should, a releases the lock only if the value is its own. The value is b's, so the lock stays locked.
     assert peer.get("x") == stamp_b.encode() != stamp_a.encode()
     if peer.get("x") == stamp_a.encode():
         peer.delete("x")
@@ -44,7 +44,7 @@ def test_naive_getset_loses_the_holders_own_expiry(peer: redis.Redis) -> None:
 
 
 def test_naive_delete_and_setnx_lets_two_in(peer: redis.Redis) -> None:
-    """DEL + SETNX: both saw the dead holder's lock, and the second one deletes the first one's."""
+    """DEL + SETNX: both clients saw the dead holder's lock, and the second one deletes the first one's lock."""
     peer.set("x", "1.0")
     a_saw_it_expired = float(peer.get("x")) < time.time()
     b_saw_it_expired = float(peer.get("x")) < time.time()
@@ -60,7 +60,7 @@ def test_naive_delete_and_setnx_lets_two_in(peer: redis.Redis) -> None:
 
 
 def test_one_grant_at_a_time_when_a_dead_holders_key_expires(server: Server, peer: redis.Redis) -> None:
-    """A dozen clients in three processes wait, or try without a pause, when the key of a killed holder expires."""
+    """Twelve clients in three processes wait, or try without a pause, while the key of a killed holder expires."""
     processes, threads, rounds = 3, 4, 10
     with ExitStack() as stack:
         for _ in range(processes):

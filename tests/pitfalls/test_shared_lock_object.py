@@ -1,7 +1,7 @@
-"""One lock object, two tasks: the one releases what the other holds.
+"""Pitfall: two tasks share a lock object, and one releases the lock that the other holds.
 
-A lock object that keeps its token in an attribute, or in a `threading.local`, knows one holder. Tasks share both: the
-second task's token overwrites the first one's, and the first one's release then frees the second one's lock.
+A lock object that keeps its token in an attribute or in a `threading.local` knows only one holder, since tasks share
+both. The second task's token overwrites the first one's, so the first task's release frees the second task's lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NaiveLock:
-    """Keeps its token in itself, as most do."""
+    """Keeps its token in an attribute, as most libraries do."""
 
     def __init__(self, url: str, name: str) -> None:
         self.redis, self.name, self.token = redis.asyncio.Redis.from_url(url), name, ""
@@ -41,7 +41,7 @@ class NaiveLock:
 
 
 def test_naive_task_frees_the_other_tasks_lock(server: Server, peer: redis.Redis) -> None:
-    """The first task was slow, the second one took the lock with the same object."""
+    """The first task's lease ends, the second task acquires the lock by the same object, and the first releases it."""
 
     async def main() -> None:
         lock = NaiveLock(server.url, "x")
@@ -56,7 +56,7 @@ def test_naive_task_frees_the_other_tasks_lock(server: Server, peer: redis.Redis
 
 
 def test_each_task_releases_its_own(server: Server, peer: redis.Redis) -> None:
-    """The same with one object of redlock: the first task's release says "lost" and touches nothing."""
+    """With one redlock object, the first task's release returns "lost" and changes nothing."""
 
     async def main() -> None:
         async with redlock.asyncio.Redlock(server.url, watchdog=1.0) as client:
@@ -88,7 +88,7 @@ def test_each_task_releases_its_own(server: Server, peer: redis.Redis) -> None:
 
 
 def test_tasks_and_their_children_exclude_each_other(server: Server) -> None:
-    """A child task inherits its parent's context variables, so these must not say who holds the lock."""
+    """A child task does not hold its parent's lock, although it inherits the parent's context variables."""
 
     async def main() -> None:
         async with redlock.asyncio.Redlock(server.url) as client:
@@ -110,7 +110,7 @@ def test_tasks_and_their_children_exclude_each_other(server: Server) -> None:
 
 
 def test_threads_that_share_a_lock_object_exclude_each_other(client: redlock.Redlock) -> None:
-    """A try by another thread must neither succeed nor destroy what the holder needs for its release."""
+    """A try by another thread fails, and the holder can still release the lock afterwards."""
     lock = client.lock("x")
     tried: list[redlock.Lease | None] = []
     with lock as lease:

@@ -1,8 +1,8 @@
-"""Work that takes longer than the lease: a second one gets in, and the first one is not told.
+"""Pitfall: the work takes longer than the lease, a second owner gets the lock, and the first does not notice.
 
-Whoever guesses a ttl guesses wrong some day. A renewed lease needs no guess. A fixed one must say when it ended,
-before anybody else can get the lock. And since any process can be stopped between looking and writing, the resource
-must be able to refuse the late write: that is what the fencing token is for.
+A guessed ttl is wrong some day. A renewed lease needs no guess. A fixed lease must report its end before another owner
+can get the lock. Any process can be stopped between a check and a write, so the resource must be able to refuse the
+late write: that is the purpose of the fencing token.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def test_naive_lets_a_second_one_in_silently(peer: redis.Redis) -> None:
-    """SET NX PX with a ttl that was too short."""
+    """SET NX PX with a ttl that is too short: two owners are inside."""
     assert peer.set("x", "a", nx=True, px=50)
     inside = ["a"]
-    # a works, and nothing tells it anything.
+    # Owner a works on and is not notified.
     if eventually(lambda: peer.set("x", "b", nx=True, px=50)):
         inside.append("b")
     assert inside == ["a", "b"]
@@ -37,7 +37,7 @@ def test_naive_lets_a_second_one_in_silently(peer: redis.Redis) -> None:
 def test_the_watchdog_keeps_the_lock_for_as_long_as_the_work_takes(
     client: redlock.Redlock, other: redlock.Redlock, peer: redis.Redis
 ) -> None:
-    """Four leases long, and nobody gets in."""
+    """The work takes four times the lease, and no other owner gets the lock."""
     with client.lock("x") as lease:
         end = time.monotonic() + 4.0
         while time.monotonic() < end:
@@ -48,10 +48,10 @@ def test_the_watchdog_keeps_the_lock_for_as_long_as_the_work_takes(
 
 
 def test_a_fixed_lease_ends_for_its_holder_before_others_can_get_it(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """`held` reads a clock that ends before the key does; the loss has a reason; the block says so."""
+    """`held` turns false before the key expires, the loss has the reason "expired", and the block raises `LockLost`."""
     with pytest.raises(redlock.LockLost) as caught, client.lock("x", ttl=2) as lease:
-        # `remaining` is read first, so a delay between the two readings only makes the difference smaller: one
-        # reading with a difference proves that the lease ends before the key, by as much.
+        # `remaining` is read first, so a delay between the two readings only makes the margin smaller. One reading
+        # with a margin therefore proves that the lease ends before the key by at least that margin.
         margins = (peer_pttl - remaining for remaining, peer_pttl in readings(lease, peer))
         assert any(margin > 0.1 for margin in margins), "ends a tenth of its ttl earlier"
         while peer.exists("x"):
@@ -66,19 +66,22 @@ def test_a_fixed_lease_ends_for_its_holder_before_others_can_get_it(client: redl
 
 
 def readings(lease: redlock.Lease, peer: redis.Redis) -> list[tuple[float, float]]:
-    """What the holder counts to, and what the server does, in seconds."""
+    """Fifty pairs of the seconds that are left: of the lease by the holder's clock, and of the key by the server's."""
     return [(lease.remaining(), peer.pttl("x") / 1000) for _ in range(50)]
 
 
 def test_the_loss_does_not_mask_the_bodys_own_error(client: redlock.Redlock) -> None:
-    """What went wrong in the block is what its caller sees, also when the lock was lost by then."""
+    """An error in the block reaches the caller even if the lock was lost before."""
     with pytest.raises(ZeroDivisionError), client.lock("x", ttl=0.1) as lease:
         eventually(lease.lost.is_set)
         _ = 1 / 0
 
 
 def test_an_extension_does_not_bring_back_what_ended(client: redlock.Redlock, peer: redis.Redis) -> None:
-    """Some locks extend by writing the key anew, and so take a lock that may have been somebody else's since."""
+    """`extend` after the end of the lease raises `LockLost` and does not write the key.
+
+    Some libraries extend by writing the key anew, although another owner may have held the lock since.
+    """
     lease = client.lock("x", ttl=0.1).acquire()
     assert lease is not None
     eventually(lambda: not peer.exists("x"))
@@ -90,7 +93,10 @@ def test_an_extension_does_not_bring_back_what_ended(client: redlock.Redlock, pe
 def test_a_nested_acquire_after_the_loss_does_not_take_the_lock_anew(
     client: redlock.Redlock, peer: redis.Redis
 ) -> None:
-    """A re-entrant lock that was lost and is taken again inside: the outer block would go on without knowing."""
+    """A nested acquire after the loss raises `LockLost`.
+
+    If it acquired the lock again, the outer block would go on without noticing the loss.
+    """
     with pytest.raises(redlock.LockLost), client.lock("x", ttl=0.1):
         eventually(lambda: not peer.exists("x"))
         with pytest.raises(redlock.LockLost):
@@ -101,7 +107,10 @@ def test_a_nested_acquire_after_the_loss_does_not_take_the_lock_anew(
 def test_the_token_stops_a_write_that_comes_too_late(
     server: Server, peer: redis.Redis, client: redlock.Redlock
 ) -> None:
-    """The holder is stopped between its check and its write, for longer than its lease. No lock can prevent that."""
+    """The holder is stopped between check and write for longer than its lease: the resource refuses the late write.
+
+    No lock can prevent such a stop.
+    """
     with process(write_late, server.url, "x") as late:
         first = int(hear(peer, HELD))
         assert late.pid is not None

@@ -1,4 +1,4 @@
-"""What the pitfall tests share: waiting for a state, a network that loses replies, and processes that can be killed."""
+"""Tools of the pitfall tests: waiting for a state, a network that loses replies, and processes that can be killed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Long enough for a busy machine; only a failing test waits for it.
+# In seconds. Long enough for a busy machine; only a failing test waits this long.
 PATIENCE = 20.0
 
 
 @contextlib.contextmanager
 def running(*arguments: str) -> Iterator[Server]:
-    """A redis-server of its own, empty, killed at the end; with further arguments for its command line."""
+    """Start an empty redis-server with further command-line arguments, and kill it at the end."""
     with tempfile.TemporaryDirectory(prefix="redlock-") as directory:
         server = Server(Path(directory), *arguments)
         server.start()
         try:
             yield server
         finally:
-            # An end in good order would wait for replicas.
+            # A regular shutdown would wait for replicas.
             server.kill()
 
 
@@ -48,7 +48,7 @@ def eventually(condition: Callable[[], R], within: float = PATIENCE) -> R:
 
 
 def bounded(action: Callable[[], R], within: float = PATIENCE) -> R:
-    """Run something that must not hang, and fail if it does."""
+    """Run an action in a thread, and fail if it takes longer than `within` seconds."""
     results: list[R] = []
     errors: list[BaseException] = []
 
@@ -68,16 +68,16 @@ def bounded(action: Callable[[], R], within: float = PATIENCE) -> R:
 
 
 def lock_keys(peer: redis.Redis) -> dict[str, int]:
-    """The keys of locks, with their PTTL: all keys that are not redlock's own records, which have its prefix."""
+    """The keys of locks, with their PTTL: all keys except redlock's own records, which start with `redlock_`."""
     keys = [key.decode() for key in peer.scan_iter(count=1000)]
     found = {key: int(peer.pttl(key)) for key in keys if not key.startswith("redlock_")}
-    # -2: ended between the two looks.
+    # -2: the key expired between SCAN and PTTL.
     return {key: pttl for key, pttl in found.items() if pttl != -2}
 
 
 @contextlib.contextmanager
 def process(target: Callable[..., None], *args: Any) -> Iterator[SpawnProcess]:
-    """A Python process of its own, killed at the end if it has not ended."""
+    """Run `target` in a new Python process, and kill it at the end if it still runs."""
     child = multiprocessing.get_context("spawn").Process(target=target, args=args, daemon=True)
     child.start()
     try:
@@ -88,10 +88,10 @@ def process(target: Callable[..., None], *args: Any) -> Iterator[SpawnProcess]:
 
 
 class Proxy:
-    """A network between clients and a server, which can lose what it carries. Clients connect to `url`.
+    """A network between clients and a server, with faults that a test switches on. Clients connect to `url`.
 
-    It can lose replies (`lose_reply`), hold them (`hold_replies`), swallow everything (`swallow`), break (`cut`), and
-    lead somewhere else (`mend`), as an address that follows a failover does.
+    It can lose a reply (`lose_reply`), hold replies back (`hold_replies`), drop everything (`swallow`), break all
+    connections (`cut`), and lead to another server (`mend`), as an address that follows a failover does.
     """
 
     def __init__(self, port: int) -> None:
@@ -99,7 +99,7 @@ class Proxy:
         self.requests: list[bytes] = []
         """Everything that clients sent, in pieces as it came."""
         self.lost = threading.Event()
-        """Set when a reply was lost as told."""
+        """Set when the reply that `lose_reply` chose was lost."""
         self._needle: bytes | None = None
         self._flow = threading.Event()
         self._flow.set()
@@ -113,12 +113,12 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_reply(self, needle: bytes) -> None:
-        """Let the next request that contains `needle` reach the server, and cut the connection instead of replying."""
+        """Pass the next request that contains `needle` to the server, then close the connection without a reply."""
         self.lost.clear()
         self._needle = needle
 
     def hold_replies(self) -> None:
-        """Keep replies back; requests go through."""
+        """Hold replies back. Requests still reach the server."""
         self._flow.clear()
 
     def let_replies_go(self) -> None:
@@ -126,29 +126,29 @@ class Proxy:
         self._flow.set()
 
     def swallow(self) -> None:
-        """Carry nothing any more in either direction, without an error for anybody: a black hole."""
+        """Drop all data in both directions without closing a connection: a black hole."""
         self._swallow = True
 
     def refuse(self) -> None:
-        """Take no more connections; those that exist go on."""
+        """Refuse new connections. Existing ones stay open."""
         self._refuse = True
 
     def cut(self) -> None:
-        """Break all connections and take no more."""
+        """Break all connections and refuse new ones."""
         self.refuse()
         self._break()
 
     def mend(self, port: int | None = None) -> None:
-        """End `refuse`, `cut` and `swallow`, and lead to `port` from now on. Connections that lost something break."""
+        """End `refuse`, `cut` and `swallow`, break all connections, and lead to `port` (default: as before)."""
         self.target = port or self.target
         self._break()
         self._swallow = self._refuse = False
 
     def close(self) -> None:
-        """End it."""
+        """Close the listener and all connections."""
         self._flow.set()
         with contextlib.suppress(OSError):
-            # Wakes the thread in `accept`, which closing alone does not.
+            # Wakes the thread in `accept`; closing alone does not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._break()
@@ -212,7 +212,7 @@ class Proxy:
         client, upstream = pair
         with contextlib.suppress(OSError):
             while data := upstream.recv(65536):
-                # The server has run the request: its reply is here, and goes no further.
+                # The reply proves that the server has run the request. It is dropped here.
                 if doomed.is_set():
                     self.lost.set()
                     break

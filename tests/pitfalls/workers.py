@@ -1,6 +1,6 @@
-"""What the processes of the pitfall tests do: they take locks, and some of them are killed for it.
+"""The code that the child processes of the pitfall tests run: they acquire locks, and the tests kill some of them.
 
-Apart from the tests, so that a process that starts imports as little as possible.
+It is apart from the tests, so that a child process imports as little as possible.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def hear(peer: redis.Redis, key: str, timeout: int = 30) -> str:
 
 
 def hold(url: str, name: str, ttl: float | None, watchdog: float = 1.0) -> None:
-    """Take a lock and keep it until killed."""
+    """Acquire a lock and hold it until the process is killed."""
     peer = redis.Redis.from_url(url)
     lease = redlock.Redlock(url, watchdog=watchdog).lock(name, ttl=ttl).acquire()
     assert lease is not None
@@ -46,7 +46,7 @@ def hold(url: str, name: str, ttl: float | None, watchdog: float = 1.0) -> None:
 
 
 def naive_crash(url: str, name: str) -> None:
-    """Take a lock in two steps, and be killed between them."""
+    """Acquire a naive lock in two requests; the test kills the process between them."""
     peer = redis.Redis.from_url(url)
     peer.setnx(name, "me")
     tell(peer, HELD)
@@ -55,7 +55,10 @@ def naive_crash(url: str, name: str) -> None:
 
 
 def contend(url: str, name: str, threads: int, rounds: int) -> None:
-    """Take one lock again and again in several threads, each with a client of its own, half of them by trying."""
+    """Acquire and release one lock `rounds` times in several threads, each with its own client.
+
+    Half of the threads wait for the lock; the other half try without waiting, in a loop.
+    """
 
     def run(tries: bool) -> None:
         peer = redis.Redis.from_url(url)
@@ -65,7 +68,7 @@ def contend(url: str, name: str, threads: int, rounds: int) -> None:
         for _ in range(rounds):
             while (lease := lock.acquire(blocking=not tries)) is None:
                 pass
-            # One server orders these commands of all holders: whoever finds somebody inside is a second one.
+            # The server runs these commands one at a time, so a result other than 1 proves a second holder.
             if peer.incr("inside") != 1:
                 tell(peer, "overlaps", lease.token)
             peer.rpush("tokens", lease.token)
@@ -81,10 +84,10 @@ def contend(url: str, name: str, threads: int, rounds: int) -> None:
 
 
 def lock_for_ever(url: str, wire: Literal["redisson", "token"], seed: int) -> None:
-    """Take and release locks without a pause, in several threads, so that a kill hits an acquire at any point."""
+    """Acquire and release locks without a pause in several threads, so that a kill can hit an acquire at any point."""
 
     def run(thread: int) -> None:
-        # Every third round connects anew: the first acquire of a process is one that is hit, too.
+        # Every third round makes a new client, so that a kill can also hit the first acquire of a connection.
         for number in itertools.count():
             if number % 3 == 0:
                 client = redlock.Redlock(url, wire=wire, watchdog=1.0)
@@ -101,13 +104,13 @@ def lock_for_ever(url: str, wire: Literal["redisson", "token"], seed: int) -> No
 
 
 def write_late(url: str, name: str) -> None:
-    """Check the lease, be stopped, and write after it ended, as no lease can prevent."""
+    """Check the lease, be stopped by the test, and write after the lease ended. No lease can prevent that."""
     peer = redis.Redis.from_url(url)
     lease = redlock.Redlock(url).lock(name, ttl=0.5).acquire()
     assert lease is not None
     lease.check()
     tell(peer, HELD, lease.token)
-    # The test stops this process here: between the check and the write.
+    # The test stops this process here, between the check and the write.
     hear(peer, GO)
     peer.set("naive", "from the first holder")
     tell(peer, DONE, fenced_write(peer, "from the first holder", lease.token))
@@ -126,12 +129,12 @@ def fenced_write(peer: redis.Redis, value: str, token: int) -> str:
     return str(peer.eval(FENCED_WRITE, 2, "fence", "fenced", str(token), value).decode())
 
 
-# What a program keeps at module level.
+# Locks that the program refers to at module level until it ends.
 kept: list[redlock.Lock] = []
 
 
 def leave(url: str, name: str, how: str) -> None:
-    """Take a lock and end in some way that is not a release."""
+    """Acquire a lock and end the process without releasing it, in the way that `how` names."""
     lock = redlock.Redlock(url).lock(name)
     if how != "end of the program, its client collected":
         kept.append(lock)
@@ -147,7 +150,7 @@ def leave(url: str, name: str, how: str) -> None:
 
 
 def forget(url: str, name: str) -> None:
-    """Take a lock in a thread that ends without releasing it; runs until killed."""
+    """Acquire a lock in a thread that ends without releasing it. The process runs until it is killed."""
     peer = redis.Redis.from_url(url)
     client = redlock.Redlock(url, watchdog=1.0)
 
