@@ -1,4 +1,4 @@
-"""Fencing of a file on one host: the token is in a second file beside it. To be copied; see docs/fencing.md."""
+"""Fencing of a file on one host: a second file beside it holds the token. Copy this recipe; see docs/fencing.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outdated(Exception):
-    """A newer holder of the lock was here: stop."""
+    """A later holder of the lock has accessed the resource: stop."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def fenced(path: Path, token: int) -> Iterator[None]:
 
 
 def deposit(path: Path, amount: int, token: int) -> None:
-    """Read, think, write: under a lock."""
+    """Read, compute and write; the caller holds the lock."""
     with fenced(path, token):
         balance = int(path.read_text() if path.exists() else 0)
     balance += amount

@@ -1,9 +1,9 @@
-"""Fencing in an HTTP service: requests present the token in a header, reads too. To be copied; see docs/fencing.md.
+"""Fencing in an HTTP service: every request, a read too, has the token in a header. Copy it; see docs/fencing.md.
 
     python fenced_http.py database-file port
 
-The service does not judge tokens itself. It hands them to its database, which does so in the transaction of the
-request: several processes may serve, and a restart forgets nothing.
+The service does not check tokens itself. Its database does, in the transaction of the request. So several processes
+may serve, and a restart forgets no token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLE = "CREATE TABLE IF NOT EXISTS document (path TEXT PRIMARY KEY, content BLO
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves GET and PUT to those who present a token."""
+    """Serves GET and PUT requests that present a token."""
 
     server: Service
 
@@ -57,11 +57,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Service(ThreadingHTTPServer):
-    """A service on 127.0.0.1; port 0 is any free one."""
+    """A service on 127.0.0.1; with port 0, on any free port."""
 
     def __init__(self, database: str, port: int = 0) -> None:
         self.database = database
@@ -71,7 +71,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
 
     def connected(self) -> closing[sqlite3.Connection]:
-        """Connect to the database for the time of a request."""
+        """Connect to the database for one request."""
         return closing(sqlite3.connect(self.database, timeout=30))
 
 
@@ -79,7 +79,7 @@ class Service(ThreadingHTTPServer):
 
 
 def access(url: str, token: int, write: bytes | None = None) -> bytes:
-    """Write a document, unless it is None, and return what is there then: nothing if there is none."""
+    """Write a document, unless `write` is None. Return the content afterwards, which is empty without a document."""
     request = Request(url, write, {"Fencing-Token": str(token)}, method="GET" if write is None else "PUT")
     try:
         with urlopen(request) as response:
@@ -94,7 +94,7 @@ def access(url: str, token: int, write: bytes | None = None) -> bytes:
 
 
 def deposit(url: str, amount: int, token: int) -> None:
-    """Read, think, write: under a lock."""
+    """Read, compute and write; the caller holds the lock."""
     balance = int(access(url, token) or 0)
     access(url, token, b"%d" % (balance + amount))
 

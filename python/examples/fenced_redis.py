@@ -1,7 +1,7 @@
-"""Fencing in Redis: one script reads and writes a hash, and presents the token. To be copied; see docs/fencing.md.
+"""Fencing in Redis: one script checks the token, and reads and writes a hash. Copy it; see docs/fencing.md.
 
-The token is a field of the hash that it protects: one key, so it works on a cluster, and no copy has one without the
-other.
+The token is a field of the hash that it protects. One key works on a cluster, and no copy has the data without the
+token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ return redis.call('HGETALL', KEYS[1])
 
 
 class Outdated(Exception):
-    """A newer holder of the lock was here: stop."""
+    """A later holder of the lock has accessed the resource: stop."""
 
 
 def access(client: redis.Redis, key: str, token: int, **write: str | int) -> dict[str, str]:
@@ -34,6 +34,6 @@ def access(client: redis.Redis, key: str, token: int, **write: str | int) -> dic
 
 
 def deposit(client: redis.Redis, account: int, amount: int, token: int) -> None:
-    """Read, think, write: under a lock."""
+    """Read, compute and write; the caller holds the lock."""
     balance = int(access(client, f"account:{account}", token).get("balance", 0))
     access(client, f"account:{account}", token, balance=balance + amount)

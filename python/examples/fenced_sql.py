@@ -1,7 +1,7 @@
-"""Fencing in SQL: the first statement of each transaction presents the token. To be copied; see docs/fencing.md.
+"""Fencing in SQL: the first statement of each transaction presents the token. Copy it; see docs/fencing.md.
 
-The tokens are in a table of their own, so that a resource may be any number of rows and tables. Written for `sqlite3`;
-other drivers differ in how they write parameters.
+The tokens have a table of their own, so that a resource may be any number of rows and tables. This is written for
+`sqlite3`; other drivers write parameters differently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRESENT = """
 
 
 class Outdated(Exception):
-    """A newer holder of the lock was here: stop."""
+    """A later holder of the lock has accessed the resource: stop."""
 
 
 @contextmanager

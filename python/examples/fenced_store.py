@@ -1,6 +1,6 @@
-"""Fencing in an object store: conditional writes, and the token in the object. To be copied; see docs/fencing.md.
+"""Fencing in an object store: conditional writes, and the token in the object. Copy it; see docs/fencing.md.
 
-Plain HTTP with `ETag`, `If-Match` and `If-None-Match`, which is what S3 and those like it speak below their SDKs.
+It uses plain HTTP with `ETag`, `If-Match` and `If-None-Match`, as the SDKs of S3 and similar stores do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 
 class Outdated(Exception):
-    """A newer holder of the lock was here: stop."""
+    """A later holder of the lock has accessed the resource: stop."""
 
 
 def access(url: str, token: int, write: Any = None) -> Any:
@@ -41,18 +41,18 @@ def get(url: str) -> tuple[dict[str, Any], str | None]:
 
 
 def put(url: str, content: dict[str, Any], etag: str | None) -> bool:
-    """Replace the object if its etag is still this one, or create it; tell whether that was so."""
+    """Replace the object if its etag is still this one, or create it if `etag` is None. Return False if that failed."""
     condition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
     try:
         with urlopen(Request(url, json.dumps(content).encode(), condition, method="PUT")):
             return True
     except HTTPError as error:
-        if error.code in (404, 409, 412):  # gone; written at the same time; written before
+        if error.code in (404, 409, 412):  # deleted; another write at the same time; another write before
             return False
         raise
 
 
 def deposit(url: str, amount: int, token: int) -> None:
-    """Read, think, write: under a lock."""
+    """Read, compute and write; the caller holds the lock."""
     balance = access(url, token) or 0
     access(url, token, balance + amount)

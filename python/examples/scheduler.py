@@ -1,19 +1,18 @@
-"""A scheduler: each tick's job runs on one of many machines, once, although machines die and hang in the middle of it.
+"""A scheduler: each tick's job takes effect once on one of several machines, although machines die and hang meanwhile.
 
     python scheduler.py [redis-url]
 
-Every worker wants to run every tick's job. The lock lets one of them; the others wait, and then find it done. What
-that means, exactly:
+Every worker tries to run every tick's job. One acquires the lock; the others wait, then find the job done. Exactly:
 
-- **Running is at least once.** A worker that dies in the middle frees the lock within one lease, and the next one runs
-  the job again, from the start. No lock can tell whether the dead worker's last step still happened.
-- **The effect is exactly once.** The job's result and the mark "done" are written in one transaction, which demands
-  that the tick has no newer token than the writer's. A worker that was stopped for longer than its lease and wakes up
-  as if nothing had happened has an older token: its write changes nothing.
+- **A job runs at least once.** If a worker dies during the job, the lock becomes free within one lease, and the next
+  worker runs the job again from the start. No lock can tell whether the dead worker's last step still happened.
+- **It takes effect exactly once.** One transaction writes the job's result and the mark "done", on the condition that
+  the tick has no larger token than the writer's. A worker that was stopped for longer than its lease, and then goes on
+  unaware, has a smaller token: its write changes nothing.
 - **Effects elsewhere** (an e-mail, a payment) cannot be part of that transaction. Give them the tick as an idempotency
   key, or accept that they may happen twice.
 
-The database is SQLite so that this runs anywhere; any one with transactions does.
+The database is SQLite so that this runs anywhere; any database with transactions works.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ import redlock
 WORKERS = 4
 TICKS = 6
 PERIOD = 0.5
-LEASE = 2.0  # how long a dead worker keeps the others waiting; 30 s unless configured
+LEASE = 2.0  # seconds for which a dead worker keeps the others waiting; the library's default is 30
 
-# What goes wrong, at the first attempt of a tick.
+# The ticks at whose first attempt a worker dies or hangs.
 DIES_AT, HANGS_AT = 2, 4
 
 TABLES = """
@@ -45,17 +44,17 @@ CREATE TABLE report (tick INTEGER, worker INTEGER);
 
 
 class Outdated(Exception):
-    """A newer holder of the lock was here."""
+    """A later holder of the lock has accessed the tick."""
 
 
 class Store:
-    """The database of the job: its results, and which ticks are done."""
+    """The database of the job: its results, and the ticks that are done."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, timeout=30)
 
     def begin(self, tick: int, token: int) -> int:
-        """Register a token, as the first access of a tenure must; return which attempt it is, 0 when all is done."""
+        """Register a token, as the first access of a tenure must. Return the attempt's number, 0 if the job is done."""
         with self.connection as transaction:
             transaction.execute("INSERT OR IGNORE INTO tick VALUES (?, 0, 0, NULL)", (tick,))
             changed = transaction.execute(
@@ -68,7 +67,7 @@ class Store:
             return 0 if done else int(attempts)
 
     def finish(self, tick: int, token: int, worker: int) -> None:
-        """Write the result and the mark, both or neither, unless somebody else has taken over."""
+        """Write the result and the mark in one transaction, unless a later holder has taken over."""
         with self.connection as transaction:
             done = "UPDATE tick SET done = 1 WHERE number = ? AND fence = ? AND done IS NULL"
             if not transaction.execute(done, (tick, token)).rowcount:
@@ -77,7 +76,7 @@ class Store:
 
 
 def run(store: Store, tick: int, lease: redlock.Lease, worker: int) -> None:
-    """Run a tick's job if nobody has; the lock is held."""
+    """Run a tick's job unless it is done. The caller holds the lock."""
     attempt = store.begin(tick, lease.token)
     if attempt == 0:
         return
@@ -89,7 +88,8 @@ def run(store: Store, tick: int, lease: redlock.Lease, worker: int) -> None:
     if attempt == 1 and tick == HANGS_AT:
         say(f"worker {worker} hangs")
         os.kill(os.getpid(), signal.SIGSTOP)
-        # Woken up long after its lease. A check here would tell; this worker does not look, as code sometimes cannot.
+        # The worker wakes up long after its lease ended. `lease.check()` would raise here; this worker does not call
+        # it, because a real worker can also be stopped after its last check.
     try:
         store.finish(tick, lease.token, worker)
         say(f"worker {worker} has done tick {tick}")
@@ -98,23 +98,23 @@ def run(store: Store, tick: int, lease: redlock.Lease, worker: int) -> None:
 
 
 def work(url: str | None, database: Path, worker: int, begin: float) -> None:
-    """Be one of the machines."""
+    """Run one worker, which stands for one machine."""
     redlock.configure(url, watchdog=LEASE)
     store = Store(database)
     for tick in range(1, TICKS + 1):
         time.sleep(max(0.0, begin + tick * PERIOD - time.time()))
-        # The end of the block raises LockLost if the lease ended inside; the store has refused the write by then.
+        # If the lease ended inside the block, its end raises LockLost. The store has refused the write by then.
         with contextlib.suppress(redlock.LockLost), redlock.lock("scheduler:report") as lease:
             run(store, tick, lease, worker)
 
 
 def say(what: str) -> None:
-    """Print at once, since several processes do."""
+    """Print at once, since several processes print."""
     print(what, flush=True)
 
 
 def main(url: str | None) -> None:
-    """Start the workers, wake the one that hangs, and look at what came out."""
+    """Start the workers, wake the one that hangs, and print the result of each tick."""
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder, "jobs.db")
         store = Store(database)
@@ -136,7 +136,7 @@ def main(url: str | None) -> None:
             time.sleep(0.05)
         for worker in workers:
             if worker.is_alive() and worker.pid is not None:
-                os.kill(worker.pid, signal.SIGCONT)  # wakes the one that hangs; the others do not notice
+                os.kill(worker.pid, signal.SIGCONT)  # wakes the worker that hangs; the others ignore it
         for worker in workers:
             worker.join()
 

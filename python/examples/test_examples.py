@@ -1,4 +1,4 @@
-"""Runs the examples as their readers do, against a server of its own, and looks at what they print and leave behind."""
+"""Runs the examples as a reader would, on a private server, and checks their output and the keys that they leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def run(
     example: str, server: Server, environment: dict[str, str] | None = None, see: Callable[[str], object] = bool
 ) -> list[str]:
-    """Run an example to its end; `see` each line that it prints, and return them."""
+    """Run an example to its end, call `see` with each line that it prints, and return the lines."""
     command = [sys.executable, str(HERE / example), server.url]
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -56,19 +56,19 @@ def run(
 
 
 def locks(server: Server) -> list[str]:
-    """The locks that are held, without redlock's own records."""
+    """The keys of held locks, without redlock's own records."""
     with redis.Redis.from_url(server.url, decode_responses=True) as peer:
         return [key for key in peer.scan_iter() if not key.startswith("redlock_")]
 
 
 def test_flash_sale(server: Server) -> None:
-    """Sold once, to whoever had the reservation when the money came."""
+    """The item is sold once, to the customer who held the reservation when the payment arrived."""
 
     def see(line: str) -> None:
         if "no answer" in line:
             server.cli("PEXPIRE", "flash-sale:console", "1")
 
-    # Nobody is too slow to pay in time, however busy the machine is; bob's time ends when the bank is silent.
+    # With 300 s, everybody pays in time, however busy the machine is; only bob's reservation is ended, by `see`.
     lines = run("flash_sale.py", server, {"TIME_TO_PAY": "300"}, see)
     assert [line.strip() for line in lines] == [
         "web: ann has 300 s to pay",
@@ -89,7 +89,7 @@ def test_flash_sale(server: Server) -> None:
 
 
 def test_scheduler(server: Server) -> None:
-    """Each tick is done once, also the one whose worker died and the one whose worker hung."""
+    """Each tick takes effect once, even those whose worker died or hung."""
     lines = run("scheduler.py", server)
     done = [int(match[1]) for line in lines if (match := re.fullmatch(r"worker \d has done tick (\d)", line))]
     assert done == [1, 2, 3, 4, 5, 6]
