@@ -1,4 +1,4 @@
-"""Fixtures: a server, clients on it, and Python programs that use it."""
+"""Fixtures: redis-servers, clients, and Python programs that use them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that leave it alone."""
+    """One server for all tests that neither stop nor freeze it."""
     with Server(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture
 def server(shared_server: Server) -> Server:
-    """An empty server; the test must leave it running."""
+    """The shared server, emptied; the test must leave it running."""
     shared_server.cli("FLUSHALL")
     return shared_server
 
@@ -50,9 +50,9 @@ def client(server: Server) -> Iterator[redlock.Redlock]:
 
 @pytest.fixture
 def program(server: Server) -> Iterator[Program]:
-    """Start Python programs: `program(code, *arguments)`. They get the server as REDLOCK_URL, are killed at last."""
+    """Start Python programs by `program(code, *arguments)`, and kill them after the test. REDLOCK_URL is the server."""
     started: list[subprocess.Popen[str]] = []
-    # A shell's background job ignores Ctrl-C and hands that down; these programs are as if started by a person.
+    # A shell's background job ignores Ctrl-C, and its children inherit that. These programs must not ignore it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -79,7 +79,7 @@ def program(server: Server) -> Iterator[Program]:
 
 @pytest.fixture
 def run(program: Program) -> Callable[..., str]:
-    """Run a Python program to its end, as `program` does; return what it prints, and fail if it fails."""
+    """Run a Python program to its end, with the arguments of `program`. Return its output, and fail if it fails."""
 
     def finish(code: str, *arguments: str, **how: object) -> str:
         process = program(code, *arguments, **how)

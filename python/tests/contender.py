@@ -1,8 +1,9 @@
-"""One process that takes and releases a lock so many times and logs it.
+"""A process that acquires and releases one lock TIMES times and logs each grant and release.
 
-Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]], to hold it for up to so many
-milliseconds, to let others go first for up to so many and note each call, and to write it as others do.
-`tests/tests/languages.rs` starts it beside those of the other languages; `tests/src/history.rs` describes the log.
+Usage: contender.py sync|asyncio URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]. It holds the lock for up to
+HOLD_MS. With PAUSE_MS, it pauses for up to so long after each release, and logs the time of each call too. WIRE and
+PREFIX are the client's options. `tests/tests/languages.rs` starts it together with the contenders of other languages;
+`tests/src/history.rs` describes the log.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def fight(urls: list[str], name: str, times: int, log: int, hold: float, pause: 
             if hold:
                 time.sleep(random.uniform(0, hold))
             lines = note(lease, granted, called)
-            # Nobody confirms it while nodes are in trouble.
+            # The outcome is ignored: it may be "unconfirmed" while nodes are down.
             lease.release()
             os.write(log, lines)
             if pause:
@@ -55,7 +56,8 @@ async def fight_async(
 
 
 def note(lease: redlock.Lease | redlock.asyncio.Lease, granted: int, called: int | None) -> bytes:
-    # Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it was at it.
+    # Read before the release is sent, since another owner may hold the lock from then on. `held` is read later: a lease
+    # that is still held then was held at this moment.
     released = monotonic_ns()
     lines = f"grant {lease.token} {granted}{'' if called is None else f' {called}'}\n"
     if lease.held:

@@ -1,6 +1,6 @@
-"""A pytest plugin: puts the compatible locks in the place of redis-py's, for its own test suite.
+"""A pytest plugin that replaces redis-py's locks by the compatible ones, for redis-py's own test suite.
 
-Given to pytest with `-p`, it is imported before the tests are, which take the classes from these modules.
+pytest imports it (`-p`) before the tests, and the tests import the lock classes from these modules of redis-py.
 """
 
 import pytest
@@ -15,5 +15,5 @@ redis.asyncio.lock.Lock = AsyncLock  # type: ignore[assignment, misc]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Make sure that it is not redis-py's own lock that is tested."""
+    """Check that no test uses redis-py's own lock."""
     assert all(item.module.Lock in (Lock, AsyncLock) for item in items)

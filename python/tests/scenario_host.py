@@ -1,8 +1,8 @@
-"""Python's host of the shared scenarios, `scenario_host.py sync|gevent|asyncio`: does what actors do.
+"""Python's host of the shared scenarios, `scenario_host.py sync|gevent|asyncio`: it runs the orders of the actors.
 
-It speaks the protocol of `tests/scenarios/README.md`. The verbs are written once: a call of the asyncio library is
-awaited, one of the sync library has returned already. An actor is a thread, a greenlet that passes for one, or a task
-that lives as long as the scenario, in one event loop for all of them.
+It speaks the protocol of `tests/scenarios/README.md`. The verbs are written once for both libraries: the result of an
+asyncio call is awaited. An actor is a thread, a greenlet (gevent patches `threading`), or a task. It lives as long as
+the scenario; one event loop runs all tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def say(**line: Any) -> None:
 
 
 def spelled(given: Order, *wanted: str) -> Order:
-    """Options as Python spells them: times in seconds."""
+    """The wanted options with Python's names, and times in seconds."""
     plain = {name: float("nan") if value == "nan" else value for name, value in given.items() if name in wanted}
     times = {name for name, value in plain.items() if name.endswith("_ms") and value != "adaptive"}
     return {name.removesuffix("_ms"): value / 1000 if name in times else value for name, value in plain.items()}
@@ -57,7 +57,7 @@ class World:
             return self.clients[given["name"]]
 
     def call(self, order: Order) -> Any:
-        """Call what an order says; with asyncio that is still to be awaited."""
+        """Make the call of an order; with asyncio, the caller still has to await the result."""
         step, verb = order["step"], order["step"]["do"]
         if verb == "client":
             return self.connect(order["client"]).close()
@@ -89,14 +89,14 @@ class World:
         return (calls | {"owned": lock.owned, "locked": lock.locked, "inspect": lock.inspect})[verb]()
 
     async def perform(self, order: Order) -> Any:
-        """Do what an order says and return it in plain values."""
+        """Run an order and return its result as plain values."""
         step, value = order["step"], self.call(order)
         value = await value if inspect.isawaitable(value) else value
         match step["do"]:
             case "acquire" | "try_acquire" | "attach":
                 if value is None:
                     raise redlock.LockTimeout("not obtained in time")
-                # One without a name is held to the end all the same.
+                # A lease without a name is stored too, so that it is held until the scenario ends.
                 self.leases[step.get("as", f"unnamed {len(self.leases)}")] = value
                 return {"token": value.token, "name": value.name, "owner": value.owner, "slots": value.slots}
             case "inspect":
@@ -113,7 +113,7 @@ class World:
         return value
 
     async def follow(self, order: Order) -> None:
-        """Follow an order and answer it."""
+        """Run an order and print its answer."""
         try:
             if "end" not in order:
                 return say(id=order["id"], value=await self.perform(order))
@@ -131,7 +131,7 @@ class World:
 
 
 class Threads:
-    """An actor is a thread."""
+    """Runs each actor in a thread."""
 
     library, can_cancel = redlock, False
 
@@ -142,20 +142,20 @@ class Threads:
 
     def act(self, orders: queue.SimpleQueue[Any], world: World) -> None:
         while order := orders.get():
-            # Nothing in it suspends: the sync library blocks instead.
+            # With the sync library, the coroutine never suspends: one `send` runs it to its end.
             with contextlib.suppress(StopIteration):
                 world.follow(order).send(None)
 
 
 class Tasks:
-    """An actor is a task."""
+    """Runs each actor in a task."""
 
     library, can_cancel = redlock.asyncio, True
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.tasks: set[Any] = set()
-        # For each order under way its task, or None while it has not begun.
+        # The task of each order under way, or None if the order has not started.
         self.running: dict[Any, Any] = {}
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -184,7 +184,7 @@ class Tasks:
 
 
 def main() -> None:
-    # What the library has to say goes to the log, which is standard error while nobody listens.
+    # Without a handler, Python would print the library's warnings to standard error.
     logging.getLogger("redlock").addHandler(logging.NullHandler())
     orders: Any = sys.stdin
     if sys.argv[1] == "gevent":

@@ -1,6 +1,6 @@
-"""Real redis-servers for tests: started on free ports, killed, frozen and thawed at will.
+"""Real redis-servers for tests: they start on free ports, and tests kill, freeze and thaw them.
 
-Imports nothing of redlock: other test suites use it too.
+This module does not import redlock, because other test suites use it too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _offsets = itertools.count(os.getpid() * 97)
 
 
 def free_port(beside: int = 0) -> int:
-    """Return a port of 127.0.0.1 that nobody listens on, nor on the one that is so much higher.
+    """Return a free port of 127.0.0.1; with `beside`, the port that is higher by that number is free too.
 
-    Both lie below those that the kernel gives to outgoing connections, and the first where tests of no other language
-    look for one: nobody takes them while their server is down.
+    No other process takes these ports while their server is down. Both lie below the range that the kernel uses for
+    outgoing connections, and tests of other languages do not use the range of the first.
     """
     while True:
         port = 10_000 + next(_offsets) % 2_000
@@ -40,7 +40,7 @@ def free_port(beside: int = 0) -> int:
 
 
 def eventually(condition: Callable[[], object], within: float = 10.0, every: float = 0.005) -> None:
-    """Wait until a condition is true, looking every so many seconds; fail when it is not `within` seconds."""
+    """Check a condition every `every` seconds until it is true; fail after `within` seconds."""
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, f"not within {within} s: {getattr(condition, '__name__', condition)}"
@@ -50,22 +50,22 @@ def eventually(condition: Callable[[], object], within: float = 10.0, every: flo
 class Server:
     """A redis-server without persistence. It keeps its port when it is started again.
 
-    Use it in a `with` statement, or call `start()` and `stop()`. `directory` is where it runs, by default one that
-    goes with this object; `arguments` are further ones for redis-server, such as `"--requirepass", "secret"`.
+    Use it in a `with` statement, or call `start()` and `stop()`. It runs in `directory`, by default a temporary one,
+    removed with this object. `arguments` are further arguments of redis-server, such as `"--requirepass", "secret"`.
     """
 
     def __init__(self, directory: Path | None = None, *arguments: str) -> None:
         self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="redlock-")
         self.directory = directory or Path(self._own_directory.name)  # type: ignore[union-attr]
         self.arguments = arguments
-        # In a cluster servers talk to each other on a port of their own.
+        # The servers of a cluster talk to each other on a second port, higher by 10 000.
         self.port = free_port(10_000 if "--cluster-enabled" in arguments else 0)
         self._process: subprocess.Popen[bytes] | None = None
         self._is_frozen = False
 
     @property
     def up(self) -> bool:
-        """Whether it can answer."""
+        """Whether it runs and is not frozen."""
         return self._process is not None and not self._is_frozen
 
     @property
@@ -90,7 +90,7 @@ class Server:
         return False
 
     def stop(self) -> None:
-        """End it in good order; connections break, keys are gone. Does nothing when it does not run."""
+        """Shut it down; connections break, keys are gone. Does nothing if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -101,26 +101,26 @@ class Server:
         process, self._process = self._process, None
         self._is_frozen = False
         if process is not None:
-            # A frozen server would not hear of it.
+            # A stopped process does not handle SIGTERM.
             process.send_signal(signal.SIGCONT)
             process.send_signal(how)
             process.wait(10)
 
     def freeze(self) -> None:
-        """Let it answer nothing while its connections stay open."""
+        """Stop its process: it answers nothing, and its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         self._is_frozen = True
 
     def thaw(self) -> None:
-        """End `freeze()`: it goes on with what it was sent meanwhile."""
+        """End `freeze()`: it runs the requests that it received meanwhile."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
         self._is_frozen = False
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze it for the time of a block."""
+        """Freeze it while the block runs."""
         self.freeze()
         try:
             yield
@@ -128,12 +128,12 @@ class Server:
             self.thaw()
 
     def cli(self, *arguments: str) -> str:
-        """Return what redis-cli prints, without credentials; lists have a line for each element."""
+        """Run redis-cli without credentials and return its output, with a line for each element of a list."""
         command = ["redis-cli", "-p", str(self.port), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     def command(self, *words: str | int) -> Any:
-        """Run one command without starting a process for it; replies are int, str, None or lists of these."""
+        """Run one command over a socket, without a process; replies are int, str, None or lists of these."""
         encoded = [str(word).encode() for word in words]
         request = b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
@@ -146,7 +146,7 @@ class Server:
         return sorted(self.cli("KEYS", pattern).split())
 
     def listeners(self, lock: str) -> int:
-        """Return how many connections wait for the release of a lock."""
+        """Return the number of connections that listen for the release of a lock."""
         return int(self.cli("PUBSUB", "NUMSUB", f"redisson_lock__channel:{{{lock}}}").split()[-1])
 
     def __enter__(self) -> Server:
@@ -157,7 +157,7 @@ class Server:
 
 
 def elsewhere(function: Callable[[], Any]) -> Any:
-    """Call a function in another thread, and return or raise what it does."""
+    """Call a function in another thread, and return its result or raise its error."""
     result: list[tuple[Any, BaseException | None]] = []
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""The public surface, used as the documentation says."""
+"""Tests of the public API, used as the documentation describes."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_everything_public_is_documented() -> None:
 
 
 class TestDefaultClient:
-    """The client behind `redlock.lock`."""
+    """Tests of the default client, which `redlock.lock` uses."""
 
     @pytest.fixture(autouse=True)
     def _reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ class TestDefaultClient:
 
 
 def test_blocks_that_end_elsewhere(client: redlock.Redlock, server: Server) -> None:
-    """A block ends the lease it took, whichever thread runs its end."""
+    """A `with` block releases its own lease, whichever thread runs its end."""
 
     def generator():
         with client.lock("x"):

@@ -1,4 +1,4 @@
-"""Locks in event loops: tasks as owners, cancellation, and the loops themselves."""
+"""Tests of locks in event loops: tasks as owners, cancellation, and kinds of loops."""
 
 from __future__ import annotations
 
@@ -214,7 +214,10 @@ def test_loss(server: Server) -> None:
 
 @pytest.mark.parametrize("block", [time.sleep, lambda seconds: ctypes.PyDLL(None).usleep(int(seconds * 1e6))])
 def test_a_blocked_loop_keeps_its_lock(server: Server, block: Callable[[float], object]) -> None:
-    """For three times the lease, also by C code that keeps the GIL: renewal needs neither."""
+    """A loop that is blocked for three times the lease keeps its lock, even if C code holds the GIL all the time.
+
+    A renewal needs neither the loop nor the GIL.
+    """
 
     async def main() -> None:
         async with aredlock.Redlock(server.url, watchdog=1.0) as client, client.lock("x") as lease:
@@ -310,7 +313,7 @@ def test_closed_loops_are_forgotten(server: Server) -> None:
 
 
 class Blind(asyncio.SelectorEventLoop):
-    """A loop that cannot watch descriptors, as the one of Windows."""
+    """An event loop that cannot watch descriptors, like the default loop of Windows."""
 
     def add_reader(self, fd, callback, *args):
         if getattr(callback, "__self__", None) is not self:
@@ -343,7 +346,7 @@ def test_a_loop_that_cannot_watch_descriptors(server: Server) -> None:
 def test_without_a_loop_of_asyncio(server: Server) -> None:
     lock = redlock.asyncio.Redlock(server.url).lock("x")
     for call in (lock.acquire, lock.release, lock.locked, lock.__aenter__):
-        # As a loop of another kind runs it.
+        # Runs the coroutine as an event loop of another library would.
         with pytest.raises(RuntimeError, match="needs an event loop of asyncio") as raised:
             call().send(None)
         assert type(raised.value) is redlock.asyncio.NoEventLoop
@@ -379,13 +382,13 @@ def gone(server: Server) -> None:
 
 
 def test_a_cancelled_acquire_leaves_nothing(server: Server) -> None:
-    """Cancelled at 200 points around the round trip; a third of them would leave a lock behind."""
+    """An acquire is cancelled at 200 points around its round trip. A third of these would leave a lock behind."""
     outcomes = {"cancelled": 0, "taken": 0}
 
     async def main() -> None:
         client = aredlock.Redlock(server.url)
         rng = random.Random(1)
-        # How long a round trip takes, here and now.
+        # The duration of a round trip in seconds; the loop below measures it.
         usual = 0.0002
         for number in range(200):
             lock = client.lock(f"x{number}")
@@ -412,11 +415,11 @@ def test_a_cancelled_acquire_leaves_nothing(server: Server) -> None:
 
 
 def test_a_result_that_came_with_the_cancellation_is_released(server: Server) -> None:
-    """The loop is blocked until the result is there: it and the cancellation meet in the same turn."""
+    """The test blocks the loop until the result is there, so that the same turn handles result and cancellation."""
 
     async def main() -> None:
         client = aredlock.Redlock(server.url)
-        # Connected from here on: what is alone is sent at once.
+        # From here on the client is connected, and sends a single request at once.
         async with client.lock("first"):
             pass
         for number in range(50):
@@ -436,7 +439,7 @@ def test_a_result_that_came_with_the_cancellation_is_released(server: Server) ->
 
 
 def test_a_result_that_was_fetched_before_the_cancellation_is_released(server: Server) -> None:
-    """Of two that are fetched together, the first one to go on cancels the other."""
+    """The loop fetches two results together, and the first task to resume cancels the other task."""
 
     async def main() -> None:
         client = aredlock.Redlock(server.url)
@@ -456,7 +459,7 @@ def test_a_result_that_was_fetched_before_the_cancellation_is_released(server: S
             went_on.clear()
             names = f"x{number}", f"x{number}'"
             tasks = {name: asyncio.create_task(take(name, other)) for name, other in (names, names[::-1])}
-            # They call; what they called for is sent.
+            # One turn for the calls, and one to send the requests.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             deadline = time.monotonic() + 10
@@ -470,7 +473,10 @@ def test_a_result_that_was_fetched_before_the_cancellation_is_released(server: S
 
 
 def test_a_loop_that_is_left_in_the_middle_of_its_results(server: Server) -> None:
-    """Of two that come together, the first one to go on leaves the loop; the other goes on when the loop does."""
+    """Two results arrive together, and the first task to resume raises `SystemExit`, which stops the loop.
+
+    The other task resumes when the loop runs again.
+    """
     client = aredlock.Redlock(server.url, watchdog=0.3)
     tasks: list[asyncio.Task[None]] = []
 
@@ -607,7 +613,7 @@ def test_tasks_that_ended_own_nothing(server: Server) -> None:
 
         task = asyncio.create_task(forget())
         await task
-        # The task object lives on, but it is done.
+        # The task object still exists, but the task is done.
         assert server.keys("x")
         await asyncio.to_thread(gone, server)
 

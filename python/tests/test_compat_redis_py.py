@@ -1,6 +1,6 @@
-"""`redlock.compat.redis_py`: where its own tests do not reach what redis-py documents, and where this lock differs.
+"""Tests of `redlock.compat.redis_py` beyond redis-py's own tests: documented behaviour, and where this lock differs.
 
-The clients that the locks are given refuse to connect: whatever works here works without them.
+The locks get redis-py clients that refuse to connect, which proves that they send nothing through these clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Forbidden(redis.ConnectionPool):
-    """Settings without connections."""
+    """A connection pool that has settings and refuses to connect."""
 
     def get_connection(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("something was sent through the foreign client")
@@ -64,7 +64,7 @@ def async_foreign(server: Server, **settings: Any) -> redis.asyncio.Redis:
 
 @pytest.fixture
 def r(server: Server) -> redis.Redis:
-    """A client that only has settings."""
+    """A redis-py client that has settings and refuses to connect."""
     return foreign(server)
 
 
@@ -75,11 +75,11 @@ def ar(server: Server) -> redis.asyncio.Redis:
 
 
 async def elsewhere(coroutine: Awaitable[Any]) -> Any:
-    """Await something in another task."""
+    """Await a coroutine in another task."""
     return await coroutine
 
 
-# What redis-py documents
+# Behaviour that redis-py documents
 
 
 def test_every_method_works_without_the_client(r: redis.Redis, server: Server) -> None:
@@ -99,7 +99,7 @@ def test_every_method_works_without_the_client(r: redis.Redis, server: Server) -
     assert 9_000 < server.command("PTTL", "x") <= 10_000
     assert lock.extend(0.5, replace_ttl=True) is True
     assert 0 < server.command("PTTL", "x") <= 500
-    # What has no end is not extended, as in redis-py; only `reacquire` gives it one.
+    # As in redis-py, `extend` fails on a key without a ttl; only `reacquire` gives it one.
     server.cli("PERSIST", "x")
     for replace in (False, True):
         with pytest.raises(LockNotOwnedError):
@@ -136,7 +136,7 @@ def test_every_coroutine_works_without_the_client(ar: redis.asyncio.Redis, serve
         assert not await lock.locked()
 
     asyncio.run(main())
-    # Another loop finds its own way to the core.
+    # The same works in a second event loop.
     asyncio.run(main())
 
 
@@ -166,7 +166,7 @@ def test_how_long_a_wait_is(r: redis.Redis, ar: redis.asyncio.Redis, server: Ser
     assert took(Lock(r, "x", sleep=0.05, blocking_timeout=0.4).acquire) >= 0.4
     assert took(lambda: Lock(r, "x").acquire(blocking_timeout=0.3)) >= 0.3
     assert took(lambda: asyncio.run(AsyncLock(ar, "x", blocking_timeout=0.3).acquire())) >= 0.3
-    # Far less than the seconds that are given: a second try would come too late, or none is wanted.
+    # These return long before their time-outs: either a second attempt would come too late, or they are not to wait.
     assert took(Lock(r, "x", sleep=60, blocking_timeout=30).acquire) < 15
     assert took(lambda: Lock(r, "x").acquire(sleep=60, blocking_timeout=30)) < 15
     assert took(lambda: Lock(r, "x", blocking_timeout=30).acquire(blocking=False)) < 15
@@ -227,7 +227,7 @@ def test_errors_are_those_of_redis_py(r: redis.Redis, ar: redis.asyncio.Redis, s
 
         lock, timed = AsyncLock(ar, "x"), AsyncLock(ar, "x", timeout=10)
         check(await of(lock.release), LockError, "Cannot release a lock that's not owned or is already unlocked.")
-        # At once, as redis-py does.
+        # These raise before they are awaited, as in redis-py.
         check(lambda: timed.extend(1), LockError, "Cannot extend an unlocked lock")
         check(timed.reacquire, LockError, "Cannot reacquire an unlocked lock")
         server.cli("DEL", "x")
@@ -368,7 +368,7 @@ def test_nobody_is_inside_with_somebody_else(server: Server, ar: redis.asyncio.R
     assert server.keys("x") == []
 
 
-# Who holds it
+# The holder
 
 
 def test_each_thread_has_a_token_unless_it_is_shared(r: redis.Redis, server: Server) -> None:
@@ -413,7 +413,7 @@ def test_a_task_does_not_release_what_another_one_holds(ar: redis.asyncio.Redis,
         with pytest.raises(LockError, match="already unlocked"):
             await lock.release()
         assert server.cli("GET", "x").encode() == theirs
-        # Nor does it forget what the other one has.
+        # A token that this task sets does not replace the other task's.
         lock.local.token = None
 
         async def seen() -> bytes | None:
@@ -432,7 +432,7 @@ def test_a_lock_object_can_be_handed_to_another_task(ar: redis.asyncio.Redis, se
     async def main() -> None:
         for thread_local in (True, False):
             lock = AsyncLock(ar, "x", timeout=10, thread_local=thread_local)
-            # Before Python 3.12 this awaits in a task of its own.
+            # Before Python 3.12, `wait_for` awaits in a task of its own.
             assert await asyncio.wait_for(lock.acquire(), 30)
             assert lock.local.token is not None
 
@@ -493,12 +493,12 @@ assert Lock(redis.Redis.from_url(os.environ["REDLOCK_URL"]), "x").acquire(token=
 
 
 def test_a_lock_without_a_timeout_outlives_its_process(run: Callable[..., str], server: Server) -> None:
-    # And nothing keeps the process.
+    # Nothing keeps the process alive, either.
     run(LAST_WORDS)
     assert (server.cli("GET", "x"), server.command("PTTL", "x")) == ("kept", -1)
 
 
-# Faults that are not copied
+# Faults of redis-py's lock that this one does not have
 
 
 def test_a_cancelled_acquire_leaves_nothing_behind(ar: redis.asyncio.Redis, server: Server) -> None:
@@ -541,7 +541,7 @@ def test_a_cancelled_release_goes_on(own_server: Server) -> None:
         while own_server.command("EXISTS", "x"):
             await asyncio.sleep(0.001)
         assert lock.local.token is not None
-        # What became of it.
+        # A second call returns the outcome of the first release.
         assert await lock.release() is None
         assert lock.local.token is None
 
@@ -556,7 +556,7 @@ def test_a_lost_reply_leaves_nothing_behind(own_server: Server) -> None:
         lock.acquire(blocking=False)
     assert isinstance(raised.value.__cause__, redlock.Unavailable)
     assert lock.local.token is None
-    # What was sent runs now, and is undone; meanwhile it may be seen.
+    # The server runs the request now, and the client releases the lock again. Until then, the lock is held.
     assert lock.acquire(blocking_timeout=30)
     lock.release()
     eventually(lambda: not own_server.keys("x"))
@@ -575,7 +575,7 @@ def test_an_unconfirmed_release_goes_on(own_server: Server) -> None:
         assert await lock.acquire()
         with own_server.frozen(), pytest.raises(RedisConnectionError):
             await lock.release()
-        # As in redis-py it can be tried again.
+        # As in redis-py, the release can be tried again.
         assert lock.local.token is not None
         eventually(lambda: not own_server.keys("x"))
 
@@ -618,7 +618,7 @@ def test_a_blocks_own_error_is_never_masked(
 
 
 def test_an_expired_lock_is_not_returned(r: redis.Redis, server: Server) -> None:
-    # It is over before anybody could know; a reply that comes later than that is none.
+    # The lease is over before its reply arrives, so the reply counts for nothing.
     with pytest.raises(RedisConnectionError):
         Lock(r, "x", timeout=0.001).acquire(blocking=False)
     eventually(lambda: not server.keys("x"))
@@ -629,7 +629,7 @@ def test_an_expired_lock_is_not_returned(r: redis.Redis, server: Server) -> None
 
 @pytest.fixture
 def urls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], tuple[str, dict[str, Any]]]:
-    """What a client's settings become."""
+    """Return a function that turns a redis-py client's settings into a URL and options."""
 
     class Seen:
         def __init__(self, url: str, **options: Any) -> None:
@@ -643,7 +643,7 @@ def urls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], tuple[str, dict[str
 def test_settings_are_taken_over(urls: Callable[[Any], tuple[str, dict[str, Any]]]) -> None:
     def of(client: Any) -> tuple[str, dict[str, Any]]:
         url, options = urls(client)
-        # Differ from version to version of redis-py.
+        # The defaults of the time-outs differ between versions of redis-py.
         return url, {name: value for name, value in options.items() if not name.endswith("_timeout")}
 
     for kind in (redis.Redis, redis.asyncio.Redis):
@@ -680,14 +680,14 @@ def test_settings_are_taken_over(urls: Callable[[Any], tuple[str, dict[str, Any]
 
 
 class Provider(CredentialProvider):
-    """Credentials that nobody knows before they are asked for."""
+    """Credentials that can differ with each connection."""
 
     def get_credentials(self) -> tuple[str]:
         return ("another each time",)
 
 
 class OwnConnection(redis.Connection):
-    """A connection of the caller's own making."""
+    """A connection class of the caller."""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""redis-py's own tests of its locks, run on the compatible ones.
+"""Runs redis-py's own tests of its locks on the compatible locks.
 
-The tests come with the source distribution of the version that is installed, which pip fetches once. Not run are those
-that look at how a wait is made, not at what comes of it; each has its reason here, and our own test instead.
+pip fetches the source distribution of the installed redis-py once; it contains the tests. The tests in `NOT_RUN` check
+how a wait is implemented and not its result. Each has its reason there, with our own test that replaces it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ NOT_RUN = {
     "tests/test_lock.py::TestLock::test_context_manager_blocking_timeout": CLOCK,
     "tests/test_asyncio/test_lock.py::TestLock::test_blocking_timeout": CLOCK,
 }
-# So many there are in version 8; an older version may have fewer.
+# The numbers of tests in redis-py 8; an older version may have fewer.
 LEAST = {"tests/test_lock.py": 25, "tests/test_asyncio/test_lock.py": 50}
 
 
-# What its tests need besides; kept apart, since it would be a plugin of every other test suite, too.
+# Packages that redis-py's tests need. They have a folder of their own: otherwise, pytest-asyncio would be a plugin of
+# every other test suite too.
 TOOLS = ["pytest", "pytest-asyncio", "packaging"]
 
 
@@ -65,7 +66,7 @@ def suite() -> tuple[Path, Path]:
 @pytest.mark.parametrize("path", LEAST)
 def test_redis_py_passes_its_own_tests_with_this_lock(path: str, server: Server, tmp_path: Path) -> None:
     (sources, tools), report = suite(), tmp_path / "report.xml"
-    # Its tests alone, so that the package is the one that is installed.
+    # Only the tests are linked, so that they import the installed package.
     (tmp_path / "tests").symlink_to(sources / "tests")
     not_run = [option for test in NOT_RUN for option in ("--deselect", test)]
     command = [sys.executable, "-m", "pytest", "-p", "redis_py_swapped", "-p", "no:cacheprovider", path, *not_run]

@@ -1,4 +1,4 @@
-"""The exceptions, and what pickles."""
+"""Tests of the exceptions, and of pickling errors, clients, locks and leases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Holds the fencing recipes of docs/fencing.md against each other's holders: on real parts, in all interleavings.
+"""Tests of the fencing recipes of docs/fencing.md: on real resources, in all interleavings of two holders.
 
-A resource counts updates. Its holders read, add one, and write; an update is lost if it was accepted and is not in the
-count at the end. The negative controls run the same without the check, and with a check on writes only: they must lose,
-or this would find nothing.
+A resource counts updates. Each holder reads, adds one, and writes. An update is lost if it was accepted and is missing
+from the final count. The negative controls run without the check, or with a check on writes only: they must lose
+updates, or these tests would find nothing.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 Outdated = (fenced_file.Outdated, fenced_redis.Outdated, fenced_sql.Outdated, fenced_store.Outdated)
 
-# ---- resources: each counts, from 0, with a token and, as a control, past the check ---------------------------------
+# ---- resources: counters that start at 0, with access under a token and, as a control, without the check ------------
 
 
 class Resource:
-    """A counter somewhere; `where` is all that another process needs to find it."""
+    """A counter; `where` is the text by which another process finds it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -118,7 +118,7 @@ def update(connection: sqlite3.Connection, value: int) -> None:
 
 
 class SqlRow(Sql):
-    """The same with the token in the row: the statements of the guide, as they stand there."""
+    """A row of SQLite that has the token in it; the statements are read from the guide."""
 
     _text = re.findall(r"```sql\n(UPDATE account.*?)```", GUIDE.read_text(), re.DOTALL)[0]
     present, select, update = filter(str.strip, re.sub(r"--.*", "", _text).split(";"))
@@ -180,7 +180,7 @@ class Store(Resource):
 
 
 class Http(Resource):
-    """A document of a service. The controls go to its database, past the service."""
+    """A document of an HTTP service. The controls access the service's database directly."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
@@ -226,7 +226,7 @@ class File(Resource):
 
 
 class ObjectStore(BaseHTTPRequestHandler):
-    """Stands for S3 and those like it: conditional writes are atomic, and an etag is the MD5 of the content."""
+    """Stands for S3 and similar stores: conditional writes are atomic, and an etag is the MD5 of the content."""
 
     objects: ClassVar[dict[str, bytes]] = {}
     mutex = threading.Lock()
@@ -254,7 +254,7 @@ class ObjectStore(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def etag(content: bytes) -> str:
@@ -295,7 +295,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, server: Server) -> Iter
         yield lambda: kind(str(tmp_path / f"{next(numbers)}"))
 
 
-# ---- rules: what of a resource a holder uses ------------------------------------------------------------------------
+# ---- rules: the operations of a resource that a holder uses ---------------------------------------------------------
 
 Rule = Callable[[Resource, int], tuple[Callable[[], int], Callable[[int], None]]]
 
@@ -306,17 +306,17 @@ def every_access(resource: Resource, token: int) -> tuple[Callable[[], int], Cal
 
 
 def writes_only(resource: Resource, token: int) -> tuple[Callable[[], int], Callable[[int], None]]:
-    """A control: what is often taken for enough."""
+    """A control: a check on writes only, which is often believed to be enough."""
     return resource.plain_read, partial(resource.write, token)
 
 
 def no_check(resource: Resource, _: int) -> tuple[Callable[[], int], Callable[[int], None]]:
-    """A control: the lock alone."""
+    """A control: the lock alone, without a check."""
     return resource.plain_read, resource.plain_write
 
 
 def play(resource: Resource, rule: Rule, order: Iterable[str]) -> tuple[bool, set[str]]:
-    """Let A, the holder before, and B take their steps; return whether an update is lost, and who was refused."""
+    """Run the steps of A, the earlier holder, and of B; return whether an update is lost, and the refused holders."""
     holders = {"A": rule(resource, 1), "B": rule(resource, 2)}
     seen: dict[str, int] = {}
     refused: set[str] = set()
@@ -338,7 +338,7 @@ def play(resource: Resource, rule: Rule, order: Iterable[str]) -> tuple[bool, se
 
 @pytest.mark.parametrize(("rule", "expected"), [(every_access, 0), (writes_only, 2), (no_check, 4)])
 def test_lost_updates(make: Make, rule: Rule, expected: int) -> None:
-    """Of the 6 interleavings of two reads and writes, the rule loses no update, and the controls do."""
+    """In the 6 interleavings of two reads and two writes, the rule loses no update, and the controls do."""
     orders = sorted(set(itertools.permutations("AABB")))
     outcomes = {"".join(order): play(make(), rule, order) for order in orders}
     assert len(outcomes) == 6
@@ -349,7 +349,7 @@ def test_lost_updates(make: Make, rule: Rule, expected: int) -> None:
 
 
 def test_accesses_are_atomic(make: Make) -> None:
-    """Holders that all run at once, as if each had been paused, lose nothing either."""
+    """Four holders that run at the same time, as after pauses, lose no update either."""
     resource, tokens, together = make(), itertools.count(1), threading.Barrier(4)
 
     def tenures() -> int:
@@ -371,7 +371,7 @@ def test_accesses_are_atomic(make: Make) -> None:
 
 
 def test_repeated_access(make: Make) -> None:
-    """An access whose reply was lost may be repeated; tokens of today fit, and are compared as numbers."""
+    """An access whose reply was lost may be repeated. Today's tokens fit, and are compared as numbers."""
     resource = make()
     token = 1_800_000_000_000_000
     for _ in range(2):
@@ -391,7 +391,7 @@ def test_repeated_access(make: Make) -> None:
 
 
 def stale_holder(lock_url: str, kind: type[Resource], where: str, rule: Rule, reply: Connection) -> None:
-    """Read, be stopped for longer than the lease, and write all the same."""
+    """Read, be stopped for longer than the lease, and write nevertheless."""
     with redlock.Redlock(lock_url) as client:
         lease = client.lock("count", ttl=0.5).acquire()
         read, write = rule(kind(where), lease.token)
@@ -406,7 +406,7 @@ def stale_holder(lock_url: str, kind: type[Resource], where: str, rule: Rule, re
 
 @pytest.mark.parametrize(("rule", "outcome"), [(every_access, "refused"), (writes_only, "accepted")])
 def test_stopped_holder(make: Make, server: Server, rule: Rule, outcome: str) -> None:
-    """A process that is stopped past its lease is refused; with a check on writes only its update is lost."""
+    """A process that is stopped past its lease is refused. With a check on writes only, its update is lost."""
     resource = make()
     replies, reply = multiprocessing.Pipe(duplex=False)
     arguments = (server.url, type(resource), resource.where, rule, reply)
@@ -428,11 +428,11 @@ def test_stopped_holder(make: Make, server: Server, rule: Rule, outcome: str) ->
     assert resource.plain_read() == 10, "an accepted update of the stopped holder is lost, a refused one never was"
 
 
-# ---- what the guide says of single kinds ----------------------------------------------------------------------------
+# ---- claims of the guide about single kinds of resource -------------------------------------------------------------
 
 
 def test_deposits(server: Server, tmp_path: Path) -> None:
-    """The functions that show how a recipe is used."""
+    """The function `deposit` of each recipe works, and refuses an older token."""
     row = Sql(str(tmp_path / "row"))
     with row.connected() as connection:
         fenced_sql.deposit(connection, 7, 30, token=1)
@@ -472,7 +472,7 @@ def test_deposits(server: Server, tmp_path: Path) -> None:
 
 
 def test_service_demands_tokens(tmp_path: Path) -> None:
-    """Nobody passes without a token, not even to read, and none of it registers anything."""
+    """The service refuses reads and writes without a valid token, and these register no token."""
     with serving(fenced_http.Service(str(tmp_path / "service"))) as url:
         for headers in ({}, {"Fencing-Token": ""}, {"Fencing-Token": "-1"}, {"Fencing-Token": str(2**63)}):
             for content in (None, b"1"):
@@ -496,17 +496,17 @@ def test_service_remembers(tmp_path: Path) -> None:
 
 
 def test_etag_changes_with_the_token(tmp_path: Path) -> None:
-    """Why the token is inside of the object: an etag that is a hash would not see it change anywhere else."""
+    """The token must be in the object's content, because an etag that is a hash only changes with the content."""
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), ObjectStore)) as url:
         url += str(tmp_path)
         fenced_store.access(url, 1, "same")
         content, old = fenced_store.get(url)
         assert fenced_store.access(url, 2) == "same"
-        # The step of a stale holder that has looked at the token before.
+        # The write of a stale holder that read the token before the newer holder's access.
         assert not fenced_store.put(url, content, old)
-        # And of one that has seen that there is no object.
+        # The write of a stale holder that found no object before.
         assert not fenced_store.put(url, content, None)
-        # The control: with the token elsewhere the content stays, so the etag does, and the stale holder passes.
+        # The control: with the token elsewhere, content and etag stay the same, and the stale holder's write passes.
         bare = {"value": "same"}
         assert fenced_store.put(f"{url}/bare", bare, None)
         _, old = fenced_store.get(f"{url}/bare")
@@ -515,7 +515,7 @@ def test_etag_changes_with_the_token(tmp_path: Path) -> None:
 
 
 def test_file_accesses_exclude_each_other(tmp_path: Path) -> None:
-    """While one accesses the file, another waits: the check and the access are one step."""
+    """While one holder accesses the file, another waits: the check and the access are one step."""
     path = tmp_path / "file"
     with fenced_file.fenced(path, 1), open(f"{path}.fence") as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -524,7 +524,7 @@ def test_file_accesses_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_guide_quotes_the_examples() -> None:
-    """A block of the guide that follows the name of a file is an excerpt of that file, in any language."""
+    """A code block of the guide that follows the name of a file is an excerpt of that file, in any language."""
     quoted = re.compile(r"\[`[^`]+`\]\(\.\./([^)]+)\):\n\n```[a-z,]+\n(.*?)\n```\n", re.DOTALL)
     blocks = quoted.findall(GUIDE.read_text())
     assert {Path(file).suffix for file, _ in blocks} == {".py", ".mjs", ".kt", ".rs"}

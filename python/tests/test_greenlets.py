@@ -1,4 +1,4 @@
-"""Greenlets of gevent and eventlet. Each test runs programs of its own, one for each way to use these libraries."""
+"""Tests of greenlets of gevent and eventlet. Each test runs one program for each way to use these libraries."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="greenlets block there, as threads do")
 
-# A program's first arguments: the library, and what is patched: everything, all but threads, nothing, or everything
-# once `redlock` was imported.
+# The first two arguments of a program are the library and the scope of its patches: everything ("all"), everything
+# except threads ("thread=False"), nothing ("none"), or everything after the import of `redlock` ("late").
 WORLD = """
 import faulthandler, os, signal, sys, time
 faulthandler.dump_traceback_later(20, exit=True)
@@ -270,7 +270,7 @@ print("killed", flush=True)
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "killed\n", process.stderr.read()
-    # What the server did after all is undone: far before its ttl.
+    # The server grants the lock once it is thawed, and the client releases it long before its ttl is over.
     eventually(lambda: own_server.command("GET", "redlock_token:{x}") != token)
     eventually(lambda: not own_server.keys("x"))
     assert process.poll() is None
@@ -347,7 +347,7 @@ print("free", flush=True)
     assert process.wait(30) == 0, process.stderr.read()
 
 
-# What goes on meanwhile
+# Renewals, logging, the end of a process, native threads and forks
 
 
 @worlds(FEW)
@@ -436,7 +436,7 @@ assert mine.held
         library,
         patched,
     )
-    # No thread or greenlet is waited for in vain.
+    # The end of the process waits for no thread or greenlet.
     assert time.monotonic() - started < 5
     assert not server.keys("[xy]")
 
@@ -577,7 +577,7 @@ assert not lock.locked()
     assert not server.keys("[xy]")
 
 
-# Others
+# With other libraries
 
 
 @worlds(FEW)
@@ -619,7 +619,7 @@ assert not lock.locked()
 
 
 def test_many_clients_and_a_quorum(tmp_path: Path, run: Callable[..., str]) -> None:
-    # Calls of a quorum are made in the background.
+    # The background makes the calls of a quorum.
     for each in "abc":
         (tmp_path / each).mkdir()
     with Server(tmp_path / "a") as a, Server(tmp_path / "b") as b, Server(tmp_path / "c") as c:

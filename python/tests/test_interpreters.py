@@ -1,4 +1,7 @@
-"""Sub-interpreters: those of mod_wsgi, which share all with the main one, and isolated ones. Each test is a process."""
+"""Tests of sub-interpreters: those of mod_wsgi, which share everything with the main one, and isolated ones.
+
+Each test runs a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def _in_subinterpreters() -> None:
-    """What starts and ends a sub-interpreter as mod_wsgi does, by the C functions for that."""
+    """Skip the test unless Python has `_testcapi`, which makes sub-interpreters by the same C functions as mod_wsgi."""
     pytest.importorskip("_testcapi", reason="a Python without its tests cannot make sub-interpreters of the old kind")
 
 
@@ -75,13 +78,13 @@ print("the interpreter ends", flush=True)
 
 @pytest.mark.usefixtures("_in_subinterpreters")
 def test_an_interpreter_ends_and_its_process_goes_on(run: Callable[..., str], server: Server) -> None:
-    """While a thread of it runs, the interpreter cannot end: Python aborts the process."""
+    """A sub-interpreter that used redlock ends. Python would abort the process if one of its threads still ran."""
     out = run(OUTSIDE, INSIDE)
     before, end, after = out.partition("the interpreter ends\n")
     assert end
-    # Logged with the next call.
+    # The client logs this loss with its next call.
     assert re.search('lock "lost" with token [0-9]+ was lost: expired\n', before)
-    # Logged at the end.
+    # The end of the interpreter logs this one.
     assert re.search('lock "kept" with token [0-9]+ was lost: closed\n', after)
     assert after.endswith("\nthe process goes on\n")
     assert not server.keys("x")
@@ -108,7 +111,10 @@ else:
     ],
 )
 def test_only_one_interpreter_of_a_process_is_served(run: Callable[..., str], code: str) -> None:
-    """Else the second one could not catch an exception, since its class would be the first one's."""
+    """Only one interpreter of a process can import redlock.
+
+    The exception classes belong to the first one, so a second interpreter could not catch redlock's exceptions.
+    """
     first, second = (line for line in run(code, IMPORT).splitlines() if line != "the process goes on")
     assert first == "imported"
     assert second.startswith("redlock serves one interpreter of a process")
@@ -129,7 +135,7 @@ def create(isolated):
 
 
 def test_an_interpreter_that_its_host_forgets(run: Callable[..., str]) -> None:
-    """Python ends it after it has ended everything else. Its locks end by their ttl."""
+    """Python ends a forgotten sub-interpreter after everything else. Its locks end by their ttl."""
     out = run(
         INTERPRETERS
         + """
@@ -145,7 +151,10 @@ assert failed is None, failed
 
 
 def test_isolated_interpreters(run: Callable[..., str]) -> None:
-    """Before Python 3.12 they may import anything, and start no thread. Since then they refuse modules such as ours."""
+    """Before Python 3.12, isolated interpreters may import any module, but start no thread.
+
+    Since 3.12, they refuse to import extension modules such as redlock's.
+    """
     out = run(
         INTERPRETERS
         + """

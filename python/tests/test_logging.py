@@ -1,4 +1,4 @@
-"""What reaches Python's log."""
+"""Tests of the records in Python's log."""
 
 from __future__ import annotations
 

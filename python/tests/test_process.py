@@ -1,4 +1,4 @@
-"""Signals, forks and the end of processes. Each runs a Python program of its own."""
+"""Tests of signals, forks and the end of processes. Each test runs separate Python programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing(client: redlock.Redlock, server: 
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        # By far less than what it would have waited; usually 50 ms.
+        # Far less than the 60 s for which the acquire may wait; 50 ms as a rule.
         assert time.monotonic() - sent < 5
         assert process.wait(30) == 0, process.stderr.read()
     eventually(lambda: not server.keys("x"))
@@ -70,7 +70,7 @@ except KeyboardInterrupt:
         assert process.stdout.readline() == "trying\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-    # What the server did after all is undone.
+    # The server grants the lock once it is thawed, and the client releases it.
     eventually(lambda: not own_server.keys("x"))
     process.stdin.write("\n")
     process.stdin.flush()
@@ -258,7 +258,7 @@ if __name__ == "__main__":
     if method == "fork":
         out = run(runner, str(program), str(tmp_path / "count"), method)
     else:
-        # These import the main module again, which a program from the command line has not.
+        # These methods import the main module again, and a program given by `-c` has no such module.
         import os
         import subprocess
 
@@ -272,7 +272,7 @@ if __name__ == "__main__":
         assert finished.returncode == 0, finished.stderr
         out = finished.stdout
     assert out.strip() == "40"
-    # What a child still held when it ended is released, too.
+    # A lock that a child still held when it ended is released too.
     assert not server.keys("x")
     assert not server.keys("kept")
 
@@ -337,7 +337,7 @@ for switches in range(40):
 
 
 def test_a_first_call_imports_nothing_of_ours(run: Callable[..., str]) -> None:
-    # For the child of a fork in the middle of it, it would be imported for ever.
+    # If another thread forked during such an import, the import would never end in the child.
     run(
         """
 import asyncio, logging, sys, threading
@@ -420,7 +420,7 @@ def test_exit_with_a_frozen_server(own_server: Server, program: Program) -> None
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(30) == 0
-        # A second to release, and the end of the interpreter.
+        # The exit waits one second for the release; the rest is the end of the interpreter.
         assert time.monotonic() - ended < 10
 
 
@@ -517,7 +517,7 @@ redlock.lock("x").acquire()
 
 
 def test_a_first_use_at_the_end(run: Callable[..., str]) -> None:
-    """No thread can be started then, from Python 3.12 on."""
+    """A first call in an exit handler works, although Python 3.12 and newer cannot start a thread then."""
     out = run(
         """
 import atexit, redlock
@@ -544,9 +544,9 @@ print(len(os.listdir("/proc/self/task")), threading.active_count())
 
 @pytest.mark.parametrize(("module", "needs"), [("redlock", "sys"), ("redlock.asyncio", "asyncio")])
 def test_importing_imports_nothing_else(run: Callable[..., str], module: str, needs: str) -> None:
-    """What a program does not use costs its start no time; of Python's modules `typing` alone takes milliseconds.
+    """Importing redlock imports no module that it does not need, so that a program starts fast.
 
-    `atexit` is a part of the interpreter.
+    `typing` alone takes milliseconds. `atexit` is a part of the interpreter.
     """
     out = run(f"import sys, {needs}; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))")
     assert {name for name in out.split() if name.partition(".")[0] != "redlock"} <= {"__future__", "atexit"}
@@ -560,7 +560,10 @@ def test_a_python_that_is_too_old(program: Program) -> None:
 
 
 def test_without_forks(run: Callable[..., str]) -> None:
-    """As on Windows, whose event loops watch no descriptors either, and whose locks know of no forks."""
+    """The library works without forks, as on Windows: there, event loops cannot watch descriptors either.
+
+    The locks of Python there have no method for forks.
+    """
     out = run(
         """
 import os

@@ -1,4 +1,4 @@
-"""Read/write locks, with threads and with asyncio."""
+"""Tests of read/write locks, with threads and with asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semaphores, with threads and with asyncio."""
+"""Tests of semaphores, with threads and with asyncio."""
 
 from __future__ import annotations
 

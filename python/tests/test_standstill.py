@@ -1,6 +1,6 @@
-"""Loops that stand still: synchronous code blocks their thread while their tasks or greenlets wait for a lock.
+"""Tests of blocked event loops: synchronous code blocks the thread while tasks or greenlets wait for a lock.
 
-What comes free meanwhile is nobody's in vain: others get it, and the loop's tasks once it goes on.
+If the lock is released meanwhile, other waiters get it. The loop's tasks get it once the loop runs again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import redlock
     from conftest import Program
 
-# So long the loop stands still if nobody else gets the lock, in seconds; and far less, for what takes five.
+# In seconds. The loop is blocked for LONG if nobody else gets the lock. SOON is far less; others get it after some 5 s.
 LONG = 40
 SOON = 20
 
@@ -37,7 +37,8 @@ def stand_still():
     assert over.wait({LONG}), "waited in vain"
 """
 
-# A call waits, and others go on until the test says so; then `{blocked}` blocks them all, and the call ends.
+# An acquire waits, and the loop runs until the test writes a line. Then `{blocked}` blocks the loop; after that, the
+# acquire succeeds.
 ASYNCIO = """
 async def main():
     task = asyncio.create_task(redlock.asyncio.lock("x").acquire())
@@ -86,7 +87,7 @@ def test_a_loop_that_stands_still_holds_up_nobody_and_goes_on(
         go_on(process)
         assert process.stdout.readline() == "stands still\n"
     released = time.monotonic()
-    # A thread that shares its client, and another process.
+    # The lock goes to a thread with the same client, and then to another process.
     assert process.stdout.readline() == "a thread\n", process.stderr.read()
     with client.lock("x", wait=LONG):
         assert time.monotonic() - released < SOON
@@ -100,7 +101,8 @@ def test_a_loop_that_stands_still_holds_up_nobody_and_goes_on(
 def test_a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops(
     client: redlock.Redlock, server: Server, program: Program, granted: bool
 ) -> None:
-    # The same lock, client and thread. Greenlets do not block: each waits for its turn.
+    # The blocking call has the same lock, client and thread as the task. Greenlets have no such case: a call in one
+    # greenlet lets the others run.
     blocked = """
     print("blocks", flush=True)
     if sys.argv[1] == "True":
@@ -115,11 +117,11 @@ def test_a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops(
     go_on(process)
     assert process.stdout.readline() == "blocks\n"
     if not granted:
-        # While it waits for the lock itself.
+        # Released while the blocking call itself waits.
         time.sleep(0.5)
     held.release()
     if granted:
-        # It is the task's now, which cannot take it.
+        # The lock is granted to the task, which cannot collect it.
         eventually(lambda: server.keys("x"))
         go_on(process)
     assert process.stdout.readline() == "went on\n", process.stderr.read()

@@ -1,4 +1,4 @@
-"""Owners and exclusion among threads."""
+"""Tests of threads as owners, and of exclusion between threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Guarded:
-    """Notices when two are inside."""
+    """Counts the entries, and the largest number of threads that were inside at once."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -95,7 +95,7 @@ def test_clients_exclude_each_other(server: Server) -> None:
 
 
 def test_blocks_of_threads_end_their_own_leases(client: redlock.Redlock, server: Server) -> None:
-    """Two threads in `with` blocks of one lock object, the first of which lost the lock."""
+    """Two threads are in `with` blocks of one lock object; the first one lost the lock and must not release it."""
     lock = client.lock("x", ttl=0.2)
     inside, go_on = threading.Event(), threading.Event()
     outcome = []
@@ -169,7 +169,7 @@ def test_a_lease_of_a_dead_thread_is_renewed_while_it_is_referenced(quick: redlo
 def test_a_lock_of_a_dead_thread_is_renewed_while_it_is_referenced(quick: redlock.Redlock, server: Server) -> None:
     lock = quick.lock("x")
     in_threads(1, lambda _: lock.acquire())
-    # Three leases later.
+    # 1 s is longer than three leases.
     assert quick.lock("y").acquire().lost.wait(1) is False
     assert server.keys("x")
 

@@ -1,4 +1,4 @@
-"""Under uWSGI, which forks its workers, and ends the interpreter of each when its main thread is over."""
+"""Tests under uWSGI, which forks its workers and ends each worker's interpreter after its main thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from servers import Server, eventually, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The master takes a lock before it forks.
+# The master acquires a lock before it forks.
 APP = """
 import atexit, os, redlock
 
@@ -42,7 +42,7 @@ REQUESTS = 60
 
 @pytest.fixture
 def uwsgi(server: Server, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Workers that serve APP, and their address."""
+    """A uWSGI process with three workers that serve APP, and its address."""
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "counter").write_text("0")
     program = Path(sys.executable).with_name("uwsgi")
@@ -75,7 +75,7 @@ def is_up(url: str) -> bool:
 
 
 def test_workers(uwsgi: tuple[subprocess.Popen[str], str], server: Server, tmp_path: Path) -> None:
-    """Workers exclude each other, and release what they hold when they end; the end aborts none of them."""
+    """Workers exclude each other. When they end, they release their locks, and none of them aborts."""
     process, url = uwsgi
     eventually(lambda: is_up(url))
     with ThreadPoolExecutor(8) as threads:
@@ -87,5 +87,5 @@ def test_workers(uwsgi: tuple[subprocess.Popen[str], str], server: Server, tmp_p
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
     assert "panicked" not in said, said
-    # The master ends without its interpreter: its own lock stays until the lease ends.
+    # The master ends without ending its interpreter, so its own lock stays until the lease ends.
     eventually(lambda: not server.keys("held-*"))

@@ -1,4 +1,4 @@
-"""Bad input is refused at once, before anything is sent, by name."""
+"""Tests of argument checks: a bad argument raises at once, before anything is sent, and the error names it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import redlock
 import redlock.asyncio
 
-# Nothing listens there: whatever is sent would fail otherwise.
+# Nothing listens there: a request that is sent would fail with another error.
 NOWHERE = "redis://127.0.0.1:1"
 
 MODULES = pytest.mark.parametrize("module", [redlock, redlock.asyncio], ids=["threads", "asyncio"])
@@ -155,7 +155,7 @@ def test_none_means_the_default(module) -> None:
     ],
 )
 def test_acquire(module, arguments) -> None:
-    # In asyncio, too, it is the call that fails, not what it returns.
+    # In asyncio too, the call itself raises, before its result is awaited.
     with pytest.raises(redlock.InvalidArgument, match="^timeout: "):
         module.Redlock(NOWHERE).lock("x").acquire(**arguments)
 
