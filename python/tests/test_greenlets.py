@@ -113,7 +113,7 @@ def work(number):
     assert not lock.owned()
 workers = [spawn(work, number) for number in range(8)]
 with lock:
-    # The first greenlet is one, too.
+    # The main greenlet excludes the others, too.
     assert not inside
     sleep(0)
     assert not inside
@@ -141,7 +141,7 @@ def holder():
         assert lock.owned()
 def waiter():
     held.wait()
-    # It is somebody else's.
+    # Another greenlet holds the lock.
     assert not lock.owned()
     assert lock.acquire(timeout=0) is None
     says(redlock.NotHeld, lock.release)
@@ -153,7 +153,7 @@ def waiter():
     done.append("waiter")
 def worker():
     asks.wait()
-    # The waiter is at it, and calls of this one get their replies.
+    # The waiter waits, and the calls of this greenlet get their replies.
     with other:
         assert lock.locked() and lock.inspect() and other.owned()
     goes_on.set()
@@ -183,7 +183,7 @@ def work():
         sleep(0)
         inside.pop()
 async def task():
-    # Its owner is the task.
+    # The owner is the task.
     async with redlock.asyncio.lock("x") as lease:
         assert not inside
         inside.append(1)
@@ -249,7 +249,7 @@ def test_a_request_under_way_is_undone_when_its_greenlet_is_killed(
         WORLD
         + """
 lock = redlock.lock("x")
-# Its connection is made.
+# Makes the connection.
 join([spawn(lambda: lock.acquire().release())])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -313,13 +313,13 @@ def work():
     with lock:
         held.set()
         stays.wait()
-# In its block.
+# The greenlet is killed in its block.
 worker = spawn(work)
 held.wait()
 kill(worker)
 until(lambda: worker.dead)
 assert not lock.locked()
-# In its release.
+# The greenlet is killed in its release.
 held = Event()
 worker = spawn(work)
 held.wait()
@@ -362,7 +362,7 @@ lock, held, over = redlock.lock("x"), Event(), []
 def holder():
     with lock as lease, redlock.lock("y"):
         held.set()
-        # Neither this greenlet nor any other runs for twice the lease.
+        # For twice the lease, no greenlet runs.
         native_sleep(1)
         assert lease.held
         sleep(0.6)
@@ -388,7 +388,7 @@ import logging
 class Kept(logging.Handler):
     lines = []
     def emit(self, record):
-        # A handler may wait, as those do that send somewhere.
+        # A handler may wait, as one that sends over a network does.
         sleep(0) if patched == "all" else None
         self.lines.append(record.getMessage())
 logging.getLogger("redlock").addHandler(Kept())
@@ -399,9 +399,9 @@ def work():
 join([spawn(work) for _ in range(2)])
 until(lambda: sum("released" in line for line in Kept.lines) == 2)
 if library == "gevent":
-    # Whoever logs is nothing to wait for.
+    # `gevent.wait` does not wait for the greenlet that logs.
     assert gevent.wait(timeout=30)
-# The last lines come at the end.
+# The last records are logged at the end of the process.
 redlock.lock("y").acquire()
 import atexit
 atexit.register(print, "logged", flush=True)
@@ -451,7 +451,7 @@ def work():
     redlock.lock("x").acquire()
 worker = spawn(work)
 join([worker])
-# Whoever keeps it for its result does not keep its lock.
+# A reference to the greenlet, as for its result, does not keep its lock.
 until(lambda: not redlock.lock("x").locked())
 assert worker.dead
 """,
@@ -492,7 +492,7 @@ with lock:
     waiter = spawn(waiting)
     asked.wait()
 join([waiter])
-# Code of the hub blocks it, and is told when that would be for ever.
+# A call in the hub blocks the hub, and raises WouldDeadlock if it would block for ever.
 results = []
 def hub():
     with lock:
@@ -523,7 +523,7 @@ def child(lease):
     assert not lease.held and lease.lost.reason == "forked" and not lock.owned()
     assert lock.acquire(timeout=0) is None
     if library == "gevent":
-        # The other greenlets are here, too: who waited learns of it.
+        # The child has copies of the other greenlets: the one that waited gets LockLost.
         until(lambda: told)
         assert told[0].reason == "forked", told
     inside = []
@@ -600,7 +600,7 @@ join([spawn(work) for _ in range(4)])
 held = Event()
 def other():
     held.wait()
-    # Not its token, although it is its thread's lock object.
+    # The other greenlet's token is not this one's, although both share the thread and the lock object.
     assert lock.local.token is None and not lock.owned()
     assert lock.acquire(blocking=False) is False
     says(redis.exceptions.LockError, lock.release)
@@ -639,7 +639,7 @@ def work():
 join([spawn(work) for _ in range(4)])
 text = lock.acquire().detach()
 assert client.force_release("x")
-# The third node's grant may come later than what ended the two others'.
+# The third node may grant the lock after the other two have force-released it.
 until(lambda: not client.force_release("x"))
 says(redlock.LockLost, client.attach, text)
 text = lock.acquire().detach()
@@ -666,7 +666,7 @@ def application(environ, start_response):
     import gevent
     gathered += 1
     while gathered < 4:
-        # All requests are under way at once.
+        # Waits until all four requests are under way.
         gevent.sleep(0.005)
     with lock as lease:
         assert inside == 0

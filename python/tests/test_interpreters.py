@@ -36,7 +36,7 @@ import redlock, redlock.asyncio
 
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
 
-# A wait that looks for signals meanwhile.
+# A wait in the main thread, which checks for signals meanwhile.
 free = threading.Event()
 taken = threading.Event()
 def hold():

@@ -311,11 +311,11 @@ def test_a_fork_while_another_thread_makes_its_first_call(run: Callable[..., str
         FORKED
         + """
 import signal, threading, time
-# Threads follow each other only where one lets go of the interpreter.
+# Threads switch only where one releases the GIL.
 sys.setswitchinterval(1000)
 
 def use(name):
-    # What a child waits for in vain ends it.
+    # Ends a child that hangs.
     signal.alarm(60)
     with redlock.lock(name):
         pass
@@ -328,7 +328,7 @@ def fork_after(switches):
     in_child(lambda: use("y"))
     thread.join()
 
-# Each time in a process that has made no call yet.
+# Each fork happens in a process that has made no call yet.
 for switches in range(40):
     in_child(lambda: fork_after(switches))
 """

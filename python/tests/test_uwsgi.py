@@ -28,7 +28,7 @@ def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     if environ["PATH_INFO"] == "/hold":
         lease = redlock.lock(f"held-{os.getpid()}").acquire(timeout=0)
-        # It runs when the thread is over: nobody can wait for the release then.
+        # It runs after the main thread has ended, when no call can wait for the release.
         atexit.register(lease.release)
         return [b"held" if lease.held else b"free"]
     with counted as lease:
