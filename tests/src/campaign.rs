@@ -1,5 +1,5 @@
-//! A run of chaos: workers on several locks, a nemesis for the servers and one for the workers, and the judgement of what
-//! the workers noted. A failure keeps the histories and says where they are and which command repeats the run.
+//! A chaos campaign: workers on several locks, one nemesis for the servers and one for the workers, and the check of
+//! the workers' logs. A failure keeps the histories, and prints where they are and which command repeats the run.
 
 use std::{
     collections::BTreeMap,
@@ -27,72 +27,72 @@ use crate::{
     worker::{self, Orders, Worker},
 };
 
-/// How long workers may take to return from all their calls, and servers to be rid of what they left.
+/// How long workers may take to return from all calls, and servers to lose the keys and connections of workers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a grant may take on a slow machine, before a campaign is content with fewer.
+/// The time of a grant on a slow machine; a campaign that is slower ends with fewer grants.
 const SLOWEST: Duration = Duration::from_millis(5);
 
-/// When a campaign is over.
+/// When a campaign ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// After its time, and its grants.
+    /// After its time and its grants.
     #[default]
     Time,
-    /// When the checker found an overlap: of a negative control, which must have one.
+    /// When the checker finds an overlap. For a negative control, which must have one.
     Overlap,
-    /// When the register lost an update: the same.
+    /// When the register loses an update. Also for a negative control.
     LostUpdate,
 }
 
-/// What is done to whom, and for how long.
+/// The settings of a campaign: servers, workers, faults and their duration.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "settings that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct Campaign {
     /// The name of its test.
     pub name: &'static str,
     /// The `worker` binary.
     pub program: PathBuf,
-    /// Where histories go.
+    /// The directory of the histories.
     pub folder: PathBuf,
-    /// How many servers.
+    /// The number of servers.
     pub nodes: usize,
-    /// The quorum; a majority if not given.
+    /// The quorum, by default a majority.
     pub quorum: Option<usize>,
-    /// Whether restarted nodes may not vote for a while.
+    /// Whether restarted nodes do not vote for a while.
     pub quarantine: bool,
     /// Whether servers keep their keys through a restart.
     pub durable: bool,
-    /// Servers have wall clocks of their own, faster by so many parts per million.
+    /// If set, each server has its own wall clock, faster by this many parts per million.
     pub clocks: Option<i64>,
-    /// Whether the nemesis stays within what exclusion assumes.
+    /// Whether the nemesis keeps the assumptions of exclusion.
     pub careful: bool,
-    /// What happens to servers.
+    /// The faults of servers and network.
     pub faults: Vec<Fault>,
-    /// Whether workers are suspended beyond their lease.
+    /// Whether workers are suspended, some for longer than their lease.
     pub pauses: bool,
     /// Whether workers are killed and replaced.
     pub kills: bool,
-    /// How many processes.
+    /// The number of worker processes.
     pub workers: usize,
-    /// How many tenures each may have at once.
+    /// The largest number of concurrent tenures of a worker.
     pub tasks: usize,
-    /// How many locks.
+    /// The number of locks.
     pub names: usize,
-    /// The lease.
+    /// The ttl of a lease.
     pub ttl: Duration,
-    /// The longest work under a lock, and the share of tenures that work.
+    /// The longest work under a lock, and the share of tenures with work.
     pub work: (Duration, f64),
-    /// The share of tenures that end by themselves.
+    /// The share of tenures that are held until the lease ends.
     pub stays: f64,
-    /// How much faster a server's clock may run than the workers', as they are told.
+    /// The workers' setting `drift`: by which share a server's clock may run faster than theirs.
     pub drift: f64,
-    /// How strict the register is.
+    /// How strictly the register checks tokens.
     pub check: Check,
-    /// How long, at least; longer if not all faults happened by then.
+    /// The shortest duration. A campaign takes longer if not every fault has happened by then.
     pub time: Duration,
-    /// How many grants, at least, unless the machine is too slow.
+    /// The least number of grants, unless the machine is too slow.
     pub grants: u64,
-    /// What it is for.
+    /// When it ends.
     pub goal: Goal,
 }
 
@@ -126,7 +126,7 @@ impl Campaign {
         }
     }
 
-    /// Runs it with the seed in `REDLOCK_CHAOS_SEED`, or any. `REDLOCK_CHAOS_SECONDS` replaces its time.
+    /// Runs it with the seed in `REDLOCK_CHAOS_SEED`, or a random one. `REDLOCK_CHAOS_SECONDS` replaces its time.
     pub fn run(mut self) -> Outcome {
         let seed = number("REDLOCK_CHAOS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
         if self.goal == Goal::Time
@@ -136,7 +136,7 @@ impl Campaign {
         }
         println!("{}: REDLOCK_CHAOS_SEED={seed}", self.name);
         let folder = self.folder.join(format!("chaos-{}-{seed}", self.name));
-        // Of an earlier run with this seed.
+        // An earlier run with this seed may have left it.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for histories");
         let mut dice = Rng::with_seed(seed);
@@ -159,17 +159,17 @@ impl Campaign {
         let crew = Mutex::new(Crew { working: (0..self.workers).map(hire).collect(), dead: Vec::new() });
         let faults = Mutex::new(Faults::new(&folder));
         let over = AtomicBool::new(false);
-        // Whether each fault happened once.
+        // Whether each fault has happened once.
         let struck = AtomicBool::new(self.faults.is_empty());
         let (mut server_dice, mut worker_dice) = (dice.fork(), dice.fork());
         let started = Instant::now();
-        // Ends the others, too, when one of them fails.
+        // A thread that fails ends the others as well.
         let guard = || EndOnDrop(&over);
         thread::scope(|scope| {
             if !self.faults.is_empty() {
                 scope.spawn(|| {
                     let _guard = guard();
-                    // Each of them before one of them again.
+                    // Use every fault once before any is used again.
                     let mut deck = Vec::new();
                     while !over.load(SeqCst) {
                         if deck.is_empty() {
@@ -261,7 +261,7 @@ impl Campaign {
             locked(faults).note("kill a worker", &format!("kill -9 worker {number}"));
             let mut crew = locked(crew);
             let next = crew.dead.len() + self.workers;
-            // The same side as the one it replaces.
+            // It uses the same side as the worker that it replaces.
             let next = hire(next * 2 + number % 2);
             let killed = std::mem::replace(&mut crew.working[number], next);
             crew.dead.push((killed.logs().to_path_buf(), killed.grants()));
@@ -287,7 +287,7 @@ impl Campaign {
         }
     }
 
-    /// Ends the workers, which they do once every call of theirs returned.
+    /// Ends the workers. Each exits once all of its calls have returned.
     fn dismiss(&self, working: &mut [Worker], seed: u64, folder: &std::path::Path) {
         working.iter_mut().for_each(Worker::finish);
         let start = Instant::now();
@@ -307,7 +307,7 @@ impl Campaign {
     fn tidy(&self, servers: &[Server], seed: u64, folder: &std::path::Path) {
         let start = Instant::now();
         for (node, server) in servers.iter().enumerate() {
-            // What was written while its clock was ahead lives on for as long as that.
+            // A key that was written while the clock was ahead lives longer by that.
             let jumped = self.clocks.is_some() && node == 0;
             loop {
                 let keys: Vec<String> = server.command(&["KEYS", "lock-*"]);
@@ -348,7 +348,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// The workers, and where those that were killed left their logs.
+/// The workers, and the logs of those that were killed.
 struct Crew {
     working: Vec<Worker>,
     dead: Vec<(PathBuf, u64)>,
@@ -364,7 +364,7 @@ impl Crew {
         working.chain(self.dead.iter().map(|(logs, _)| logs.clone())).collect()
     }
 
-    /// How many grants there were, and what is wrong with them.
+    /// The number of grants, and the findings of the checker.
     fn judge(&self, names: usize) -> (usize, Findings) {
         let logs = self.logs();
         let (mut grants, mut findings) = (0, Findings::default());
@@ -377,7 +377,7 @@ impl Crew {
     }
 }
 
-/// What was done so far.
+/// The faults so far.
 struct Faults {
     started: Instant,
     log: File,
@@ -396,20 +396,20 @@ impl Faults {
     }
 }
 
-/// What came of a campaign.
+/// The result of a campaign.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Locks that were taken.
+    /// The number of grants.
     pub grants: usize,
-    /// In which time.
+    /// The duration.
     pub took: Duration,
-    /// What the checker of histories found.
+    /// The findings of the checker.
     pub findings: Findings,
-    /// What the register has.
+    /// The total of the register.
     pub register: Total,
-    /// Acquires that failed, by code.
+    /// Failed acquires, by error code.
     pub failures: BTreeMap<String, u64>,
-    /// How often each thing was done.
+    /// How often each fault happened.
     pub faults: BTreeMap<String, u64>,
     repeat: String,
     folder: PathBuf,
@@ -434,7 +434,7 @@ impl Outcome {
         line
     }
 
-    /// Whatever happened, tokens were in order and the register lost nothing.
+    /// Fails unless tokens are in order and the register has lost no update. That holds under all faults.
     pub fn expect_order(&self) {
         let repeat = &self.repeat;
         assert!(self.grants > 0 && self.register.accepted > 0, "nothing happened; {repeat}");
@@ -442,19 +442,19 @@ impl Outcome {
         assert_eq!(self.register.lost(), 0, "updates were lost; {repeat}");
     }
 
-    /// And nobody held a lock that another held.
+    /// Fails unless also no two holds overlap.
     pub fn expect_exclusion(&self) {
         let repeat = &self.repeat;
         assert!(self.findings.overlaps.is_empty(), "overlaps: {:?}; {repeat}", self.findings.overlaps);
         self.expect_order();
     }
 
-    /// A negative control: the checker must have found overlaps.
+    /// Negative control: fails unless the checker has found overlaps.
     pub fn expect_overlaps(&self) {
         assert!(!self.findings.overlaps.is_empty(), "the checker found no overlap; {}", self.repeat);
     }
 
-    /// A negative control: the register must have lost updates.
+    /// Negative control: fails unless the register has lost updates.
     pub fn expect_lost_updates(&self) {
         assert!(self.register.lost() > 0, "the register lost no update; {}", self.repeat);
     }
@@ -463,7 +463,7 @@ impl Outcome {
 impl Drop for Outcome {
     fn drop(&mut self) {
         if !thread::panicking() {
-            // Only in the way from here on.
+            // The histories of a success are not needed.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

@@ -1,5 +1,5 @@
-// Preloaded into a redis-server: its wall clock is moved and runs faster or slower, as a file says that the test writes.
-// Redis expires keys by gettimeofday; the monotonic clocks are left alone, as they are when a real wall clock is set.
+// Preloaded into a redis-server: shifts its wall clock and changes its rate, as set in a file that the test writes.
+// Redis expires keys by gettimeofday. The monotonic clocks are unchanged, as they are when a real wall clock is set.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-// Nanoseconds to add, parts per million to run faster, and the moment from which it does.
+// Nanoseconds to add, parts per million to run faster, and the moment from which the clock runs faster.
 static volatile const int64_t *settings;
 
 __attribute__((constructor)) static void start(void) {

@@ -1,5 +1,5 @@
-//! The wall clocks of servers, one each, that a test can set and have run faster. The C file beside this one is built with
-//! `cc` when it is first needed and preloaded into the server, which reads its settings from a mapped file.
+//! Wall clocks of servers, one for each, that a test can set and make run faster. The C file beside this one is
+//! compiled with `cc` on first use and preloaded into the server, where it reads its settings from a mapped file.
 
 use std::{
     env, fs,
@@ -16,14 +16,14 @@ use std::{
 
 const SOURCE: &str = include_str!("clocks.c");
 
-/// Kept for later runs, under a name that changes with its source.
+/// The library is kept for later runs. A hash of the source is part of its name.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut hash = DefaultHasher::new();
     SOURCE.hash(&mut hash);
     let library = env::temp_dir().join(format!("redlock-clocks-{:016x}.so", hash.finish()));
     if !library.exists() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clocks.c");
-        // Complete when it gets its name, also when several processes build it.
+        // Renaming a complete file is safe even if several processes build it.
         let new = env::temp_dir().join(format!("redlock-clocks-{}.so", id()));
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o"]);
@@ -42,7 +42,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// A clock that is right, and runs faster by so many parts per million.
+    /// A clock that starts at the right time and runs faster by this many parts per million.
     pub fn new(faster_ppm: i64) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let path = env::temp_dir().join(format!("redlock-clock-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
@@ -53,12 +53,12 @@ impl WallClock {
         Self { path, file }
     }
 
-    /// What its server is started with.
+    /// The environment variables for the start of its server.
     pub fn environment(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &LIBRARY), ("REDLOCK_CLOCK", &self.path)]
     }
 
-    /// Sets it forward by so much, or back.
+    /// Sets it forward by `by`, or back, from the right time.
     pub fn set(&self, by: Duration, forward: bool) {
         let nanos = by.as_nanos() as i64;
         let nanos = if forward { nanos } else { -nanos };
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_server_s_clock_runs_faster() {
-        // A million times, so that one look is enough.
+        // A million times faster, so that one reading is enough.
         let clock = WallClock::new(1_000_000_000_000);
         let server = Server::launch(&["--save", ""], &clock.environment());
         assert!(seconds(&server) > now() + 1000);

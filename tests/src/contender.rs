@@ -1,5 +1,5 @@
-//! Processes of any language or library that fight for a lock: each takes and releases it so many times and writes a
-//! log as `history` reads it. How they are called comes from the environment, since what runs them is built elsewhere.
+//! Processes of any language or library that compete for a lock. Each acquires and releases it a number of times and
+//! writes a log as `history` reads it. Their commands come from the environment, since other builds make them.
 
 use std::{
     env, fs,
@@ -9,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long nothing may happen: far beyond a lease, and beyond the start of a virtual machine on a busy computer.
+/// How long a process may make no progress: far longer than a lease, and than the start of a virtual machine on a busy
+/// computer.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A process in a fight; it is killed when it is dropped.
+/// A competing process, which is killed when dropped.
 #[derive(Debug)]
 pub struct Contender {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     /// Its log.
     pub log: PathBuf,
@@ -25,28 +26,28 @@ pub struct Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        // Fails only when it has ended.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Contender {
-    /// Starts `command` with the three words, its log in `folder`, and what more it is told.
+    /// Starts `command` with the arguments `words`, then its log in `folder`, then `more`.
     pub fn start(name: &str, command: &str, words: [&str; 3], more: &[&str], folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
         let child = shell(name, command).args(words).arg(&log).args(more).spawn().expect("a shell");
         Self { name: name.to_owned(), log, child }
     }
 
-    /// How much it has logged; enough to see that it goes on.
+    /// The length of its log, which grows while it makes progress.
     pub fn progress(&self) -> u64 {
         fs::metadata(&self.log).map_or(0, |log| log.len())
     }
 }
 
-/// A command in the project's directory, to which words can be added. The shell becomes what it runs, so that killing the
-/// one kills the other.
+/// A command in the project's directory, to which arguments can be added. The shell replaces itself by the command, so
+/// that killing its process kills the command.
 pub fn shell(name: &str, command: &str) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &format!("exec {command} \"$@\""), name]);
@@ -62,7 +63,7 @@ pub fn commands(variable: &str) -> Vec<(String, String)> {
     each.map(|(name, command)| (name.to_owned(), command.to_owned())).collect()
 }
 
-/// Waits for something that will happen soon, without saying when.
+/// Polls `condition` until it is true. Panics after `PATIENCE`.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

@@ -1,5 +1,5 @@
-//! Servers that belong together: a Redis Cluster, and a master with replicas under Sentinels. Real processes, whose slots
-//! are moved and whose masters die as a test says.
+//! Deployments of several servers: a Redis Cluster, and a master with replicas under Sentinels. They are real
+//! processes, whose slots a test can move and whose masters it can kill.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -21,13 +21,13 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A line `name:value` of INFO and the like.
+/// The value of a line `name:value`, as in INFO.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(|value| value.trim().to_owned())
 }
 
-/// A Redis Cluster. The first servers began as its masters, each with an equal range of slots; the rest are replicas, in
-/// the order of their masters.
+/// A Redis Cluster. The first servers start as its masters, each with an equal range of slots. The rest are replicas,
+/// in the order of their masters.
 #[derive(Debug)]
 pub struct Cluster {
     servers: Vec<Server>,
@@ -36,12 +36,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one and waits until all of it agrees.
+    /// Starts a cluster and waits until all of its servers agree.
     pub fn start(masters: usize, replicas: usize) -> Self {
         Self::with_args(masters, replicas, &[])
     }
 
-    /// Starts one whose servers have these options.
+    /// Starts a cluster whose servers have these options.
     pub fn with_args(masters: usize, replicas: usize, args: &[&str]) -> Self {
         let count = masters * (1 + replicas);
         let servers: Vec<(Server, u16)> = (0..count)
@@ -84,7 +84,7 @@ impl Cluster {
         cluster
     }
 
-    /// Waits until every running server knows all others and finds the cluster whole.
+    /// Waits until every running server knows all others and reports the cluster as ok.
     pub fn agree(&self) {
         let count = self.servers.len().to_string();
         for server in self.servers.iter().filter(|server| server.is_up()) {
@@ -96,17 +96,17 @@ impl Cluster {
         }
     }
 
-    /// Its URL, by the first server.
+    /// Its URL, with the address of the first server.
     pub fn url(&self) -> String {
         self.url_of(0)
     }
 
-    /// Its URL, by one of its servers.
+    /// Its URL, with the address of one of its servers.
     pub fn url_of(&self, server: usize) -> String {
         self.servers[server].url().replacen("://", "+cluster://", 1)
     }
 
-    /// What a server of the beginning is called by the others.
+    /// The node id of a server.
     pub fn id(&self, server: usize) -> &str {
         &self.ids[server]
     }
@@ -127,7 +127,7 @@ impl Cluster {
         up.command(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The server that serves a key by now.
+    /// The server that serves a key now.
     pub fn owner(&self, key: &str) -> usize {
         let slot = self.slot(key);
         let mut owner = None;
@@ -153,13 +153,13 @@ impl Cluster {
         owner.expect("just seen")
     }
 
-    /// A master of the beginning that does not serve the key.
+    /// One of the initial masters that does not serve the key.
     pub fn another(&self, key: &str) -> usize {
         let owner = self.owner(key);
         (0..self.masters).find(|index| *index != owner).expect("more than one master")
     }
 
-    /// Begins to move the slot of a key: its keys stay for now.
+    /// Starts to move the slot of a key. Its keys stay for now.
     pub fn begin_move(&self, key: &str, to: usize) {
         self.agree_on_slots();
         let (from, slot) = (self.owner(key), self.slot(key).to_string());
@@ -167,13 +167,13 @@ impl Cluster {
         let _: String = self.servers[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
     }
 
-    /// Moves one key of a slot that is on its way.
+    /// Moves one key of a slot whose move has started.
     pub fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.servers[to].port().to_string();
         let _: String = self.servers[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
     }
 
-    /// Moves whatever keys the slot has left, and the slot.
+    /// Moves the remaining keys of the slot, and the slot itself.
     pub fn end_move(&self, key: &str, from: usize, to: usize) {
         let slot = self.slot(key).to_string();
         loop {
@@ -193,9 +193,9 @@ impl Cluster {
         self.agree_on_slots();
     }
 
-    /// Waits until all servers see the same masters with the same epochs and slots. Who claims a slot with an epoch that
-    /// some have not heard of can lose it to an older claim, and in the end nobody has it: moves must not follow each
-    /// other faster.
+    /// Waits until all servers see the same masters with the same epochs and slots. A server that claims a slot with an
+    /// epoch that some servers do not know yet can lose the slot to an older claim. In the end no server has it, so
+    /// moves must not follow each other faster.
     fn agree_on_slots(&self) {
         let master = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
@@ -220,7 +220,7 @@ pub struct Watched {
     sentinels: Vec<Server>,
 }
 
-/// What the Sentinels call it.
+/// The name of the service at the Sentinels.
 pub const SERVICE: &str = "main";
 
 impl Watched {
@@ -229,7 +229,7 @@ impl Watched {
         Self::with_args(replicas, &[], "")
     }
 
-    /// Servers with these options, and Sentinels with these lines of configuration.
+    /// Starts servers with these options, and Sentinels with these lines of configuration.
     pub fn with_args(replicas: usize, args: &[&str], lines: &str) -> Self {
         let own = ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
         let master = Server::with_args(&[&own[..], args].concat());
@@ -259,7 +259,7 @@ impl Watched {
             });
         }
         let master = &self.servers[self.master()];
-        // A replica that is new to its master acknowledges nothing for a while.
+        // A new replica acknowledges no write for a while.
         until("all replicas acknowledge", || {
             let running = self.servers.iter().filter(|server| server.is_up()).count() - 1;
             master.command::<usize>(&["WAIT", &running.to_string(), "200"]) == running
@@ -312,7 +312,7 @@ impl Watched {
         (0..self.servers.len()).max_by_key(votes).expect("a server")
     }
 
-    /// Waits for another master than this one, that has taken over.
+    /// Waits until another server than `from` is the master and has taken over. Returns it.
     pub fn failed_over(&self, from: usize) -> usize {
         let mut master = from;
         until("the Sentinels have elected another master", || {
@@ -325,7 +325,7 @@ impl Watched {
         master
     }
 
-    /// Has the Sentinels change the master although it is well; returns the new one.
+    /// Makes the Sentinels change the master although it works. Returns the new one.
     pub fn hand_over(&self) -> usize {
         let from = self.master();
         until("a failover begins", || {

@@ -1,6 +1,6 @@
-//! Whoever does what the actors of a scenario do with locks and leases: this process, with the Rust library, or the
-//! host process of another language. Both take the same orders, those that `scenarios/README.md` defines for hosts,
-//! and answer in plain values, so that one runner owns the rest: order, servers, faults and judgement.
+//! Drivers carry out the orders of a scenario: this process with the Rust library, or a host process of another
+//! language. Both take the orders that `scenarios/README.md` defines for hosts, and reply with plain values. So one
+//! runner has the rest: the order of steps, servers, faults and checks.
 
 mod host;
 mod rust;
@@ -17,11 +17,12 @@ use self::rust::Actors;
 /// How an order failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
-    /// As in every language, or what no library says: `cancelled`, `bug`, `host` for one that is broken, `hung`.
+    /// The library's error code, the same in every language, or one of the driver: `cancelled`, `bug`, `hung`, or
+    /// `host` for a broken host.
     pub code: String,
-    /// For people.
+    /// A message for people.
     pub message: String,
-    /// Of the code `lost`; else empty.
+    /// The reason of a loss, for the code `lost`; otherwise empty.
     pub reason: String,
 }
 
@@ -43,10 +44,10 @@ impl From<LockError> for Failure {
     }
 }
 
-/// What an order resulted in.
+/// The result of an order.
 pub type End = Result<Value, Failure>;
 
-/// Who follows the orders of one scenario.
+/// The driver of one scenario.
 pub enum Driver {
     /// This process.
     Rust(Box<Actors>),
@@ -55,12 +56,12 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// For one scenario, in the host or else here.
+    /// The driver of one scenario: the host, or else this process.
     pub fn new(host: Option<&Arc<Host>>) -> Self {
         host.map_or_else(|| Self::Rust(Box::default()), |host| Self::Host(host.clone(), host.number()))
     }
 
-    /// Whether an actor is an owner; else orders name one where it matters.
+    /// True if each actor is an owner. Otherwise an order names an owner where it matters.
     pub fn has_actors(&self) -> bool {
         match self {
             Self::Rust(_) => true,
@@ -68,7 +69,8 @@ impl Driver {
         }
     }
 
-    /// Follows an order. One that is given up fails as `cancelled` once it is over, unless it was over before.
+    /// Carries out an order. If it is given up, it fails as `cancelled` once its call has ended, unless that had ended
+    /// before.
     pub async fn perform(&self, order: Value, given_up: &Notify) -> End {
         match self {
             Self::Rust(actors) => select! {

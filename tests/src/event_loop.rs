@@ -1,4 +1,4 @@
-//! An event loop as asyncio and libuv are one: it watches a descriptor, and drains its calls when that is readable.
+//! An event loop like that of asyncio or libuv: it watches a descriptor, and drains its calls when that is readable.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// An event loop.
 pub struct Loop {
-    /// What it does.
+    /// Its calls.
     pub calls: Calls,
     ended: HashMap<u64, Outcome>,
 }
@@ -30,12 +30,12 @@ impl Default for Loop {
 }
 
 impl Loop {
-    /// One without a connection.
+    /// A loop without calls.
     pub fn new() -> Self {
         Self { calls: Calls::hosted().unwrap(), ended: HashMap::new() }
     }
 
-    /// Whether the descriptor is readable within `limit`.
+    /// True if the descriptor is readable within `limit`.
     pub fn is_readable(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).unwrap();
         let mut watched = [PollFd::from_borrowed_fd(self.calls.fd().unwrap(), PollFlags::IN)];

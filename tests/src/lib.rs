@@ -1,7 +1,7 @@
-//! Helpers shared by the tests of all layers: real servers that can be broken, a view of servers and in-memory nodes
-//! that makes the same faults on both, the shared scenarios and who follows them in which language, a checker of
-//! histories, processes of other languages and libraries, and what chaos needs: a network and clocks that misbehave,
-//! faults drawn by lot, and processes under them.
+//! Helpers shared by the tests of all layers: real servers with faults, a common interface to servers and in-memory
+//! nodes, the shared scenarios and the drivers that run them in each language, a checker of histories, processes of
+//! other languages and libraries, and the parts of the chaos tests: a faulty network, faulty clocks, random faults, and
+//! worker processes.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -30,12 +30,12 @@ pub mod sim;
 pub mod tls;
 pub mod worker;
 
-/// What a mutex guards; a step that panicked has left it in order.
+/// Locks a mutex, even if a thread panicked with it: the value it guards is consistent after each step.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for something that will happen soon, without saying when; panics after `limit`.
+/// Polls `happened` until it is true. Panics after `limit`.
 pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
@@ -44,7 +44,7 @@ pub async fn until(limit: Duration, what: &str, mut happened: impl FnMut() -> bo
     }
 }
 
-/// Waits until nothing is on a server but what may stay for a while: counters of tokens, and notes of ended tenures.
+/// Waits until a server has no keys except those that may stay for a while: token counters, and notes of ended tenures.
 pub async fn nothing_stays(limit: Duration, server: &server::Server) {
     let may_stay = |key: &String| {
         ["redlock_token", "redlock_slot_tokens", "redlock_ended"].iter().any(|kind| key.starts_with(kind))
@@ -53,7 +53,7 @@ pub async fn nothing_stays(limit: Duration, server: &server::Server) {
     until(limit, "nothing stays", || keys().iter().all(may_stay)).await;
 }
 
-/// Waits until a lease is renewed: what is left of it grows only by that.
+/// Waits until a lease is renewed: only a renewal makes its remaining time grow.
 pub async fn renewed(limit: Duration, what: &str, lease: &Lease) {
     let mut least = lease.remaining();
     until(limit, what, || {

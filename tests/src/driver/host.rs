@@ -1,5 +1,6 @@
-//! A host process: follows the orders of several scenarios at once, in JSON lines over its standard input and output.
-//! It owns the process. A host that ends, or says what it must not, fails what it was ordered and all that follows.
+//! A host process, which carries out the orders of several scenarios at once, as JSON lines on its standard input and
+//! output. This type owns the process. If a host ends or violates the protocol, its pending orders and all later ones
+//! fail.
 
 use std::{
     collections::HashMap,
@@ -24,18 +25,18 @@ use tokio::{
 use super::{End, Failure};
 use crate::locked;
 
-/// How long a host may take to start; virtual machines take their time on a busy computer.
+/// How long a host may take to start; virtual machines are slow on a busy computer.
 const START: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A host of some language.
+/// The host of a language.
 pub struct Host {
-    /// As it calls itself.
+    /// The name that it reports.
     pub name: String,
-    /// Whether an actor is an owner there.
+    /// Whether each actor is an owner there.
     pub has_actors: bool,
-    /// Whether a waiting call can be given up there.
+    /// Whether a waiting call can be cancelled there.
     pub can_cancel: bool,
     child: Mutex<Child>,
     orders: Mutex<Option<mpsc::Sender<Value>>>,
@@ -43,19 +44,19 @@ pub struct Host {
     last: AtomicU64,
 }
 
-/// What it owes.
+/// The orders that it has not answered.
 #[derive(Default)]
 struct Calls {
     unanswered: HashMap<u64, oneshot::Sender<Value>>,
-    /// Why nothing more comes from it.
+    /// Why it will answer nothing more.
     broken: Option<String>,
 }
 
 impl Host {
-    /// Starts one with a command of the shell, in the project's directory.
+    /// Starts a host with a shell command, in the project's directory.
     pub fn start(command: &str) -> Result<Self, String> {
         let mut child = Command::new("/bin/sh")
-            // The shell becomes the host, so that killing the one kills the other.
+            // The shell replaces itself by the host, so that killing its process kills the host.
             .args(["-c", &format!("exec {command}")])
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
             .stdin(Stdio::piped())
@@ -78,11 +79,11 @@ impl Host {
             calls,
             last: AtomicU64::new(0),
         };
-        let hello: Value = greeting.recv_timeout(START).map_err(|_| format!("{command}: it said no hello"))?;
+        let hello: Value = greeting.recv_timeout(START).map_err(|_| format!("{command}: it sent no greeting"))?;
         let (Some(name), Some(actors), Some(cancel)) =
             (hello["hello"].as_str(), hello["actors"].as_bool(), hello["cancel"].as_bool())
         else {
-            return Err(format!("{command}: {hello} is no hello"));
+            return Err(format!("{command}: {hello} is no greeting"));
         };
         (host.name, host.has_actors, host.can_cancel) = (name.to_owned(), actors, cancel);
         Ok(host)
@@ -95,12 +96,12 @@ impl Host {
 
     fn say(&self, line: Value) {
         if let Some(orders) = &*locked(&self.orders) {
-            // It fails only when the host is gone, which its answers tell.
+            // It fails only if the host is gone, which the listener reports.
             let _ = orders.send(line);
         }
     }
 
-    /// Says a line that is to be answered with a number.
+    /// Sends a line and waits for the reply with this number.
     async fn ask(&self, number: u64, line: Value, given_up: &Notify) -> Result<Value, Failure> {
         let (answer, mut answered) = oneshot::channel();
         let broken = {
@@ -145,7 +146,7 @@ impl Host {
         self.ask(scenario, json!({ "end": scenario }), &Notify::new()).await.map(drop)
     }
 
-    /// Lets it end by itself, as it must when nothing more is said to it.
+    /// Ends its input, upon which it must exit.
     pub fn finish(&self) -> Result<(), String> {
         drop(locked(&self.orders).take());
         let (mut child, started) = (locked(&self.child), Instant::now());
@@ -163,13 +164,13 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let mut child = locked(&self.child);
-        // Fails only when it has ended.
+        // Fails only if the host has ended.
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// Writes what is said. A thread of its own, since a host that hangs reads nothing.
+/// Writes the orders. It has a thread of its own, since a host that hangs reads nothing.
 fn write(mut input: ChildStdin, orders: &mpsc::Receiver<Value>) {
     while let Ok(line) = orders.recv() {
         if writeln!(input, "{line}").is_err() {
@@ -178,7 +179,7 @@ fn write(mut input: ChildStdin, orders: &mpsc::Receiver<Value>) {
     }
 }
 
-/// Hands out what the host says, until it ends or talks nonsense.
+/// Delivers the host's replies, until it ends or violates the protocol.
 fn listen(output: ChildStdout, greet: &mpsc::Sender<Value>, calls: &Mutex<Calls>) {
     let mut greeted = false;
     let mut broken = "the host has ended".to_owned();
@@ -195,16 +196,16 @@ fn listen(output: ChildStdout, greet: &mpsc::Sender<Value>, calls: &Mutex<Calls>
         };
         if !greeted {
             greeted = true;
-            // Nobody waits for it any more if it came too late.
+            // If the greeting comes too late, it has no receiver.
             let _ = greet.send(answer);
             continue;
         }
         let number = answer["id"].as_u64().or(answer["ended"].as_u64());
         let Some(asked) = number.and_then(|number| locked(calls).unanswered.remove(&number)) else {
-            broken = format!("the host answered {answer}, which nobody asked");
+            broken = format!("the host sent {answer}, which answers no pending order");
             break;
         };
-        // The runner may have lost its patience meanwhile.
+        // The runner may have timed out meanwhile.
         let _ = asked.send(answer);
     }
     let mut calls = locked(calls);

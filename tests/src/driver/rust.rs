@@ -1,4 +1,4 @@
-//! What the verbs of a scenario mean in Rust: calls of the public API.
+//! Carries out the verbs of a scenario in Rust, with calls of the public API.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
-/// Options as hosts give them; times are in seconds there.
+/// Options in the form in which hosts pass them, with times in seconds.
 fn settings(given: &Value, wanted: impl Fn(&str) -> bool) -> Vec<(String, Setting)> {
     let given = given.as_object().into_iter().flatten().filter(|(name, _)| wanted(name));
     given.map(|(name, value)| (name.trim_end_matches("_ms").to_owned(), setting(name, value))).collect()
@@ -90,13 +90,13 @@ impl Actors {
         let slots: Vec<u32> = lease.slots().iter().map(|slot| slot.number).collect();
         let value = json!({ "token": lease.token(), "name": lease.name(), "owner": lease.owner(), "slots": slots });
         let mut leases = locked(&self.leases);
-        // One without a name is held to the end all the same.
+        // A lease without a name is also held to the end of the scenario.
         let name = step["as"].as_str().map_or_else(|| format!("unnamed {}", leases.len()), str::to_owned);
         leases.insert(name, Arc::new(lease));
         value
     }
 
-    /// Does what an order says and returns what it returned. Panics when the scenario itself is wrong.
+    /// Carries out an order and returns its result. Panics if the scenario itself is wrong.
     pub(super) async fn perform(&self, order: &Value) -> Result<Value, LockError> {
         let step = &order["step"];
         Ok(match text(&step["do"]) {
