@@ -1,46 +1,46 @@
-//! Checks what several processes did with one lock: their holds must not overlap, and tokens must be unique and rise
-//! in the order of the grants. It reads logs, so a process may be killed at any point and in any language.
+//! Checks the history of one lock in several processes: holds must not overlap, and tokens must be unique and increase
+//! in the order of the grants. It reads logs, so a process may be killed at any point and be written in any language.
 //!
-//! A log has one line an event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and every
-//! language reads: `grant <token> <ns> [<ns of the call>]` with the time right after an acquire returned, and
-//! `release <token> <ns>` with a time right before the release was sent at which the lock was still held. Whoever
-//! writes one keeps a line in no buffer beyond its turn. A grant that was found lost at once has no second line. Locks
-//! of other libraries have no tokens: `-` stands for one, and such holds are only looked at for overlaps. A further line
-//! of theirs, `ready - <ns>`, says that they begin.
+//! A log has one line for each event, with times in ns of `CLOCK_MONOTONIC`, which all processes of a machine share and
+//! every language can read. `grant <token> <ns> [<ns of the call>]` has the time right after an acquire returned.
+//! `release <token> <ns>` has a time right before the release was sent, at which the lock was still held. A process
+//! writes each line out before its next turn. A grant that is lost at once has no second line. Locks of other libraries
+//! have no tokens: a `-` stands in their place, and such holds are only checked for overlaps. Their logs have a further
+//! line, `ready - <ns>`, when they start.
 
 use std::{collections::HashMap, fs, io, path::Path};
 
 /// One tenure, as its holder saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The fencing token, if its library has such.
+    /// The fencing token, if the library has one.
     pub token: Option<u64>,
-    /// When the acquire was called; where that was not noted, when it returned.
+    /// When the acquire was called, or, if the log does not say, when it returned.
     pub called: u64,
     /// When the acquire returned.
     pub from: u64,
-    /// Until when its holder held it; `None` for one that died, or was never seen to hold it.
+    /// Until when its holder held it; `None` for a holder that died, or never saw the lock held.
     pub until: Option<u64>,
 }
 
-/// What a history shows.
+/// The findings in a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Tenures that began before an earlier one ended.
+    /// Tenures that started before an earlier one ended.
     pub overlaps: Vec<(Hold, Hold)>,
-    /// Tokens that were granted twice, or are not above one that was granted before they were asked for.
+    /// Tokens that were granted twice, or are not larger than a token granted before their acquire was called.
     pub disorder: Vec<(Hold, Hold)>,
 }
 
 impl Findings {
-    /// Adds those of another lock.
+    /// Adds the findings of another lock.
     pub fn extend(&mut self, other: Self) {
         self.overlaps.extend(other.overlaps);
         self.disorder.extend(other.disorder);
     }
 }
 
-/// Reads the holds out of logs.
+/// Reads the holds from logs.
 pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for log in logs {
@@ -68,8 +68,8 @@ pub fn read(logs: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Vec<
     Ok(holds)
 }
 
-/// Looks for overlaps and for tokens out of order. Of a hold without an end nobody knows when it was held, so only its
-/// token counts.
+/// Finds overlaps and tokens out of order. For a hold without an end only the token counts, since the time of the hold
+/// is unknown.
 pub fn check(mut holds: Vec<Hold>) -> Findings {
     holds.sort_by_key(|hold| hold.from);
     let mut findings = Findings::default();
@@ -85,7 +85,7 @@ pub fn check(mut holds: Vec<Hold>) -> Findings {
         }
     }
     holds.retain(|hold| hold.token.is_some());
-    // Of the holds that began before a moment, the one with the largest token.
+    // For each hold, the one with the largest token among it and the holds before it.
     let mut largest: Vec<Hold> = Vec::with_capacity(holds.len());
     for hold in &holds {
         let before = largest.last().filter(|before| before.token >= hold.token);
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn tokens_are_in_order_of_calls_that_follow_grants() {
-        // The later one was called while the first was on its way back: either may be the older.
+        // The second acquire was called while the reply to the first was in flight: either may have the smaller token.
         let (first, second) = (hold(2, 20, 30), Hold { called: 15, ..hold(1, 31, 40) });
         assert_eq!(check(vec![first, second]), Findings::default());
         let second = Hold { called: 21, ..second };
         assert_eq!(check(vec![first, second]).disorder, vec![(first, second)]);
-        // Also when others were in between.
+        // Also with other holds in between.
         let between = hold(3, 41, 42);
         let late = Hold { called: 45, ..hold(2, 50, 51) };
         assert_eq!(check(vec![between, late]).disorder, vec![(between, late)]);

@@ -1,9 +1,9 @@
-//! Who breaks things: servers behind proxies, and faults drawn by lot that are done to them one after another, each for a
-//! while and then undone. What is drawn depends on the seed alone.
+//! The nemesis: servers behind proxies, and random faults, each of which starts, lasts for a while and ends before the
+//! next. The seed alone decides them.
 //!
-//! A nemesis can be careful: it then stays within what `docs/guarantees.md` assumes, so that exclusion must hold. That is
-//! decided by which faults a campaign names (some void exclusion on so many nodes), and by pauses after those that make a
-//! node forget: nodes that forget may not be all of them at once, and without quarantine not more than 2q-N-1 within one
+//! A careful nemesis keeps the assumptions of `docs/guarantees.md`, so that exclusion must hold. For that, a campaign
+//! chooses its faults (some void exclusion on a number of nodes), and the nemesis pauses after faults that make a node
+//! lose its keys: never all nodes may have lost them at once, and without quarantine no more than 2q-N-1 within one
 //! lease.
 
 use std::{
@@ -19,26 +19,26 @@ use crate::{
     server::Server,
 };
 
-/// Something that happens to servers, or to the network before them.
+/// A fault of servers, or of the network before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// `SIGSTOP`, later `SIGCONT`.
     Freeze,
-    /// `CLIENT PAUSE`: requests wait, connections are answered.
+    /// `CLIENT PAUSE`: requests wait; connections are accepted.
     Pause,
     /// `DEBUG SLEEP`: one long command.
     Sleep,
-    /// `kill -9`, and a new start: empty, unless the servers are durable.
+    /// `kill -9`, then a restart: empty, unless the servers are durable.
     Restart,
     /// `FLUSHALL`.
     Flush,
-    /// Memory is full, and the policy evicts keys that have a ttl: locks and counters.
+    /// Memory is full, and the policy evicts keys with a ttl: locks and counters.
     Evict,
     /// `SCRIPT FLUSH`.
     ForgetScripts,
     /// `CLIENT KILL` of every connection.
     Disconnect,
-    /// A replica that stopped following takes over; the address moves to it.
+    /// A replica that stopped following takes over. The address moves to it.
     Failover,
     /// The wall clock of the first node is a minute ahead or behind for a while.
     Clock,
@@ -46,27 +46,27 @@ pub enum Fault {
     Delay,
     /// Bytes of one direction, or both, are held back.
     Hold,
-    /// The same, but they are lost, and their connections with them.
+    /// The same, but the bytes are lost, and their connections with them.
     Lose,
     /// A connection is cut after some byte of a request or reply.
     CutBytes,
-    /// The same, but the other direction goes on.
+    /// The same, but the other direction continues.
     HalfClose,
-    /// Some clients are cut off while a quorum restarts empty: with quarantine, nobody may get their locks.
+    /// Some clients are cut off while a quorum restarts empty. With quarantine, no other client may get their locks.
     RestartBehindPartition,
-    /// N-q nodes are cut off while locks are taken, and come back as the clock of another one jumps ahead. Breaks a
-    /// majority quorum, and no larger one.
+    /// N-q nodes are cut off while clients acquire locks. They come back when the clock of another node jumps ahead.
+    /// This breaks a majority quorum, and no larger one.
     JumpBehindOutage,
 }
 
 /// How far a clock jumps.
 const JUMP: Duration = Duration::from_secs(60);
-/// How long a node may take to be noticed as empty.
+/// How long clients may take to notice that a node is empty.
 const NOTICED: Duration = Duration::from_secs(30);
-/// The marker of a node that votes, or will.
+/// The marker of a node that votes, or will vote.
 const MARKER: &str = "redlock_node";
 
-/// What may happen to any node whatever its clients rely on: nothing is forgotten, unless a restart does.
+/// Faults that may happen to any node, whatever its clients assume: none of them makes a node lose keys.
 pub const HARMLESS: &[Fault] = &[
     Fault::Freeze,
     Fault::Pause,
@@ -93,17 +93,17 @@ pub struct Arena {
     available: bool,
 }
 
-/// What an arena is made of.
+/// The settings of an arena.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "settings that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent settings")]
 pub struct Plan {
-    /// How many servers.
+    /// The number of servers.
     pub nodes: usize,
     /// The quorum.
     pub needed: usize,
     /// Whether a server keeps its keys through a restart.
     pub durable: bool,
-    /// Servers have clocks of their own, which run faster by so many parts per million.
+    /// If set, each server has its own clock, faster by this many parts per million.
     pub clocks: Option<i64>,
     /// The longest lease.
     pub lease: Duration,
@@ -144,7 +144,7 @@ impl Arena {
         }
     }
 
-    /// The nodes as clients of this side reach them.
+    /// The URLs of the nodes for clients of this side.
     pub fn urls(&self, side: usize) -> Vec<String> {
         self.sides[side % 2].iter().map(Proxy::url).collect()
     }
@@ -154,7 +154,7 @@ impl Arena {
         &self.servers
     }
 
-    /// Does something to some of them, for a while; `note` hears of it before it happens.
+    /// Runs one fault on some of the servers, for a while. Calls `note` before it starts.
     pub fn strike(&mut self, fault: Fault, dice: &mut Rng, note: &mut dyn FnMut(String)) {
         let lasting = Duration::from_millis(dice.u64(10..=self.lease.as_millis() as u64 * 3 / 2));
         match fault {
@@ -210,7 +210,7 @@ impl Arena {
                 note(format!("{fault:?} {:?}, then 0", self.needed..self.servers.len()));
                 let away: Vec<usize> = (self.needed..self.servers.len()).collect();
                 self.flow(&[0, 1], &away, Flow::Lose);
-                // Whoever holds a lock at its end has just these nodes.
+                // A holder at the end of the outage has its key on just these nodes.
                 sleep(self.lease);
                 self.flow(&[0, 1], &away, Flow::Pass);
                 self.clocks[0].set(JUMP, true);
@@ -222,7 +222,7 @@ impl Arena {
         }
     }
 
-    /// Mostly what a quorum can do without, sometimes more.
+    /// Some nodes: in 70 % of cases no more than the quorum can do without, otherwise up to all.
     fn some(&self, dice: &mut Rng) -> Vec<usize> {
         let all = self.servers.len();
         let most = if dice.f64() < 0.7 || self.available { (all - self.needed).max(1) } else { all };
@@ -259,7 +259,7 @@ impl Arena {
         }
     }
 
-    /// A node loses its keys, unless it is durable and restarted.
+    /// Makes a node lose its keys, unless it is durable and only restarts.
     fn forget(&mut self, fault: Fault, node: usize, lasting: Duration) {
         let server = &mut self.servers[node];
         match fault {
@@ -272,7 +272,7 @@ impl Arena {
             Fault::Evict => {
                 let _: () = server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-random"]);
                 let _: () = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-                // Each command evicts; those of clients do as well.
+                // Each command evicts, those of clients included.
                 sleep(lasting / 8);
                 let _: () = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
             }
@@ -283,7 +283,7 @@ impl Arena {
                 let _: () = replica.command(&["REPLICAOF", "127.0.0.1", &port]);
                 let synchronised = || replica.command::<String>(&["INFO", "replication"]).contains("link_status:up");
                 wait(&synchronised, "the replica follows");
-                // From here on it lags.
+                // From here on the replica lags.
                 let _: () = replica.command(&["REPLICAOF", "NO", "ONE"]);
                 sleep(lasting / 2);
                 server.stop();
@@ -296,7 +296,7 @@ impl Arena {
         self.recover(node);
     }
 
-    /// Keeps the next node from forgetting until this one is harmless.
+    /// Waits until the node is harmless, so that the next node may lose its keys.
     fn recover(&self, node: usize) {
         if !self.careful || self.servers.len() == 1 {
             return;

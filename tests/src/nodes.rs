@@ -1,5 +1,5 @@
-//! The servers of one test as a list, real or in memory, and the same faults for both: what a scenario does to a node
-//! means the same whichever kind it is. A node that is stopped or frozen is not looked into.
+//! The nodes of one test, real servers or in memory, with the same faults for both: a step of a scenario does the same
+//! to either kind. A node that is stopped or frozen is not queried.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,17 +10,17 @@ use redlock::server::memory::Memory;
 
 use crate::server::{Server, release_channels};
 
-/// What kind of nodes a test runs on.
+/// The kind of nodes that a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// A process for each.
+    /// A server process for each node.
     Redis,
-    /// A named store for each.
+    /// A named store for each node.
     Memory,
 }
 
 impl Backend {
-    /// As shown in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -29,12 +29,12 @@ impl Backend {
     }
 }
 
-/// One server.
+/// One node.
 #[derive(Debug)]
 pub enum Node {
     /// A process.
     Redis(Server),
-    /// A store by name, and whether it can answer.
+    /// A store's name, and whether it can answer.
     Memory(String, bool),
 }
 
@@ -56,12 +56,12 @@ impl Node {
         }
     }
 
-    /// How errors name it.
+    /// Its name in errors.
     pub fn address(&self) -> String {
         self.url().replace("redis://", "")
     }
 
-    /// Whether it can answer.
+    /// True if it can answer.
     pub fn is_up(&self) -> bool {
         match self {
             Self::Redis(server) => server.is_up(),
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Kills it; its keys are lost.
+    /// Kills it. Its keys are lost.
     pub fn stop(&mut self) {
         match self {
             Self::Redis(server) => server.stop(),
@@ -121,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Removes a key; announces nothing.
+    /// Removes a key without announcing a release.
     pub fn delete(&self, key: &str) {
         match self {
             Self::Redis(server) => server.command(&["DEL", key]),
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Writes a string over the key, or adds a field to a hash; without a ttl.
+    /// Writes a string over the key, or adds a field to a hash, without a ttl.
     pub fn put(&self, key: &str, hash: bool) {
         match (self, hash) {
             (Self::Redis(server), true) => server.command(&["HSET", key, "somebody", "1"]),
@@ -139,7 +139,7 @@ impl Node {
         }
     }
 
-    /// Lets a key end after `ttl`.
+    /// Sets a key to expire after `ttl`.
     pub fn expire(&self, key: &str, ttl: Duration) {
         match self {
             Self::Redis(server) => server.command(&["PEXPIRE", key, &ttl.as_millis().to_string()]),
@@ -147,7 +147,7 @@ impl Node {
         }
     }
 
-    /// What a key holds, as `TYPE`; only a real server tells.
+    /// The type of a key, as `TYPE` names it; `None` in memory.
     pub fn kind(&self, key: &str) -> Option<String> {
         match self {
             Self::Redis(server) => Some(server.command(&["TYPE", key])),
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// How many clients listen for the release of the lock at `key`.
+    /// The number of clients that listen for the release of the lock at `key`.
     pub fn waiting(&self, key: &str) -> usize {
         match self {
             Self::Redis(server) => server.waiting(key),

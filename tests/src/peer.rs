@@ -1,6 +1,6 @@
-//! Another lock library in a process of its own that takes orders, a line each; `tests/interop/README.md` defines them.
-//! A session is whoever holds a lock there: orders of one are followed one after the other, those of several at once
-//! where the library has threads.
+//! Another lock library, in a process of its own that takes orders, one line each; `tests/interop/README.md` defines
+//! them. A session stands for one owner there. The orders of one session run one after the other, those of several
+//! sessions at once if the library has threads.
 
 use std::{
     cell::RefCell,
@@ -13,22 +13,22 @@ use std::{
 
 use crate::contender::{PATIENCE, shell};
 
-/// The process; killed when it is dropped, as a crash would.
+/// The process. It is killed when dropped, as by a crash.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
     orders: RefCell<ChildStdin>,
     answers: Receiver<(String, Answer)>,
-    /// Of other sessions than was asked for.
+    /// Replies that arrived while the test waited for another session's.
     early: RefCell<HashMap<String, Vec<Answer>>>,
 }
 
-/// What an order came to.
+/// The result of an order.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// When, in ns of `CLOCK_MONOTONIC`.
     pub at: u64,
-    /// The value, or what the library said.
+    /// The value, or the library's error.
     pub end: Result<String, String>,
 }
 
@@ -40,7 +40,7 @@ impl Answer {
 }
 
 impl Peer {
-    /// Starts it. `words` follow those of the command.
+    /// Starts it, with `words` as further arguments of the command.
     pub fn start(name: &str, command: &str, words: &[&str]) -> Self {
         let mut child = shell(name, &format!("{command} serve"));
         let mut child = child.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
@@ -48,7 +48,7 @@ impl Peer {
         let (sender, answers) = channel();
         spawn(move || {
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                // Others may write to the same place.
+                // Skip lines that are no replies: the library may print others.
                 if let Some(answer) = parse(&line)
                     && sender.send(answer).is_err()
                 {
@@ -59,13 +59,13 @@ impl Peer {
         Self { child, orders: RefCell::new(orders), answers, early: RefCell::default() }
     }
 
-    /// Gives an order; its answer is to be asked for.
+    /// Sends an order without waiting for its reply.
     pub fn tell(&self, session: &str, order: &str) {
         let line = format!("{session} {order}\n");
         self.orders.borrow_mut().write_all(line.as_bytes()).expect("the peer lives");
     }
 
-    /// The next answer of a session; panics when there is none for long.
+    /// The next reply to a session. Panics if none comes within `PATIENCE`.
     pub fn answer(&self, session: &str) -> Answer {
         let mut early = self.early.borrow_mut();
         loop {
@@ -77,15 +77,15 @@ impl Peer {
         }
     }
 
-    /// Gives an order and waits for its answer.
+    /// Sends an order and waits for its reply.
     pub fn ask(&self, session: &str, order: &str) -> Answer {
         self.tell(session, order);
         self.answer(session)
     }
 
-    /// Kills it as a power cut does.
+    /// Kills it, as a power cut would.
     pub fn kill(&mut self) {
-        // Fails only when it has ended.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -97,7 +97,7 @@ impl Drop for Peer {
     }
 }
 
-/// `session ns ok value`, or `session ns failed what`.
+/// Parses `session ns ok value` or `session ns failed what`.
 fn parse(line: &str) -> Option<(String, Answer)> {
     let mut words = line.splitn(4, ' ');
     let (session, at, end) = (words.next()?, words.next()?.parse().ok()?, words.next()?);

@@ -1,8 +1,8 @@
-//! Signals to processes of a test's own.
+//! Signals to a test's own processes, and the clock that they share.
 
 use std::{io, process::Child};
 
-/// Sends a signal to a child that was not waited for yet, so that its number is still its own.
+/// Sends a signal to a child that was not waited for yet, so that its pid is still its own.
 #[allow(unsafe_code, reason = "the standard library sends no signal but SIGKILL")]
 pub fn signal(child: &Child, signal: libc::c_int) {
     let pid = child.id();

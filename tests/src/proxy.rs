@@ -1,9 +1,9 @@
-//! A TCP proxy on 127.0.0.1 that misbehaves on demand: it delays, holds back or loses what goes in one direction, ends
+//! A TCP proxy on 127.0.0.1 with faults on demand: it delays, holds back or loses the bytes of one direction, ends
 //! connections after a chosen byte, and moves to another server. It stands for the network between one group of clients
-//! and one server, since the machines that run the tests need not be able to disturb a real one (no netem, no iptables).
+//! and one server, since the machines that run the tests may not be able to disturb a real one (no netem, no iptables).
 //!
-//! What a client has sent is never altered, only late, cut off or lost: as with TCP, nothing is missing in the middle of
-//! a connection. Bytes that were lost therefore doom their connection, which ends once the loss is over.
+//! Bytes are never altered, only late, cut off or lost. As with TCP, nothing is missing in the middle of a connection.
+//! So a connection that lost bytes carries no more, and ends when the loss is over.
 
 use std::{
     io::{self, ErrorKind},
@@ -30,13 +30,13 @@ use tokio::{
 
 use crate::{locked, server::free_port};
 
-/// All proxies of a process run here: they must go on while a test's own thread is busy or blocked.
+/// All proxies of a process run here: they must continue while a test's own thread is busy or blocked.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).thread_name("proxies").enable_all().build().expect("a runtime for the proxies")
 });
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -45,27 +45,27 @@ pub enum Direction {
     Replies,
 }
 
-/// Both of them.
+/// Both directions.
 pub const DIRECTIONS: [Direction; 2] = [Direction::Requests, Direction::Replies];
 
-/// What happens to bytes of one direction.
+/// The treatment of the bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// They go on.
+    /// They pass.
     #[default]
     Pass,
-    /// They wait, and go on when this is over: a partition that TCP survives.
+    /// They wait, and pass later: a partition that TCP survives.
     Hold,
-    /// They are lost, and their connection with them: a partition that it does not survive.
+    /// They are lost, and their connection with them: a partition that TCP does not survive.
     Lose,
 }
 
 /// How a connection ends after the last byte that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Both ways at once.
+    /// In both directions at once.
     Whole,
-    /// Only this direction; the other one goes on.
+    /// Only in this direction; the other one continues.
     Half,
 }
 
@@ -75,22 +75,22 @@ struct Way {
     delay: Duration,
     /// After how many more bytes a connection ends, and how.
     left: Option<(u64, Cut)>,
-    /// The next piece that contains this is swallowed whole.
+    /// The next piece that contains this is lost as a whole.
     swallow: Option<Vec<u8>>,
 }
 
 struct Shared {
     server: Mutex<u16>,
     ways: [watch::Sender<Way>; 2],
-    /// Raised to end every connection there is.
+    /// Incremented to end all connections.
     cuts: watch::Sender<u64>,
     passed: [AtomicU64; 2],
     lost: [AtomicU64; 2],
     opened: AtomicU64,
 }
 
-/// A listener on a free port, none of those that the system gives to connections: many thousand of these that ended within
-/// the last minute leave none.
+/// A listener on a free port outside the range from which the system takes ports for connections. Many thousands of
+/// connections that ended within the last minute can use up that range.
 fn listener() -> TcpListener {
     loop {
         match TcpListener::bind(("127.0.0.1", free_port())) {
@@ -100,7 +100,7 @@ fn listener() -> TcpListener {
     }
 }
 
-/// A proxy in front of one server. Dropped, it ends with all its connections.
+/// A proxy in front of one server. Dropping it ends all its connections.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -108,7 +108,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy in front of the server on this port of 127.0.0.1.
+    /// Starts a proxy in front of the server on this port of 127.0.0.1.
     pub fn start(server: u16) -> Self {
         let listener = listener();
         let port = listener.local_addr().expect("the proxy's address").port();
@@ -125,43 +125,43 @@ impl Proxy {
         Self { port, shared, task }
     }
 
-    /// Where clients connect to.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// How many bytes went on in this direction.
+    /// The number of bytes that passed in this direction.
     pub fn passed(&self, direction: Direction) -> u64 {
         self.shared.passed[direction as usize].load(SeqCst)
     }
 
-    /// How many bytes were lost in this direction.
+    /// The number of bytes that were lost in this direction.
     pub fn lost(&self, direction: Direction) -> u64 {
         self.shared.lost[direction as usize].load(SeqCst)
     }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     pub fn opened(&self) -> u64 {
         self.shared.opened.load(SeqCst)
     }
 
-    /// Each piece takes so much longer.
+    /// Delays each piece of this direction by `delay`.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.way(direction, |way| way.delay = delay);
     }
 
-    /// What happens to bytes of this direction from now on.
+    /// Sets the treatment of this direction's bytes from now on.
     pub fn flow(&self, direction: Direction, flow: Flow) {
         self.way(direction, |way| way.flow = flow);
     }
 
-    /// Ends the connection that carries the `after`-th byte from now on right behind it; with zero, before the next
-    /// byte. Later connections are whole.
+    /// Ends the connection that carries the `after`-th byte from now on, right after that byte; with zero, before the
+    /// next byte. Later connections are not cut.
     pub fn cut_after(&self, direction: Direction, after: u64, cut: Cut) {
         self.way(direction, |way| way.left = Some((after, cut)));
     }
 
-    /// Whether a cut that was asked for is still to come.
+    /// True if the cut has not happened yet.
     pub fn is_armed(&self, direction: Direction) -> bool {
         self.shared.ways[direction as usize].borrow().left.is_some()
     }
@@ -171,7 +171,7 @@ impl Proxy {
         self.way(direction, |way| way.swallow = Some(part.to_vec()));
     }
 
-    /// Whether that is still to come.
+    /// True if no piece was lost that way yet.
     pub fn is_hungry(&self, direction: Direction) -> bool {
         self.shared.ways[direction as usize].borrow().swallow.is_some()
     }
@@ -181,13 +181,13 @@ impl Proxy {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
 
-    /// Ends every connection; new ones go to another server.
+    /// Ends every connection. New ones go to another server.
     pub fn move_to(&self, server: u16) {
         *locked(&self.shared.server) = server;
         self.cut();
     }
 
-    /// Everything passes again.
+    /// Removes all faults.
     pub fn heal(&self) {
         for direction in DIRECTIONS {
             self.way(direction, |way| *way = Way::default());
@@ -207,11 +207,11 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener for tokio");
-    // Ended with this task.
+    // They end with this task.
     let mut connections = JoinSet::new();
     loop {
         select! {
-            // It cannot fail for want of files: tests have few.
+            // It does not fail for lack of file descriptors: tests use few.
             accepted = listener.accept() => if let Ok((client, _)) = accepted {
                 shared.opened.fetch_add(1, SeqCst);
                 let mut cuts = shared.cuts.subscribe();
@@ -229,7 +229,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Carries one connection until both ways ended, or one was cut. Whatever it returns, both sockets are closed.
+/// Carries one connection until both directions end, or one is cut. Both sockets are closed after it.
 async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let server = *locked(&shared.server);
     let server = TcpStream::connect(("127.0.0.1", server)).await?;
@@ -242,7 +242,7 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     tokio::try_join!(requests, replies).map(drop)
 }
 
-/// Carries one direction. An error ends the other one as well.
+/// Carries one direction. An error also ends the other one.
 async fn pump(
     shared: &Shared,
     direction: Direction,
@@ -275,7 +275,7 @@ async fn pump(
         }
         let mut piece = &buffer[..length];
         let (mut cut, mut swallowed) = (None, false);
-        // Connections share what may still pass.
+        // All connections share the number of bytes that may still pass.
         sender.send_if_modified(|way| {
             if let Some((left, how)) = &mut way.left {
                 piece = &piece[..piece.len().min(*left as usize)];
@@ -289,7 +289,7 @@ async fn pump(
             if swallowed {
                 way.swallow = None;
             }
-            // Nobody waits for either.
+            // No receiver waits for these changes.
             false
         });
         if !swallowed {
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends everything back, the proxy in front of it, and a connection.
+    /// An echo server, the proxy in front of it, and a connection.
     fn echo() -> (Proxy, net::TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let proxy = Proxy::start(listener.local_addr().expect("an address").port());
@@ -326,7 +326,7 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept() {
                 std::thread::spawn(move || {
                     let mut reader = stream.try_clone().expect("a second handle");
-                    // Fails when the proxy cuts it.
+                    // Fails if the proxy cuts it.
                     let _ = io::copy(&mut reader, &mut stream);
                 });
             }
@@ -341,9 +341,9 @@ mod tests {
         stream
     }
 
-    /// Sends a text and reads until the connection ends or all of it came back.
+    /// Sends a text and reads until all of it has come back or the connection ends.
     fn exchange(stream: &mut net::TcpStream, text: &str) -> String {
-        // A connection that was cut shows below.
+        // The read below shows if the connection was cut.
         let _ = stream.write_all(text.as_bytes());
         let mut got = vec![0; text.len()];
         let mut length = 0;

@@ -1,28 +1,28 @@
-//! A resource that checks fencing tokens: one number for each lock, on a redis-server of its own that nobody disturbs.
-//! Holders of a lock read it and write back one more; it counts the writes that it accepted. If no update was lost, the
-//! number is that count, whatever the holders believed.
+//! A resource that checks fencing tokens: one number for each lock, on a redis-server of its own without faults. A
+//! holder of the lock reads the number and writes it back plus one. The register counts the writes that it accepts. If
+//! no update is lost, the number equals that count, whatever the holders believed.
 //!
-//! How strictly it checks is a parameter, because two of the three ways are negative controls: not at all, and only
-//! writes. The third registers the token on the first access of a tenure, reads included (`docs/guarantees.md`).
+//! How strictly it checks is a parameter, because two of the three ways are negative controls: no check, and a check of
+//! writes only. The third registers the token on the first access of a tenure, reads included (`docs/guarantees.md`).
 
 use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection, cmd};
 use serde::{Deserialize, Serialize};
 
 use crate::server::Server;
 
-/// What the register demands.
+/// The checks of the register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Check {
-    /// Nothing.
+    /// It checks nothing.
     Never,
-    /// That a write has no smaller token than the last one.
+    /// A write must not have a smaller token than the last write.
     Writes,
-    /// That no access has a smaller token than any before.
+    /// No access may have a smaller token than any access before.
     #[default]
     Always,
 }
 
-/// Replies with the number, or -1 to an outdated token.
+/// Replies with the number, or -1 for an outdated token.
 const ACCESS: &str = "
 local write = ARGV[3] ~= ''
 if ARGV[2] == 'Always' or (ARGV[2] == 'Writes' and write) then
@@ -46,17 +46,17 @@ pub struct Register {
     server: Server,
 }
 
-/// What became of one number.
+/// The state of one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// How often a write was accepted.
+    /// The number of accepted writes.
     pub accepted: u64,
-    /// The number: less, if updates were lost.
+    /// The number. It is smaller than `accepted` if updates were lost.
     pub value: u64,
 }
 
 impl Total {
-    /// How many accepted updates are not in the number.
+    /// The number of lost updates: accepted, but missing in the number.
     pub fn lost(self) -> u64 {
         self.accepted - self.value
     }
@@ -68,7 +68,7 @@ impl Register {
         Self { server: Server::start() }
     }
 
-    /// Where processes reach it.
+    /// Its URL.
     pub fn url(&self) -> String {
         self.server.url()
     }
@@ -77,7 +77,7 @@ impl Register {
     pub fn total<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Total {
         names.into_iter().fold(Total::default(), |sum, name| {
             let [_, value, accepted] = keys(name);
-            // Both as of one moment.
+            // One command reads both, as of one moment.
             let (accepted, value): (Option<u64>, Option<u64>) = self.server.command(&["MGET", &accepted, &value]);
             let total = |number: Option<u64>| number.unwrap_or_default();
             Total { accepted: sum.accepted + total(accepted), value: sum.value + total(value) }
@@ -85,7 +85,7 @@ impl Register {
     }
 }
 
-/// How a process reaches a register. Clones share the connection.
+/// A process's connection to a register. Clones share it.
 #[derive(Clone)]
 pub struct Access {
     connection: MultiplexedConnection,
@@ -95,18 +95,18 @@ pub struct Access {
 impl Access {
     /// Connects to it.
     pub async fn connect(url: &str, check: Check) -> RedisResult<Self> {
-        // Its server never fails; the process that asks may be suspended for any time.
+        // No time-outs: the server never fails, and this process may be suspended for any time.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { connection, check })
     }
 
-    /// Reads the number; `None` when the token is outdated.
+    /// Reads the number. `None` if the token is outdated.
     pub async fn read(&mut self, name: &str, token: u64) -> RedisResult<Option<u64>> {
         self.access(name, token, String::new()).await
     }
 
-    /// Writes the number; whether it was accepted.
+    /// Writes the number. Returns true if the write was accepted.
     pub async fn write(&mut self, name: &str, token: u64, value: u64) -> RedisResult<bool> {
         Ok(self.access(name, token, value.to_string()).await?.is_some())
     }

@@ -1,5 +1,5 @@
-//! One scenario at work: its servers and what is done to them, its clock, and the orders to whoever acts in it. The
-//! words are defined in `scenarios/README.md`; the order of the steps and what they must do is the runner's.
+//! One scenario while it runs: its servers and their faults, its clock, and the orders to its driver.
+//! `scenarios/README.md` defines the words. The runner decides the order of the steps and checks their results.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     nodes::{Backend, Node},
 };
 
-/// What a driver is told of a step; the rest is judgement.
+/// The fields of a step that its driver gets. The others are for the runner's checks.
 const ORDERED: [&str; 14] = [
     "do",
     "lock",
@@ -30,7 +30,7 @@ const ORDERED: [&str; 14] = [
     "as",
 ];
 
-/// Everything one scenario touches.
+/// The state of one scenario.
 pub struct World {
     /// The scenario.
     pub scenario: Value,
@@ -38,22 +38,22 @@ pub struct World {
     pub nodes: Mutex<Vec<Node>>,
     driver: Driver,
     leases: Mutex<HashMap<String, Known>>,
-    /// For each lock, whether somebody is inside a cycle, and the last token seen there.
+    /// For each lock, whether an actor is inside a cycle, and the last token seen there.
     cycles: Mutex<HashMap<String, (bool, u64)>>,
 }
 
-/// What an acquire told of a lease.
+/// What an acquire returned about a lease.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its token.
     pub token: u64,
     /// Its owner.
     pub owner: String,
-    /// Who got it.
+    /// The actor that got it.
     actor: String,
 }
 
-/// A text, perhaps given as so many times another.
+/// A text, which a scenario may give as a text and a number of repetitions.
 fn text(value: &Value) -> String {
     match value {
         Value::Array(pair) => text(&pair[0]).repeat(pair[1].as_u64().unwrap_or_default() as usize),
@@ -62,7 +62,7 @@ fn text(value: &Value) -> String {
 }
 
 impl World {
-    /// The fresh world of a scenario.
+    /// A new world for a scenario.
     pub fn new(scenario: Value, backend: Backend, driver: Driver) -> Self {
         let count = scenario["nodes"].as_u64().unwrap_or(1);
         let nodes = Mutex::new((0..count).map(|_| Node::start(backend)).collect());
@@ -79,7 +79,7 @@ impl World {
         locked(&self.nodes).iter().map(Node::url).collect()
     }
 
-    /// Does what a step says and returns what it returned. Panics when the scenario itself is wrong.
+    /// Carries out a step and returns its result. Panics if the scenario itself is wrong.
     pub async fn perform(&self, step: &Value, given_up: &Notify) -> End {
         Ok(match step["do"].as_str().expect("a verb") {
             "cycle" => self.cycle(step, given_up).await?,
@@ -88,7 +88,7 @@ impl World {
             "until" => loop {
                 let mut seen = self.on_nodes(step);
                 if step["waiting"].as_u64().is_some_and(|count| count > 0) {
-                    // Who waits listens to as few nodes as share one with every quorum.
+                    // A waiter listens on as few nodes as have one in common with every quorum.
                     seen.sort_by_key(|count| std::cmp::Reverse(count.as_u64()));
                     seen.truncate(seen.len().div_ceil(2));
                 }
@@ -110,7 +110,7 @@ impl World {
         self.driver.end().await
     }
 
-    /// Has an actor do a step, and remembers the lease if it got one.
+    /// Makes an actor carry out a step, and remembers the lease if there is one.
     async fn act(&self, step: &Value, given_up: &Notify) -> End {
         let order = self.order(step);
         let actor = order["actor"].as_str().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ impl World {
             let named = step.get("lock").is_none_or(|lock| value["name"] == text(lock));
             let (Some(token @ 1..), Some(owner), true) = (value["token"].as_u64(), value["owner"].as_str(), named)
             else {
-                panic!("{value} is no such lease");
+                panic!("{value} is not the lease that was requested");
             };
             if let Some(name) = step["as"].as_str() {
                 locked(&self.leases).insert(name.to_owned(), Known { token, owner: owner.to_owned(), actor });
@@ -128,7 +128,7 @@ impl World {
         Ok(value)
     }
 
-    /// A step as a driver is told it: who acts, with which client, and plain values.
+    /// The order for a step: the actor, its client, and plain values.
     fn order(&self, step: &Value) -> Value {
         let verb = step["do"].as_str().unwrap_or_default();
         let actor = step["by"].as_str().map_or_else(|| self.lease(&step["lease"]).actor, str::to_owned);
@@ -158,7 +158,7 @@ impl World {
         json!({ "actor": actor, "client": { "name": name, "urls": urls, "options": options }, "step": plain })
     }
 
-    /// Takes turns on a lock; whoever is inside is alone there and has the largest token so far.
+    /// Acquires and releases a lock a number of times. The holder must be alone and have the largest token so far.
     async fn cycle(&self, step: &Value, given_up: &Notify) -> End {
         let lock = text(&step["lock"]);
         let lease = format!("cycle of {}", step["by"]);
@@ -178,7 +178,7 @@ impl World {
         Ok(Value::Null)
     }
 
-    /// Does something to, or looks at, each of the nodes a step is about.
+    /// Carries out a step on each of its nodes: a fault or a query.
     fn on_nodes(&self, step: &Value) -> Vec<Value> {
         let mut nodes = locked(&self.nodes);
         let chosen: Vec<usize> = match &step["node"] {

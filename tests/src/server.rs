@@ -1,6 +1,6 @@
-//! A real `redis-server` of a test's own, on a free port of 127.0.0.1 with a directory of its own, which can be killed,
-//! restarted, frozen and looked into. It owns its process: dropped, it is killed and its directory removed, whatever
-//! the test did to it. Nothing is persisted unless a test asks for it, so that a restart loses every key.
+//! A real `redis-server` for one test, on a free port of 127.0.0.1 with its own directory. A test can kill, restart,
+//! freeze and query it. This type owns the process: dropping it kills the process and removes the directory. The server
+//! persists nothing unless a test asks for it, so a restart loses every key.
 
 #[cfg(target_os = "linux")]
 use std::os::{
@@ -23,13 +23,13 @@ use crate::process::signal;
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(10);
-/// How long one command may take; a frozen server answers none.
+/// The time-out of a command; a frozen server answers none.
 const REPLY: Duration = Duration::from_secs(5);
 
-/// In an option, the server's directory.
+/// In an option, this stands for the server's directory.
 pub const DIRECTORY: &str = "{directory}";
 
-/// Names another program than the `redis-server` that is installed: another version of it, or Valkey.
+/// The environment variable that names another program than the installed `redis-server`: another version, or Valkey.
 pub const PROGRAM: &str = "REDLOCK_REDIS_SERVER";
 
 /// The server program under test.
@@ -41,14 +41,14 @@ pub fn program() -> String {
 #[derive(Debug)]
 pub struct Server {
     port: u16,
-    /// Held for as long as the server lives.
+    /// Held for as long as the server exists.
     claim: Option<Claim>,
     directory: PathBuf,
     extra: Vec<String>,
     environment: Vec<(String, PathBuf)>,
     child: Option<Child>,
     frozen: bool,
-    /// Whether its port speaks TLS; then a test looks into it through a socket file.
+    /// Whether its port uses TLS. Then a test queries it through a socket file.
     tls: bool,
 }
 
@@ -94,7 +94,7 @@ impl Server {
         Self::launch_with(&["{directory}/sentinel.conf", "--sentinel"], &[], Some(configuration))
     }
 
-    /// A directory of its own.
+    /// The server's own directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -109,37 +109,38 @@ impl Server {
         format!("{}://127.0.0.1:{}", if self.tls { "rediss" } else { "redis" }, self.port)
     }
 
-    /// Its socket file, which it has when its port speaks TLS.
+    /// Its socket file, which exists if its port uses TLS.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("socket")
     }
 
-    /// The process, while there is one.
+    /// The pid, while the process runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether it can answer.
+    /// True if it can answer.
     pub fn is_up(&self) -> bool {
         self.child.is_some() && !self.frozen
     }
 
-    /// Kills it, as a power cut does.
+    /// Kills it, as a power cut would.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Fails only when it is dead already.
+            // Fails only if the process has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
         self.frozen = false;
     }
 
-    /// Starts it again on the same port; returns once it answers. Does nothing if it runs.
+    /// Starts it again on the same port, and returns once it answers. Does nothing if it runs.
     pub fn restart(&mut self) {
         assert!(self.child.is_some() || self.run(), "redis-server did not come back on port {}", self.port);
     }
 
-    /// Starts it again on the same port with more options; returns once it loads its keys, which those must make slow.
+    /// Starts it again on the same port with more options, which must make loading slow. Returns while it loads its
+    /// keys.
     pub fn restart_loading(&mut self, args: &[&str]) {
         self.stop();
         let usual = self.extra.len();
@@ -149,7 +150,7 @@ impl Server {
         assert!(started, "redis-server did not come back on port {}", self.port);
     }
 
-    /// Suspends it: connections stay, nothing is answered.
+    /// Suspends it: connections stay open, and no request is answered.
     pub fn freeze(&mut self) {
         self.signal(libc::SIGSTOP);
         self.frozen = true;
@@ -161,7 +162,7 @@ impl Server {
         self.frozen = false;
     }
 
-    /// A connection of its own, for a test that looks into it.
+    /// Opens a connection for the test's own queries.
     pub fn connect(&self) -> RedisResult<Connection> {
         let url = if self.tls { format!("unix://{}", self.socket().display()) } else { self.url() };
         let connection = redis::Client::open(url)?.get_connection_with_timeout(REPLY)?;
@@ -169,14 +170,14 @@ impl Server {
         Ok(connection)
     }
 
-    /// Runs one command; panics when it fails.
+    /// Runs one command. Panics if it fails.
     pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = Cmd::new();
         command.arg(words);
         self.connect().and_then(|mut connection| command.query(&mut connection)).expect("a command on a running server")
     }
 
-    /// How many clients listen for the release of the lock at `key`.
+    /// The number of clients that listen for the release of the lock at `key`.
     pub fn waiting(&self, key: &str) -> usize {
         let channels = release_channels(key);
         let counts: Vec<redis::Value> =
@@ -187,18 +188,19 @@ impl Server {
             .sum()
     }
 
-    /// Starts the process and waits until it answers; false when it ended instead, as with a port in use.
+    /// Starts the process and waits until it answers. False if it ended instead, for example because the port is in
+    /// use.
     fn run(&mut self) -> bool {
         // Sentinels load nothing.
         self.run_until(|info| !info.contains("\nloading:1\r"))
     }
 
-    /// Starts the process and waits until it answers and its INFO is as wanted.
+    /// Starts the process and waits until it answers with an INFO that is `wanted`.
     fn run_until(&mut self, wanted: impl Fn(&str) -> bool) -> bool {
         let (port, socket) = (self.port.to_string(), self.socket());
         let mut command = Command::new(program());
         command
-            // A configuration file comes first.
+            // A configuration file must come first.
             .args(self.extra.iter().map(|arg| arg.replace(DIRECTORY, &self.directory.to_string_lossy())))
             .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"])
             .arg(&self.directory);
@@ -220,7 +222,7 @@ impl Server {
             if self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
                 break;
             }
-            // The pid tells this server from another one that was faster on the same port.
+            // The pid distinguishes this server from another one that took the same port first.
             let pid = self.connect().and_then(|mut connection| {
                 let info: String = redis::cmd("INFO").query(&mut connection)?;
                 let own = info.contains(&format!("process_id:{}\r", self.pid().unwrap_or_default()));
@@ -249,7 +251,7 @@ impl Drop for Server {
     }
 }
 
-/// What keeps other test processes from a port while its server is stopped. It ends with its process at the latest.
+/// Keeps other test processes from using a port while its server is stopped. It ends with its process at the latest.
 #[derive(Debug)]
 struct Claim {
     #[cfg(target_os = "linux")]
@@ -257,10 +259,10 @@ struct Claim {
 }
 
 impl Claim {
-    /// None if another process has claimed the port.
+    /// Claims a port. `None` if another process has claimed it.
     #[cfg(target_os = "linux")]
     fn new(port: u16) -> Option<Self> {
-        // A name that no other socket has, and no file.
+        // An abstract name: no other socket has it, and it leaves no file.
         let name = SocketAddr::from_abstract_name(format!("redlock-tests-port-{port}")).expect("a short name");
         UnixListener::bind_addr(&name).ok().map(|listener| Self { _name: listener })
     }
@@ -271,17 +273,17 @@ impl Claim {
     }
 }
 
-/// A port below those that the kernel gives to outgoing connections, where neither the core's units nor the tests of any
-/// other language look for one.
+/// Returns a port below the range from which the kernel takes ports for outgoing connections, and outside the ranges of
+/// the core's unit tests and of the tests in other languages.
 pub(crate) fn free_port() -> u16 {
     claimed_port().0
 }
 
-/// The same, and the claim on it.
+/// Returns such a port, and the claim on it.
 fn claimed_port() -> (u16, Claim) {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        // Test processes that run at the same time start at different places.
+        // Concurrent test processes start at different ports.
         let offset = (id().wrapping_mul(97) as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
         let port = 12_000 + offset % 8_000;
         if let Some(claim) = Claim::new(port)
@@ -292,7 +294,7 @@ fn claimed_port() -> (u16, Claim) {
     }
 }
 
-/// Where the releases of a lock, or of a read/write lock, at `key` are announced.
+/// The channels on which the release of a lock, a read/write lock or a semaphore at `key` is announced.
 pub fn release_channels(key: &str) -> [String; 3] {
     let lock = release_channel(key);
     let others = ["redisson_rwlock", "redlock_semaphore"].map(|kind| lock.replacen("redisson_lock__channel", kind, 1));
@@ -300,7 +302,7 @@ pub fn release_channels(key: &str) -> [String; 3] {
     [lock, inside, semaphore]
 }
 
-/// Where the releases of the lock at `key` are announced.
+/// The channel on which the release of the lock at `key` is announced.
 pub fn release_channel(key: &str) -> String {
     if key.contains('{') {
         format!("redisson_lock__channel:{key}")

@@ -1,5 +1,5 @@
-//! Certificates of a test's own, made with `openssl`: an authority, a server's and a client's certificate signed by it,
-//! and an authority that nobody trusts.
+//! Certificates for one test, made with `openssl`: an authority, certificates of a server and of a client that it
+//! signed, and an authority that no one trusts.
 
 use std::{
     env, fs,
@@ -10,14 +10,14 @@ use std::{
 
 const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
 
-/// The files, removed when this is dropped.
+/// The files. They are removed when this is dropped.
 #[derive(Debug)]
 pub struct Certificates {
     directory: PathBuf,
 }
 
 impl Certificates {
-    /// Makes them, for a server that is called 127.0.0.1 and `localhost`.
+    /// Makes them, for a server with the names 127.0.0.1 and `localhost`.
     pub fn make() -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = env::temp_dir().join(format!("redlock-tls-{}-{}", id(), NUMBER.fetch_add(1, Relaxed)));
@@ -43,13 +43,13 @@ impl Certificates {
         Self { directory }
     }
 
-    /// The path of `ca.crt`, `other.crt`, or of the `.crt` or `.key` of the server, the client, or a server that is called
-    /// `elsewhere`.
+    /// The path of `ca.crt`, `other.crt`, or of the `.crt` or `.key` of `server`, `client` or `elsewhere`, a server
+    /// with another name.
     pub fn path(&self, file: &str) -> String {
         self.directory.join(file).to_str().expect("a path that is text").to_owned()
     }
 
-    /// Options of a server with one of the certificates, each a name and a value.
+    /// The options of a server with one of the certificates, as names and values.
     pub fn options(&self, name: &str) -> [(&'static str, String); 3] {
         [
             ("tls-cert-file", self.path(&format!("{name}.crt"))),
@@ -58,7 +58,7 @@ impl Certificates {
         ]
     }
 
-    /// The same, as on a command line.
+    /// The same options as command-line arguments.
     pub fn arguments(&self, name: &str) -> Vec<String> {
         self.options(name).into_iter().flat_map(|(name, value)| [format!("--{name}"), value]).collect()
     }

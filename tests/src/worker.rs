@@ -1,9 +1,10 @@
-//! A process that takes locks, acts and releases them, over and over, and notes what it did: the body of the binary
-//! `worker`, and the handle on such a process.
+//! A process that acquires locks, acts and releases them, over and over, and logs what it does: the body of the binary
+//! `worker`, and the handle to such a process.
 //!
-//! In each tenure it acts as a careful program does: reads the register with its token, checks that it still holds the
-//! lock, works, and writes. Between the check and the write anything may happen, which is what the register's own check
-//! is for. Some tenures are kept until they end by themselves. One that believes beyond its deadline ends the process.
+//! In each tenure it acts as a careful program does: it reads the register with its token, checks that it still holds
+//! the lock, works, and writes. Between the check and the write the lock may be lost, which is why the register checks
+//! tokens as well. Some tenures are kept until their leases end. A worker that still believes in a lease after its
+//! deadline panics.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -33,43 +34,43 @@ use crate::{
     register::{Access, Check},
 };
 
-/// How many grants one byte of the process's output stands for.
+/// The number of grants that one byte of the process's output stands for.
 const STEP: u64 = 10;
-/// The shortest lease that a watchdog may keep.
+/// The shortest ttl that a watchdog may renew, in ms.
 const SHORTEST_WATCHDOG: u64 = 300;
 
-/// What a worker is told to do, as its one argument in JSON.
+/// The orders of a worker, which it gets as its one argument in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// The nodes.
     pub urls: Vec<String>,
-    /// How many of them must agree.
+    /// The quorum, by default a majority.
     pub quorum: Option<usize>,
-    /// Whether restarted nodes may not vote for a while.
+    /// Whether restarted nodes do not vote for a while.
     pub quarantine: bool,
-    /// How many locks there are.
+    /// The number of locks.
     pub names: usize,
-    /// How many tenures it may have at once.
+    /// The largest number of concurrent tenures.
     pub tasks: usize,
-    /// The lease; also the longest on these nodes.
+    /// The ttl of a lease, and the longest ttl on these nodes.
     pub ttl_ms: u64,
     /// How long an acquire waits.
     pub wait_ms: u64,
     /// The longest work between check and write.
     pub work_us: u64,
-    /// The share of tenures that work at all.
+    /// The share of tenures with work.
     pub works: f64,
-    /// The share of tenures that are kept until they end by themselves.
+    /// The share of tenures that are kept until the lease ends.
     pub stays: f64,
-    /// How much faster a server's clock may run than the worker's.
+    /// By which share a server's clock may run faster than the worker's.
     pub drift: f64,
-    /// Where the register is.
+    /// The URL of the register.
     pub register: String,
-    /// How strictly that one checks.
+    /// How strictly the register checks tokens.
     pub check: Check,
-    /// What its dice start with.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// Where it writes a log for each lock.
+    /// The directory of its logs, one for each lock.
     pub logs: PathBuf,
 }
 
@@ -78,7 +79,7 @@ pub fn name(number: usize) -> String {
     format!("lock-{number}")
 }
 
-/// A worker's process; killed when it is dropped.
+/// A worker's process, which is killed when dropped.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
@@ -106,7 +107,7 @@ impl Worker {
         Ok(Self { child, grants, logs: orders.logs.clone() })
     }
 
-    /// About how many locks it got.
+    /// The number of its grants so far, approximately.
     pub fn grants(&self) -> u64 {
         self.grants.load(SeqCst)
     }
@@ -121,17 +122,17 @@ impl Worker {
         signal(&self.child, libc::SIGCONT);
     }
 
-    /// Tells it to finish what it does and end; its exit comes as soon as all its calls returned.
+    /// Makes it end: it exits once all of its calls have returned.
     pub fn finish(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// Whether it has ended, and how.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Where its logs are.
+    /// The directory of its logs.
     pub fn logs(&self) -> &Path {
         &self.logs
     }
@@ -139,19 +140,19 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Fails only when it has ended.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What workers noted of one lock.
+/// The history of one lock, from the logs of workers.
 pub fn history<'a>(logs: impl IntoIterator<Item = &'a Path>, name: &str) -> io::Result<Vec<Hold>> {
     let logs = logs.into_iter().map(|logs| logs.join(name));
     history::read(logs.filter(|log| log.exists()))
 }
 
-/// How often acquires failed, by code.
+/// The number of failed acquires, by error code.
 pub fn failures<'a>(logs: impl IntoIterator<Item = &'a Path>) -> io::Result<BTreeMap<String, u64>> {
     let mut sum = BTreeMap::new();
     for log in logs.into_iter().map(|logs| logs.join("failures")).filter(|log| log.exists()) {
@@ -163,10 +164,10 @@ pub fn failures<'a>(logs: impl IntoIterator<Item = &'a Path>) -> io::Result<BTre
     Ok(sum)
 }
 
-/// What the tasks of a worker share.
+/// The state that the tasks of a worker share.
 struct Work {
     orders: Orders,
-    /// For each name, with a fixed and with a renewed lease.
+    /// For each name, a lock with a fixed ttl and one with a renewed ttl.
     locks: Vec<[redlock::Lock; 2]>,
     logs: Mutex<HashMap<usize, File>>,
     failures: Mutex<BTreeMap<&'static str, u64>>,
@@ -174,7 +175,7 @@ struct Work {
     over: AtomicBool,
 }
 
-/// Does as it is told until its standard input ends.
+/// Carries out the orders until its standard input ends.
 pub fn run(orders: Orders) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let watchdog = Duration::from_millis(orders.ttl_ms.max(SHORTEST_WATCHDOG));
@@ -204,7 +205,7 @@ pub fn run(orders: Orders) -> Result<(), Failure> {
     });
     let (ended, mut input) = tokio::sync::watch::channel(false);
     thread::spawn(move || {
-        // Nothing is ever sent: the end is the message, also when the parent died.
+        // The parent sends nothing: the end of the input is the message, even if the parent died.
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ = ended.send(true);
     });
@@ -218,7 +219,7 @@ pub fn run(orders: Orders) -> Result<(), Failure> {
         }
         let told = work.clone();
         tokio::task::spawn_local(async move {
-            // An error is an end as well.
+            // An error ends it as well.
             let _ = input.wait_for(|ended| *ended).await;
             told.over.store(true, SeqCst);
         });
@@ -248,7 +249,7 @@ impl Work {
                     if !matches!(code, "timeout" | "unavailable") {
                         return Err(error.into());
                     }
-                    // An outage is reported at once.
+                    // An outage is reported at once, so pause before the next attempt.
                     sleep(Duration::from_millis(1)).await;
                     continue;
                 }
@@ -264,7 +265,7 @@ impl Work {
         Ok(())
     }
 
-    /// One tenure; returns until when it was held.
+    /// Acts during one tenure. Returns until when it was held.
     async fn act(
         &self,
         mut tenure: Tenure<'_>,
@@ -287,7 +288,7 @@ impl Work {
                 access.write(name, token, value + 1).await?;
             }
         }
-        // A renewed tenure has no end of its own.
+        // A renewed tenure does not end by itself.
         let enough = if renewed { from + ttl * 2 } else { u64::MAX };
         while tenure.look() && stays && monotonic() < enough {
             sleep(Duration::from_millis(1)).await;
@@ -326,18 +327,18 @@ struct Tenure<'a> {
     name: &'a str,
     /// Its deadline is not later than this, since the request was sent before its acquire returned.
     bound: u64,
-    /// The last moment at which it was held for certain.
+    /// The last moment at which it was certainly held.
     until: Option<u64>,
 }
 
 impl Tenure<'_> {
-    /// Whether it is held. If so, it was at the moment before.
+    /// Returns true if it is held. If so, it was also held just before the check, at the time that this records.
     fn look(&mut self) -> bool {
         let now = monotonic();
         let held = self.lease.held();
         if held {
-            // Also right after the process was suspended.
-            assert!(now <= self.bound, "believes {} ns beyond its deadline", now - self.bound);
+            // This must hold even right after the process was suspended.
+            assert!(now <= self.bound, "the lease is held {} ns after its deadline", now - self.bound);
             self.until = Some(now);
         }
         held

@@ -1,6 +1,7 @@
-//! One process that takes and releases a lock so many times and logs it, for tests with several processes:
-//! `contender URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]`, to hold it for up to so many milliseconds, to let
-//! others go first for up to so many and note each call, and to write it as others do.
+//! One process that acquires and releases a lock TIMES times and logs it, for tests with several processes: `contender
+//! URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]`. It holds the lock for up to HOLD_MS, then pauses for up
+//! to PAUSE_MS to let others go first. With a pause it also logs the time of each call. WIRE and PREFIX are the wire
+//! format and the key prefix.
 
 use std::{env, error::Error, fs::OpenOptions, io::Write, thread::sleep, time::Duration};
 
@@ -33,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on)?;
         let granted = monotonic();
         rest(hold);
-        // Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it was at it.
+        // This time is read before the release is sent, since another owner may hold the lock after that. A lease that
+        // is held after this moment was held at it.
         let released = monotonic();
         let end = if lease.held() { format!("release {} {released}\n", lease.token()) } else { String::new() };
         lease.release_blocking(&mut go_on)?;

@@ -1,4 +1,4 @@
-//! Runs the simulation over many seeds, or shows what one does.
+//! Runs the simulation with many seeds, or shows the run of one.
 
 use std::{
     fs,
@@ -22,19 +22,19 @@ use redlock_tests::{
 /// Deterministic simulation of the lock: each seed is a run of its own, with its own faults.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds to run.
+    /// The number of seeds to run.
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Goes on where the last run with this file stopped, and notes there how far it came.
+    /// Continues where the last run with this file stopped, and writes its progress there.
     #[arg(long)]
     resume: Option<PathBuf>,
-    /// Shows all that happens in one seed.
+    /// Shows all events of one seed.
     #[arg(long)]
     show: Option<u64>,
-    /// Switches on a known fault of other libraries, by its name.
+    /// Switches on a mutant, a known fault of other libraries, by its name.
     #[arg(long)]
     mutant: Option<String>,
 }
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let (started, first, mut broken, mut events) = (Instant::now(), from, 0, 0);
     let told = Mutex::new(Instant::now());
     while from < end {
-        // A stretch at a time, so that a run can be stopped and resumed.
+        // Runs a stretch of seeds at a time, so that a run can be stopped and resumed.
         let stretch = (end - from).min(1000);
         let bag = hunt(mutant, from, stretch, usize::MAX, &|seed, _| {
             let mut told = locked(&told);

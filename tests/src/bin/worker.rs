@@ -1,4 +1,4 @@
-//! A process that takes locks and acts under them until its standard input ends: `worker ORDERS`, in JSON. See
+//! A process that acquires locks and acts under them until its standard input ends: `worker ORDERS`, in JSON. See
 //! `redlock_tests::worker`.
 
 use redlock_tests::worker::{self, Failure};
