@@ -1,9 +1,9 @@
 """Measures this checkout against another one, in turns: against.py DIRECTORY [--rounds N] [--languages L,…].
 
-Both were built by `make bench-build`. Each row has the ratio of this one's figure to the other's, round by round, as
-min - **median** - max: how many pairs a second, and what a pair costs in CPU time, of the client and of the servers; of
-a hand-off, how many times as fast it is and what a grant costs. In brackets: this one's own median. What the other one
-cannot do yet is skipped, with a note.
+Both must have been built with `make bench-build`. Each row shows this checkout's figure divided by the other's, round
+by round, as min - **median** - max: pairs a second, and the CPU time of a pair, of the client and of the servers. For a
+hand-off it is how many times as fast it is, and the costs of a grant. In brackets: this checkout's own median. A work
+that the other checkout cannot do yet is skipped, with a note.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HANDOFF = "contend"
 
 @dataclass
 class Row:
-    """What is measured, on how many nodes, by how many processes."""
+    """A work, the number of nodes, and the number of processes."""
 
     name: str
     work: dict[str, Any]
@@ -45,7 +45,7 @@ ROWS = [
 
 @dataclass
 class Turn:
-    """What one side did in one round."""
+    """The figures of one side in one round."""
 
     rate: float
     client: float
@@ -53,12 +53,12 @@ class Turn:
 
 
 class CannotDo(Exception):
-    """The library cannot do this, in either checkout."""
+    """The library cannot do this work, in either checkout."""
 
 
 @dataclass
 class Side:
-    """One checkout's contenders."""
+    """The contenders of one checkout."""
 
     name: str
     contenders: list[Contender]
@@ -79,7 +79,7 @@ class Side:
 
 
 def measure(row: Row, who: tuple[str, str], other: Path, rounds: int, seconds: float) -> list[tuple[Turn, Turn]]:
-    """Return what this checkout and the other one did in each round, next to each other."""
+    """Return the figures of this checkout and of the other one, round by round."""
     with Arena(row.nodes) as arena:
         sides = [
             Side(name, arena.enter([who] * row.processes, root)) for name, root in (("this", ROOT), ("that", other))
@@ -93,7 +93,7 @@ def measure(row: Row, who: tuple[str, str], other: Path, rounds: int, seconds: f
 
 
 def shown(turns: list[tuple[Turn, Turn]], figure: str) -> str:
-    """Compare turns that lay next to each other."""
+    """Compare the two sides, round by round."""
     pairs = [(getattr(this, figure), getattr(that, figure)) for this, that in turns]
     ratios = [this / that for this, that in pairs if that > 1e-7]  # a nested pair takes no time on a server
     if not ratios:

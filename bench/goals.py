@@ -1,4 +1,4 @@
-"""The table of what was set out for, how it was before, and what came of it."""
+"""The table of goals: the figure before, the goal, and the figure measured now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Goals:
         more: str = "",
         also: bool = True,
     ) -> None:
-        """Add a row, of what was measured in each round; `wanted` is `≤` or `≥` and the limit, `also` a further one."""
+        """Add a row with the figures of all rounds. `wanted` is `≤` or `≥` and the limit, `also` another condition."""
         sign, limit = wanted
         middle = mid(values)
         if middle is not None:
@@ -39,12 +39,12 @@ class Goals:
             )
 
     def peers(self, rows: list[Row], one: Row, figure: str) -> list[Row]:
-        """Return the peers of one of ours, the smallest figure first."""
+        """Return the comparable other libraries, the smallest figure first."""
         able = [row for row in rows if kind(row) == "peer" and comparable(one, row)]
         return sorted(able, key=lambda row: mid(row[figure]))
 
     def scripts(self) -> None:
-        """As many times as long as the floor: how long a script takes depends on who else uses the machine."""
+        """Relative to the floor, since the time of a script depends on who else uses the machine."""
         of = self.pairs["sequential"]
         floor = of["Node", "setnx"]["script"]
         for library, before, wanted in (("redlock", 15.8 / 2.5, 10.3 / 2.5), ("redlock-token", 13.8 / 2.5, 9 / 2.5)):
@@ -99,7 +99,7 @@ class Goals:
             self.add(work, "4.2", ("≤", 1.4), times(row["p50"], 1e3))
 
     def handoff_in_turn(self) -> None:
-        """Ours beside the one peer whose waiters stand in line."""
+        """Ours beside the one other library that has a queue."""
         for processes in (4, 8):
             rows = {who(row): row for row in self.handoff(1, processes)}
             one, peer = rows.get(("Python", "redlock-sync")), rows.get(("Python", "python-redis-lock"))

@@ -1,4 +1,4 @@
-"""The plots in docs/plots. Bars begin at zero; an axis that is logarithmic says so."""
+"""The plots in docs/plots. Bars start at zero; a logarithmic axis is labelled as such."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THEMES = {
 
 
 def plot(title: str, draw: Callable[[dict[str, Any]], Any]) -> None:
-    """Draw once for each theme."""
+    """Draw the plot once for each theme."""
     for theme, colors in THEMES.items():
         style = {
             "figure.facecolor": colors["paper"],
@@ -65,7 +65,7 @@ def plain(value: float, _: int = 0) -> str:
 
 
 def bars(rows: list[Row], parts: list[tuple[str, Callable[[Row], float]]], label: str, form: str) -> Any:
-    """Draw a bar for each library, made of parts: a panel for each language, from zero on a scale of its own."""
+    """Draw a bar for each library, made of parts; each language has a panel with a scale of its own, from zero."""
     shades = [1.0, 0.45][: len(parts)]
 
     def draw(colors: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ Lines = dict[str, list[tuple[float, float]]]
 
 
 def series(rows: list[Row], x: str, y: Callable[[Row], float | None]) -> dict[str, tuple[list[Row], Lines]]:
-    """Collect, for each language, a line of points for each library that has more than one."""
+    """Return, for each language, a line for each library that has more than one point."""
     panels: dict[str, tuple[list[Row], Lines]] = {}
     for language in LANGUAGES:
         firsts, lines = {}, {}
@@ -125,7 +125,7 @@ def series(rows: list[Row], x: str, y: Callable[[Row], float | None]) -> dict[st
 
 
 def growth(panels: dict[str, tuple[list[Row], Lines]], x: str, y: str, logarithmic: str = "") -> Any:
-    """Draw lines that show whether something bends as it grows; `logarithmic` names the axes that are."""
+    """Draw lines that show how a figure grows; `logarithmic` names the logarithmic axes."""
 
     def draw(colors: dict[str, Any]) -> Any:
         rows = (len(panels) + 1) // 2

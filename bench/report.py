@@ -1,6 +1,6 @@
-"""Turns results/results.json into tables, in docs/performance.md and README.md, and the plots in docs/plots: report.py.
+"""Turns results/results.json into tables in docs/performance.md and README.md, and into the plots in docs/plots.
 
-Whatever the pages say with a figure, or of who is ahead, is written here, from what was measured.
+Every figure in these pages, and every statement of who is ahead, is written here, from the results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGES = [ROOT / "docs" / "performance.md", ROOT / "README.md"]
 
 
 def faster(row: Row, rows: list[Row]) -> str:
-    """Say how many times as many pairs a second ours do."""
+    """Return how many times as many pairs a second ours do."""
     if ours(row):
         return "-"
     able = [one for one in rows if ours(one) and comparable(one, row)]
@@ -47,7 +47,7 @@ def faster(row: Row, rows: list[Row]) -> str:
 
 
 def both(rows: list[Row], blocks: list[Row]) -> str:
-    """Show each library with what it keeps of a lock, and in blocks, those first that take the least CPU time."""
+    """Show each library with kept lock objects and in blocks, sorted by the CPU time of the client."""
     block = {who(row): row for row in blocks}
     lines = []
     for row in by_language(rows, lambda row: mid(row["client"])):
@@ -102,7 +102,7 @@ def herd(rows: list[Row]) -> str:
 
 
 def fair(results: dict[str, list[Row]]) -> str:
-    """Fair locks beside plain ones: alone, under contention, and with many in the queue."""
+    """Fair locks beside plain ones: uncontended, under contention, and with a long queue."""
     plain = {row["language"]: row for row in results["pairs"] if "fair" not in row["library"]}
     alone = []
     for row in by_language(results["pairs"], lambda row: row["library"]):
@@ -120,7 +120,7 @@ def fair(results: dict[str, list[Row]]) -> str:
 
 
 def quorum(results: dict[str, list[Row]]) -> str:
-    """Ours on several nodes against ours on one, round by round, and peers beside it."""
+    """Ours on several nodes against ours on one, round by round, and other libraries beside it."""
     lines = []
     alone = {who(row): row for row in results["1"]}
     for nodes, rows in results.items():
@@ -164,7 +164,7 @@ def names(rows: list[Row]) -> str:
 
 
 UNCONTENDED = ("100 independent", "100 independent, blocks", "sequential", "sequential, blocks", "100 at once")
-# What is compared, and how it is written: the name of the figure, the column's, the scale, the form.
+# The figures to compare: key, column title, scale, format.
 PAIR_FIGURES = [
     ("client", "client CPU µs", 1e6, ".1f"),
     ("server", "server CPU µs", 1e6, ".1f"),
@@ -180,14 +180,14 @@ HANDOFF_FIGURES = [
 
 
 def is_better(peer: Row, one: Row, figure: str) -> bool:
-    """By more than 2 %, in the median of the rounds."""
+    """Return whether the peer is better by more than 2 %, in the median of the rounds."""
     less, more = (peer, one) if figure != "rates" else (one, peer)
     ratio = mid(ratios(less[figure], more[figure]))
     return ratio is not None and ratio < 0.98
 
 
 def ahead(works: dict[str, list[Row]], figures: list[tuple[str, str, float, str]]) -> str:
-    """Say where a peer's figure is better than ours."""
+    """List where another library has a better figure than ours."""
     lines = []
     for work, rows in works.items():
         for one in by_language(filter(ours, rows)):
@@ -204,7 +204,7 @@ def ahead(works: dict[str, list[Row]], figures: list[tuple[str, str, float, str]
 
 
 def contests(contended: list[Row]) -> dict[str, list[Row]]:
-    """Group them by how many processes and nodes there were."""
+    """Group the rows by the number of processes and nodes."""
     groups: dict[str, list[Row]] = {}
     for row in contended:
         nodes = f", {row['nodes']} nodes" if row["nodes"] > 1 else ""
@@ -213,7 +213,7 @@ def contests(contended: list[Row]) -> dict[str, list[Row]]:
 
 
 def speed(results: dict[str, Any]) -> str:
-    """Sum up, for the front page: a hundred independent callers, ours beside the best of the peers."""
+    """Return the table of the front page: a hundred independent callers, ours beside the best other libraries."""
     lines = []
     for language in LANGUAGES:
         cells = []
@@ -231,7 +231,7 @@ def speed(results: dict[str, Any]) -> str:
 
 def main() -> int:
     results = json.loads((RESULTS / "results.json").read_text())
-    # Where a suite was not measured, the pages keep what they have.
+    # Pages keep the tables of suites that were not measured.
     parts = {}
     for suite, turn in (("quorum", quorum), ("herd", herd), ("fair", fair), ("watchdog", watchdog), ("names", names)):
         if results.get(suite):

@@ -1,4 +1,4 @@
-"""What tables and plots have in common: rows of results/results.json, and how figures are written."""
+"""Shared by tables and plots: the rows of results/results.json, and how figures are written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mid(values: Iterable[float | None]) -> float | None:
 
 
 def together(rows: list[Row]) -> list[Row]:
-    """Make one row, with a list of each figure, of what a library did in each round."""
+    """Merge the rounds of a library into one row, with a list for each figure."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault((who(row), row["nodes"], row["processes"]), []).append(row)
@@ -56,7 +56,7 @@ def together(rows: list[Row]) -> list[Row]:
 
 
 def comparable(one: Row, other: Row) -> bool:
-    """Sync with sync, asyncio with asyncio, blocking with blocking."""
+    """Compare sync with sync, asyncio with asyncio, blocking with blocking."""
     apart = {"Python": "asyncio", "Rust": "blocking"}.get(one["language"], "")
     return one["language"] == other["language"] and (apart in one["library"]) == (apart in other["library"])
 
@@ -85,5 +85,5 @@ def µs(values: list[float], form: str = ".1f") -> str:
 
 
 def ratios(one: list[float], other: list[float]) -> list[float]:
-    """Compare the rounds of two rows, whose turns lay next to each other."""
+    """Compare two rows round by round, since the turns of one round were next to each other."""
     return [a / b for a, b in zip(one, other, strict=False) if b]

@@ -30,7 +30,7 @@ RESULTS = HERE / "results"
 
 
 def commands(root: Path) -> dict[str, list[str]]:
-    """Say how the contenders of a checkout are started."""
+    """Return the commands that start the contenders of a checkout."""
     bench = root / "bench"
     python = sys.executable if root == ROOT else str(bench / ".venv" / "bin" / "python")
     rust = os.environ.get("BENCH_RUST") if root == ROOT else None
@@ -44,7 +44,7 @@ def commands(root: Path) -> dict[str, list[str]]:
 
 @functools.cache
 def bare_scripts(root: Path) -> str:
-    """Say, in JSON, what the bare clients send: the scripts of the checkout."""
+    """Return, as JSON, the checkout's scripts, which the bare clients send."""
     return subprocess.run([*commands(root)["Rust"], "scripts"], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -54,9 +54,9 @@ OURS: dict[str, list[str]] = {
     "Node": ["redlock-core"],
     "JVM": ["redlock", "redlock-java"],
 }
-# Ours in the format of `SET name value NX PX`, measured beside those that write the same.
+# Ours with the format of `SET name value NX PX`, measured beside the libraries that write the same.
 TOKEN_WIRE = {"Rust": ["redlock-token"]}
-# Ours with fair locks, beside ours without.
+# Ours with fair locks, measured beside ours without.
 FAIR = {"Rust": ["redlock-fair"], "Python": ["redlock-fair"]}
 PEERS: dict[str, list[str]] = {
     "Rust": ["bare", "bare-blocking", "rslock"],
@@ -66,7 +66,7 @@ PEERS: dict[str, list[str]] = {
 }
 
 
-# Whose acquire is a command of its own; with the others SET is a part of scripts.
+# Libraries whose acquire is a `SET` by itself; with the others `SET` is a part of scripts.
 SENDS_SET = {
     *("rslock", "redis-py-sync", "redis-py-asyncio", "python-redis-lock", "pottery"),
     *("setnx", "redis-semaphore", "redlock-universal"),
@@ -78,16 +78,16 @@ def is_ours(language: str, library: str) -> bool:
 
 
 def is_floor(library: str) -> bool:
-    """Say whether it is a bare client, which cannot wait for a lock."""
+    """Return whether it is a bare client, which cannot wait for a lock."""
     return library.split("-")[0] in ("bare", "setnx")
 
 
 class Failed(Exception):
-    """A contender could not do what it was asked for."""
+    """A contender could not do its work."""
 
 
 class Contender:
-    """A process that takes locks with one library."""
+    """A process that acquires and releases locks with one library."""
 
     def __init__(
         self, language: str, library: str, servers: list[Server], root: Path = ROOT, token_ttl: int | None = None
@@ -96,7 +96,8 @@ class Contender:
         environment = {**os.environ, "REDIS_URLS": ",".join(server.url for server in servers)}
         if token_ttl:
             environment["BENCH_TOKEN_TTL"] = str(token_ttl)
-            # What it keeps is asked for, not how far a heap may grow that is given a quarter of the machine.
+            # Limits the heap, so that the figure is the memory that is kept. By default a heap may grow to a quarter of
+            # the machine.
             environment["JDK_JAVA_OPTIONS"] = "-Xmx128m"
         if library.startswith("bare"):
             environment["BENCH_SCRIPTS"] = bare_scripts(root)
@@ -120,13 +121,13 @@ class Contender:
         self._lines.put("")
 
     def tell(self, **work: Any) -> None:
-        """Have it begin."""
+        """Send it a work, without waiting for the answer."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(work) + "\n")
         self._process.stdin.flush()
 
     def answer(self, within: float) -> dict[str, Any] | None:
-        """Return what it answered; `None` when the library cannot do this."""
+        """Return its next answer; `None` when the library cannot do this work."""
         try:
             line = self._lines.get(timeout=within)
         except queue.Empty:
@@ -139,30 +140,30 @@ class Contender:
         return None if "unsupported" in answer else answer
 
     def ask(self, within: float = 60, **work: Any) -> dict[str, Any] | None:
-        """Have it work, and return the answer."""
+        """Send it a work, and return the answer."""
         self.tell(**work)
         return self.answer(within)
 
     def ready(self) -> bool:
-        """Wait until it is connected; false when the library cannot serve such nodes."""
+        """Wait until it is connected; false when the library does not support such nodes."""
         answer = self.answer(60)
         if answer:
             self.version = f"{answer['version']}, {answer['runtime']}"
         return answer is not None
 
     def cpu(self) -> float:
-        """Return how much CPU it used, in seconds."""
-        # clock_getcpuclockid(3): a process's clock is named by its id.
+        """Return how much CPU time it used, in seconds."""
+        # clock_getcpuclockid(3): the id of a process's clock is computed from the pid.
         return time.clock_gettime(~self._process.pid << 3 | 2)
 
     def leave(self) -> None:
-        """Have it end."""
+        """Close its input, so that it ends."""
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End it."""
+        """Close its input and wait for its end; kill it after 10 s."""
         self.leave()
         try:
             self._process.wait(10)
@@ -171,7 +172,7 @@ class Contender:
 
 
 class Arena:
-    """Servers and contenders for one suite; all end with it."""
+    """The servers and contenders of one suite; all of them end with it."""
 
     def __init__(self, nodes: int = 1) -> None:
         self._stack = contextlib.ExitStack()
@@ -187,7 +188,7 @@ class Arena:
         self._stack.close()
 
     def enter(self, wanted: list[tuple[str, str]], root: Path = ROOT, token_ttl: int | None = None) -> list[Contender]:
-        """Start contenders, of this checkout or another; without those that cannot serve such nodes."""
+        """Start contenders of this checkout or another; leave out those that do not support such nodes."""
         started = [Contender(language, library, self.servers, root, token_ttl) for language, library in wanted]
         self._contenders += started
         for contender in started:
@@ -195,7 +196,7 @@ class Arena:
         return [contender for contender in started if contender.ready()]
 
     def commands(self, library: str) -> tuple[int, float]:
-        """Say how many scripts and commands for locks the servers ran for a library, and for how long, in seconds."""
+        """Return how many scripts and lock commands the servers ran for a library, and for how long, in seconds."""
         sent = {"evalsha", "eval", "evalsha_ro", "blpop", *(["set"] if library in SENDS_SET else [])}
         calls, took = 0, 0.0
         for server in self._well():
@@ -208,7 +209,7 @@ class Arena:
         return calls, took
 
     def cpu(self) -> float:
-        """Return how much CPU the servers used, in seconds; a frozen one cannot say, and uses none."""
+        """Return how much CPU time the servers used, in seconds; a frozen one does not answer, and uses none."""
         fields = [self._info(server, "cpu") for server in self._well()]
         return sum(float(of["used_cpu_user"]) + float(of["used_cpu_sys"]) for of in fields)
 
@@ -220,7 +221,7 @@ class Arena:
         return sum(server.command("DBSIZE") for server in self._well())
 
     def expire(self) -> None:
-        """Let every key expire at once."""
+        """Make every key expire at once."""
         script = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PEXPIRE', key, 1) end"
         for server in self._well():
             server.command("EVAL", script, "0")
@@ -234,7 +235,7 @@ class Arena:
 
 
 class Bench:
-    """What is measured, and how long."""
+    """The suites, and how long each work takes."""
 
     def __init__(self, smoke: bool, rounds: int, languages: list[str]) -> None:
         self.smoke, self.languages = smoke, languages
@@ -243,18 +244,18 @@ class Bench:
         self.failures: list[str] = []
 
     def warm(self, contender: Contender) -> float:
-        """Say how long it works before it is measured, in seconds: a JVM compiles meanwhile."""
+        """Return for how long it works before it is measured, in seconds: meanwhile a JVM compiles."""
         return self.slice * (8 if contender.language == "JVM" else 2)
 
     def everybody(self) -> list[tuple[str, str]]:
         return [(language, library) for language in self.languages for library in OURS[language] + PEERS[language]]
 
     def who_waits(self) -> list[tuple[str, str]]:
-        """All that can wait for a lock: the bare clients cannot."""
+        """Return all contenders that can wait for a lock: bare clients cannot."""
         return [(language, library) for language, library in self.everybody() if not is_floor(library)]
 
     def rows(self, arena: Arena, contenders: list[Contender], work: dict[str, Any]) -> list[dict[str, Any]]:
-        """Measure a work in rounds, each beginning with another contender."""
+        """Measure a work in rounds, each of which starts with another contender."""
         seen: dict[Contender, list[dict[str, Any]]] = {contender: [] for contender in contenders}
         for turn in range(self.rounds + 1):
             first = turn % len(contenders)
@@ -285,7 +286,7 @@ class Bench:
         return rows
 
     def pairs(self) -> Any:
-        """Uncontended acquire and release, with what is kept of a lock and in blocks; nested; lock objects alone."""
+        """Uncontended acquire and release, with kept lock objects and in blocks; nested; making lock objects."""
         works = {
             "100 independent": {"work": "independent", "at_once": 100},
             "100 independent, blocks": {"work": "blocks", "at_once": 100},
@@ -308,7 +309,7 @@ class Bench:
         return result
 
     def growth(self) -> Any:
-        """More and more locks at once: ours and, as far as its connections go, the floor."""
+        """More and more locks at once: ours and, as far as its connections allow, the bare client."""
         result: dict[str, list[Any]] = {}
         for language in self.languages:
             with Arena() as arena:
@@ -321,7 +322,7 @@ class Bench:
         return result
 
     def quorum(self) -> Any:
-        """The same on three and five nodes, all well and with one of them frozen."""
+        """Sequential acquires and releases on one, three and five nodes, with all of them up and with one frozen."""
         result: dict[str, Any] = {}
         for nodes in (1, 3) if self.smoke else (1, 3, 5):
             with Arena(nodes) as arena:
@@ -335,7 +336,7 @@ class Bench:
         return result
 
     def handoff(self) -> Any:
-        """Processes on one lock, 2 ms each: how soon the next has it, who waits longest, what it costs."""
+        """Several processes on one lock, 2 ms each: time to the next grant, longest wait, costs."""
         result = []
         seconds = 0.2 if self.smoke else 1.0
         sizes = [(1, 2), (3, 2)] if self.smoke else [(1, 2), (1, 4), (1, 8), (5, 2), (5, 6)]
@@ -347,7 +348,7 @@ class Bench:
     def contests(
         self, nodes: int, processes: int, language: str, libraries: list[str], seconds: float
     ) -> list[dict[str, Any]]:
-        """So many processes of each library on one lock, library by library, again and again."""
+        """Measure a number of processes of each library on one lock, library by library, in rounds."""
         result = []
         with Arena(nodes) as arena:
             groups = {library: arena.enter([(language, library)] * processes) for library in libraries}
@@ -364,7 +365,7 @@ class Bench:
         return result
 
     def fair(self) -> Any:
-        """Fair locks beside plain ones, and beside the one peer whose waiters stand in line."""
+        """Fair locks beside plain ones, and beside the one other library that has a queue."""
         result: dict[str, list[Any]] = {"pairs": [], "handoff": [], "queue": []}
         plain = {"Rust": "redlock", "Python": "redlock-sync"}
         for language in [language for language in self.languages if language in FAIR]:
@@ -391,7 +392,7 @@ class Bench:
         return result
 
     def herd(self) -> Any:
-        """Many waiters of one process on one lock, which is released."""
+        """One lock is released for which many waiters of one process wait."""
         result = []
         sizes = (50,) if self.smoke else (200, 1_000, 10_000)
         for size in sizes:
@@ -412,7 +413,7 @@ class Bench:
         return result
 
     def watchdog(self) -> Any:
-        """Locks that are held for minutes: what keeping them costs."""
+        """The cost of keeping locks for minutes."""
         result = []
         for count in (0, 100) if self.smoke else (0, 1, 1_000, 10_000, 100_000):
             seconds = 1 if self.smoke else 300 if count == 100_000 else 60
@@ -435,10 +436,10 @@ class Bench:
         return result
 
     def names(self) -> Any:
-        """Very many names, each used once: what stays behind on the server, and in the client."""
+        """Very many names, each used once: the memory that stays in use on the server and in the client."""
         result = []
         count, at_once = (1_000, 100) if self.smoke else (1_000_000, 100)
-        # Long enough for the first counter to be there still when the last is drawn.
+        # Long enough for the first counter to exist still when the last one is made.
         token_ttl = 60 if self.smoke else 240
         with contextlib.ExitStack() as stack:
             left = []
@@ -468,12 +469,12 @@ class Bench:
 
 
 def warmed_up(contenders: list[Contender]) -> bool:
-    """Have them work a moment; false when their library cannot do it, or not on such nodes."""
+    """Have them work for a moment; false when their library cannot do it, or not on such nodes."""
     return bool(contenders) and all(one.ask(work="pair", seconds=0.1, prefix="warm") for one in contenders)
 
 
 def contest(arena: Arena, contenders: list[Contender], name: str, seconds: float) -> dict[str, Any]:
-    """Have processes of one library take a lock from each other for a while."""
+    """Have processes of one library compete for a lock for a while."""
 
     def used() -> tuple[float, float, int]:
         client = sum(contender.cpu() for contender in contenders)
@@ -494,12 +495,12 @@ def contest(arena: Arena, contenders: list[Contender], name: str, seconds: float
 
 
 def handed_over(turns: list[list[list[int]]]) -> dict[str, Any]:
-    """Say how long the lock was free when it was released while others waited for it, whoever got it then."""
+    """Return how long the lock was free after a release while others waited for it, whoever got it next."""
     grants = sorted((granted, asked, releasing) for of in turns for asked, granted, releasing, _ in of)
     gaps, overlaps, first_asked = [], 0, math.inf
     for (_, _, releasing), (granted, asked, _) in reversed(list(itertools.pairwise(grants))):
         overlaps += granted < releasing
-        first_asked = min(first_asked, asked)  # of all that came later
+        first_asked = min(first_asked, asked)  # of all later grants
         if first_asked < releasing:
             gaps.append((granted - releasing) / 1e9)
     waits = [(granted - asked) / 1e9 for of in turns for asked, granted, _, _ in of]
@@ -519,7 +520,7 @@ def handed_over(turns: list[list[list[int]]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def awake() -> Iterator[None]:
-    """Keep each core from its sleep states, as those of a busy machine are, without taking time from anybody."""
+    """Keep each core out of its sleep states, as on a busy machine, without taking time from other processes."""
     code = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(os.cpu_count() or 1)]
     try:
@@ -557,7 +558,7 @@ def main() -> int:
             began = time.monotonic()
             results[suite] = getattr(bench, suite)()
             print(f"{suite}: {time.monotonic() - began:.0f} s", flush=True)
-            # After each, so that what was measured is kept.
+            # After each suite, so that an interrupted run keeps its results.
             target.write_text(json.dumps(results, indent=1) + "\n")
     for failure in bench.failures:
         print(failure, file=sys.stderr)

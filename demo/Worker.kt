@@ -1,4 +1,4 @@
-// The demo's worker in Kotlin: what `worker.py` does, with the same file and log.
+// The demo's worker in Kotlin: does the same as `worker.py`, with the same file and log.
 //
 // Usage: Worker URLS FILE LOG. Stops on SIGTERM.
 
@@ -30,7 +30,7 @@ private class Worker(file: String, log: String) {
 
     fun note(vararg words: Any?) = notes.write((words.joinToString(" ") + "\n").toByteArray())
 
-    /** What the file says: count, token and process of the change that was begun, and of the one that was ended. */
+    /** Reads the file: count, token and process of the last change that was started, and of the last one finished. */
     private fun read(): List<String> {
         val bytes = ByteBuffer.allocate(256)
         ledger.read(bytes, 0)
@@ -41,12 +41,12 @@ private class Worker(file: String, log: String) {
         ledger.write(ByteBuffer.wrap("begin $begin\nend $end\n".padEnd(256).toByteArray()), 0)
     }
 
-    /** One change, in two halves: a second writer would see the first one, or spoil it. */
+    /** Makes one change, in two halves: a second writer would notice the first half, or damage it. */
     suspend fun change(lease: Lease) {
         val (begin, before) = read()
         val (count, token) = before.split(" ").map(String::toLong)
         if (begin != before) {
-            // Either the last holder died inside, or two are inside right now.
+            // Either the last holder died inside, or two holders are inside right now.
             val alive = File("/proc/${begin.split(" ")[2]}").exists()
             note(if (alive) "corrupt" else "interrupted", lease.token, now())
         }
@@ -61,10 +61,10 @@ private class Worker(file: String, log: String) {
     }
 }
 
-/** Referred to, so that it keeps its level: what the library has to say about nodes is in the view already. */
+/** The library's logger, referred to so that it keeps its level. The demo's view shows the state of nodes already. */
 private val log = Logger.getLogger("redlock")
 
-/** The library's; kept, or its level would be forgotten. */
+/** The same logger; without a reference its level would be forgotten. */
 private val logger = Logger.getLogger("redlock")
 
 @Volatile
@@ -73,7 +73,7 @@ private var stopped = false
 fun main(arguments: Array<String>): Unit = runBlocking {
     val (urls, ledger, notes) = arguments
     log.level = Level.OFF
-    // Not the JVM's own end, which closes all clients: what is under way is finished.
+    // Replaces the JVM's own shutdown, which closes all clients, so that the current change is finished.
     Signal.handle(Signal("TERM")) { stopped = true }
     val worker = Worker(ledger, notes)
     Redlock(urls.split(","), RedlockOptions(watchdog = 2.seconds, maxTtl = 8.seconds)).use { client ->

@@ -1,11 +1,11 @@
-"""The demo: five private redis-servers, six processes that fight for one lock, and things that go wrong meanwhile.
+"""The demo: six processes compete for one lock on five private redis-servers, while servers and processes fail.
 
     python demo.py [--seconds 24] [--workers 6] [--languages python,node,kotlin]
 
-The processes are of several languages, which must be built. They change a file that shows it if two of them ever write
-at once. While they do, one server is frozen and thawed, one is killed and restarted empty, and one holder is killed
-with -9. A live view shows who holds the lock; tables at the end say what happened. Exits with 1 if two holders
-overlapped, a change was lost or a token did not rise.
+The processes are written in several languages, which must be built. They change a file that shows if two of them ever
+write at once. Meanwhile one server is frozen and thawed, one is killed and restarted empty, and one holder is killed
+with -9. A live view shows who holds the lock; tables at the end sum up what happened. Exits with 1 if two holders
+overlapped, a change was lost or a token did not increase.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from servers import Server, eventually  # noqa: E402
 from worker import LOCK, MAX_TTL, OPTIONS, WATCHDOG, now  # noqa: E402
 
 QUARANTINE = MAX_TTL * 1.1
-# Who fights, in this order, as often as there are workers; and how a worker of each is started.
+# The kinds of workers, in this order and repeated as needed; and the command that starts each kind.
 MIX = ("Python", "Node", "Python asyncio", "Kotlin", "Node", "Python")
 COMMANDS = {
     "Python": [sys.executable, str(HERE / "worker.py"), "sync"],
     "Python asyncio": [sys.executable, str(HERE / "worker.py"), "asyncio"],
-    # What the library has to say about nodes is in the view already.
+    # The view shows the state of nodes already, so the library's warnings are not printed.
     "Node": ["node", "--no-warnings", str(HERE / "worker.mjs")],
     "Kotlin": [str(HERE.parent / "scripts" / "kotlin-run"), "dev.redlock.demo.WorkerKt"],
 }
@@ -76,14 +76,14 @@ class History:
         return sum(first.token >= second.token for first, second in itertools.pairwise(ordered))
 
     def hand_offs(self) -> list[float]:
-        """Times between a release and the next grant, by another process."""
+        """Return the times between a release and the next grant to another process, sorted."""
         ordered = sorted(self.tenures, key=lambda t: t.granted)
         pairs = itertools.pairwise(ordered)
         return sorted(b.granted - a.released for a, b in pairs if a.released is not None and a.pid != b.pid)
 
 
 class Logs:
-    """Reads the workers' logs as they grow."""
+    """Reads the workers' logs while they grow."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ class Logs:
 
 
 class Telling(logging.Handler):
-    """Shows what the library logs among the other news."""
+    """Shows what the library logs among the events of the view."""
 
     def __init__(self, show: Show) -> None:
         super().__init__(logging.WARNING)
@@ -133,7 +133,7 @@ class Telling(logging.Handler):
 
 @dataclass
 class Worker:
-    """One of the processes."""
+    """A process that competes for the lock."""
 
     kind: str
     process: subprocess.Popen[bytes]
@@ -147,7 +147,7 @@ class Worker:
 
 
 class Show:
-    """The servers, the workers, what is done to them, and the view of it all."""
+    """The servers, the workers, the faults, and the view of all of it."""
 
     def __init__(self, console: Console, folder: Path, seconds: float) -> None:
         self.console, self.folder, self.seconds = console, folder, seconds
@@ -166,7 +166,7 @@ class Show:
         logging.getLogger("redlock").addHandler(Telling(self))
 
     def begin(self, kinds: list[str]) -> None:
-        """Starts the workers. None gets the lock before all of them wait for it: some languages start slowly."""
+        """Starts the workers. Holds the lock until all of them wait for it, since some languages start slowly."""
 
         def all_wait() -> bool:
             for worker in self.workers:
@@ -179,7 +179,8 @@ class Show:
             self.started = now()
 
     def _start(self, kind: str) -> Worker:
-        # The log is named after the process, which is known only once it runs: a shell replaces itself by it.
+        # The log has the pid as its name, which is known only after the start: the shell replaces itself with the
+        # worker.
         command = 'log="$1/$$.log"; shift; exec "$@" "$log"'
         arguments = [str(self.folder), *COMMANDS[kind], ",".join(self.urls), str(self.file)]
         return Worker(kind, subprocess.Popen(["/bin/sh", "-c", command, "worker", *arguments]))
@@ -217,7 +218,7 @@ class Show:
         )
 
     def kill_holder(self) -> None:
-        """Kills a process while it holds the lock, and so half-way through its change."""
+        """Kills a process while it holds the lock, and so in the middle of its change."""
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             running = {worker.process.pid: worker for worker in self.workers if worker.running}
@@ -227,7 +228,7 @@ class Show:
                 victim.process.kill()
                 victim.process.wait()
                 self.tell(f"{victim} is [red]killed with -9[/], perhaps while it held the lock")
-                # Only a holder that died inside proves something; otherwise another one is taken.
+                # A process that died without the lock proves nothing: then another one is killed.
                 begin, end = (line.split() for line in self.file.read_text().split("\n")[:2])
                 self.workers.append(self._start(victim.kind))
                 if begin[1:] != end[1:] and int(begin[3]) == victim.process.pid:
@@ -325,11 +326,11 @@ class Show:
 
 
 def report(console: Console, show: Show, history: History) -> bool:
-    """Prints the table at the end; says whether every promise was kept."""
+    """Prints the table at the end; returns whether every promise was kept."""
     begin, end = (line.split()[1:] for line in show.file.read_text().split("\n")[:2])
     counted = int(end[0])
     finished = sum(tenure.done for tenure in history.tenures)
-    # The process killed with -9 may have written its change and died before it could say so.
+    # The process killed with -9 may have died after it wrote its change and before it logged that.
     lost = max(0, finished - counted)
     hand_offs = history.hand_offs()
     longest = longest_wait(show, history.tenures)
@@ -362,7 +363,7 @@ def report(console: Console, show: Show, history: History) -> bool:
 
 
 def longest_wait(show: Show, tenures: list[Tenure]) -> float:
-    """The longest wait, without that for the start of the slowest language."""
+    """Return the longest wait, without the wait for the slowest language to start."""
     return max((min(tenure.waited, tenure.granted - show.started) for tenure in tenures), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""The demo itself, shortened: it must end well and say so."""
+"""A short form of the demo must succeed and report all events."""
 
 import re
 import subprocess

@@ -1,11 +1,11 @@
 /**
- * The demo's worker in Node: what `worker.py` does, with the same file and log.
+ * The demo's worker in Node: does the same as `worker.py`, with the same file and log.
  *
  * Usage: worker.mjs URLS FILE LOG. Stops on SIGTERM.
  */
 import { existsSync, openSync, readSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-// Whoever has installed the package imports "redlock-core".
+// With the package installed, import "redlock-core" instead.
 import { LockError, Redlock } from "../node/dist/index.mjs";
 
 const [urls, file, log] = process.argv.slice(2);
@@ -20,7 +20,7 @@ process.on("SIGTERM", () => {
 const now = () => Number(process.hrtime.bigint()) / 1e9;
 const note = (...words) => writeSync(notes, `${words.join(" ")}\n`);
 
-/** What the file says: count, token and process of the change that was begun, and of the one that was ended. */
+/** Reads the file: count, token and process of the last change that was started, and of the last one finished. */
 function read() {
   const bytes = Buffer.alloc(256);
   readSync(ledger, bytes, 0, 256, 0);
@@ -30,12 +30,12 @@ function read() {
 
 const write = (begin, end) => writeSync(ledger, `begin ${begin}\nend ${end}\n`.padEnd(256), 0);
 
-/** One change, in two halves: a second writer would see the first one, or spoil it. */
+/** Makes one change, in two halves: a second writer would notice the first half, or damage it. */
 async function change(lease) {
   const [begin, before] = read();
   const [count, token] = before.split(" ");
   if (begin !== before) {
-    // Either the last holder died inside, or two are inside right now.
+    // Either the last holder died inside, or two holders are inside right now.
     note(existsSync(`/proc/${begin.split(" ")[2]}`) ? "corrupt" : "interrupted", lease.token, now());
   }
   if (lease.token <= BigInt(token)) note("stale", lease.token, now());

@@ -1,9 +1,9 @@
-"""One of the processes that fight for the demo's lock: takes it, changes the shared file, releases, again and again.
+"""A worker of the demo: acquires the lock, changes the shared file and releases the lock, in a loop.
 
-Usage: worker.py sync|asyncio URLS FILE LOG. Stops on SIGTERM. The file holds two lines that must agree; two writers at
-once, or a write on top of one that was missed, would show. Every grant and every finished change goes to the log as
-one line, so that nothing is lost when this process is killed. `worker.mjs` and `Worker.kt` do the same in Node and
-Kotlin.
+Usage: worker.py sync|asyncio URLS FILE LOG. Stops on SIGTERM. The file holds two lines that must agree, so it shows if
+two processes write at once, or if one overwrites a change that it has not read. Every grant and every finished change
+is a line in the log, written at once, so that none is lost if this process is killed. `worker.mjs` and `Worker.kt` do
+the same in Node and Kotlin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = {"watchdog": WATCHDOG, "max_ttl": MAX_TTL}
 
 
 def now() -> float:
-    """Seconds on a clock that all processes of this machine share, in every language."""
+    """Return seconds on a clock that all processes of this machine share, in every language."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -47,7 +47,7 @@ class Ledger:
 
 
 class Worker:
-    """The part that sync and asyncio share: what happens while the lock is held, and the log."""
+    """The part that sync and asyncio share: the work while the lock is held, and the log."""
 
     def __init__(self, file: str, log: str) -> None:
         self.ledger = Ledger(file)
@@ -62,10 +62,10 @@ class Worker:
         os.write(self.log, (" ".join(map(str, words)) + "\n").encode())
 
     def begin(self, lease: redlock.Lease | redlock.asyncio.Lease) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Half a change: a second writer would see it, or spoil it."""
+        """Write the first half of a change: a second writer would notice it, or damage it."""
         begin, end = self.ledger.read()
         if begin != end:
-            # Either the last holder died inside, or two are inside right now.
+            # Either the last holder died inside, or two holders are inside right now.
             alive = Path(f"/proc/{begin[2]}").exists()
             self.note("corrupt" if alive else "interrupted", lease.token, now())
         if lease.token <= int(end[1]):
@@ -121,7 +121,7 @@ async def run_async(worker: Worker, urls: list[str]) -> None:
 
 def main() -> None:
     kind, urls, file, log = sys.argv[1:]
-    # What the library has to say about nodes is in the view already.
+    # The demo's view shows the state of nodes already.
     logging.getLogger("redlock").addHandler(logging.NullHandler())
     worker = Worker(file, log)
     if kind == "asyncio":

@@ -1,19 +1,18 @@
 // A contender of the benchmark: contender.mjs LIBRARY, with the servers' URLs in REDIS_URLS, separated by commas.
 //
-// Says that it is ready, then does one work for each line of its standard input, a JSON object, and answers each with a
-// line. It works and counts; what the numbers mean is the harness's business. libraries/ has an adapter for each
-// library, all with the same exports:
+// Prints a line when it is ready, and then answers each line of its input, a JSON object, with a line. It works and
+// measures; the harness evaluates the numbers. libraries/ has an adapter for each library, all with the same exports:
 //
-//   from                           the npm package whose version counts
+//   from                           the npm package whose version is reported
 //   connect(urls)                  resolves with an object of
-//     acquire(name, owner)           waits as the library does by default, 30 s at least; resolves with a lease
+//     acquire(name, owner)           waits as the library does by default, but for at least 30 s; resolves with a lease
 //     release(lease)
-//     block(name)                    takes and releases a lock the way people write it, with all made for this use; not
-//                                    needed where that is acquire and release
-//     newLock(name)                  makes a lock object, for the price of one (ours)
+//     block(name)                    acquires and releases a lock as users write it, with all objects made for this use;
+//                                    not needed if that is the same as acquire and release
+//     newLock(name)                  makes a lock object, to measure its cost (ours)
 //     close()
-//     reentrant                      whether `acquire` heeds `owner`, who may take the lock again
-//     waits                          false if an acquire of a lock that is held fails at once
+//     reentrant                      whether `acquire` uses `owner`, so that the same owner may acquire the lock again
+//     waits                          false if an acquire of a held lock fails at once
 
 import { Console } from "node:console";
 import { readFileSync } from "node:fs";
@@ -23,7 +22,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Unsupported } from "./libraries/unsupported.mjs";
 
-// Standard output is for answers; a library may print what it likes.
+// Standard output is for answers; a library may print to standard error.
 globalThis.console = new Console(process.stderr);
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc");
@@ -33,7 +32,7 @@ const urls = process.env.REDIS_URLS.split(",");
 const { from, connect } = await import(`./libraries/${name.replace("@", "").replace("/", "-")}.mjs`);
 const { version } = JSON.parse(readFileSync(new URL(`node_modules/${from}/package.json`, import.meta.url)));
 
-/** The answer of an uncontended work. */
+/** The answer to an uncontended work. */
 function measured(latencies, milliseconds) {
   const sorted = Float64Array.from(latencies).sort();
   const percentile = (share) => sorted[Math.ceil(share * sorted.length) - 1] / 1000;
@@ -95,7 +94,7 @@ async function parallel(library, { at_once, seconds, prefix }) {
   return measured(latencies, now - start);
 }
 
-/** So many callers, each by itself. */
+/** Runs `at_once` callers, each on a name of its own and independent of the others. */
 async function callers({ at_once, seconds, prefix }, once) {
   const latencies = [];
   const start = performance.now();
@@ -124,7 +123,7 @@ function blocks(library, work) {
   return callers(work, library.block);
 }
 
-/** Takes and releases many locks once each. */
+/** Acquires and releases many locks once each. */
 async function names(library, { count, prefix, at_once }) {
   const start = performance.now();
   let next = 0;
@@ -161,7 +160,7 @@ async function contend(library, { name, hold, rest, until }) {
   return failures.length === 0 ? { turns } : { turns, failures };
 }
 
-/** In bytes, without what nobody refers to. */
+/** Memory in bytes, after garbage collection. */
 function residentSet() {
   collectGarbage();
   return process.memoryUsage.rss();
@@ -178,7 +177,7 @@ async function herd(library, { waiters, name }) {
     await library.release(lease);
   };
   const over = Promise.allSettled(Array.from({ length: waiters }, wait));
-  // All have asked. A second later each has its denial.
+  // All requests are sent. A second later all of them have been denied.
   await sleep(1000);
   const rss_after = residentSet();
   const start = performance.now();
@@ -202,7 +201,7 @@ const works = {
   herd,
 };
 
-/** What a work answers with. */
+/** Performs a work and returns its answer. */
 async function answer(library, line) {
   try {
     const work = JSON.parse(line);
@@ -222,11 +221,11 @@ const library = connect(urls).then((adapter) => ({
   block: async (name) => adapter.release(await adapter.acquire(name)),
   ...adapter,
 }));
-await library.catch(() => {}); // Each work says so.
+await library.catch(() => {}); // Each work reports the error.
 const runtime = `node ${process.versions.node}`;
 say({ ready: true, library: name, version: version.replace(/^v/, ""), runtime });
 for await (const line of createInterface({ input: process.stdin })) say(await answer(library, line));
-// Whatever a library leaves behind, this ends.
+// Ends the process even if the library leaves timers or connections behind.
 const close = async () => (await library).close();
 await Promise.race([close().catch(() => {}), sleep(2000)]);
 process.exit(0);

@@ -1,6 +1,6 @@
-"""A process that takes locks with one Python library, as the harness asks: contender.py LIBRARY.
+"""A contender: acquires and releases locks with one Python library, as the harness requests: contender.py LIBRARY.
 
-`bench/README.md` describes what it reads and answers.
+`bench/README.md` describes its input and output.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from libraries import ASYNC, SYNC, Unsupported
 
 
 def resident() -> int:
-    """Return how much memory this process has, in bytes."""
+    """Return how much memory this process uses, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def summary(times: list[int], took: float) -> dict[str, Any]:
-    """Say how many pairs there were and how long they took."""
+    """Return the number of pairs and how long they took."""
     times.sort()
     at = [times[int((len(times) - 1) * share)] / 1e9 for share in (0.5, 0.99)]
     return {"count": len(times), "seconds": took, "p50": at[0], "p99": at[1]}
 
 
 class Threads:
-    """The works with a library for threads."""
+    """The works for a library with threads."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -121,7 +121,7 @@ class Threads:
 
 
 class Loop:
-    """The works with a library for asyncio."""
+    """The works for a library with asyncio."""
 
     def __init__(self, library: Any) -> None:
         self.library = library

@@ -1,8 +1,8 @@
-"""One adapter for each Python library: how its documentation says to take and release a lock.
+"""One adapter for each Python library, which uses it as its documentation shows.
 
-Each has `connect`, `acquire`, `release`, `block` and `close`, coroutines in those of `ASYNC`, and says by `reentrant`
-whether an owner can take a lock again. `acquire` and `release` keep lock objects for the next use of a name; `block`
-makes one anew.
+Each adapter has `connect`, `acquire`, `release`, `block` and `close`; in `ASYNC` they are coroutines. `reentrant` says
+whether an owner can acquire a lock again. `acquire` and `release` keep lock objects for the next use of a name; `block`
+makes a new one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import redlock
 import redlock.asyncio
 
 TTL = 10
-# What our client sends beside names: no explicit owner, ttl, the counter's ttl, no proposed token.
+# The arguments that our client sends besides names: no explicit owner, ttl, the counter's ttl, no proposed token.
 ARGUMENTS = ("", TTL * 1000, 3_600_000, 0)
 
 
@@ -32,20 +32,20 @@ class Unsupported(Exception):
 
 
 def only(urls: list[str]) -> str:
-    """Return the one URL of a library without quorums."""
+    """Return the one URL, for a library without quorums."""
     if len(urls) > 1:
         raise Unsupported("one server only")
     return urls[0]
 
 
 class Library:
-    """How a library for threads takes and releases a lock."""
+    """The adapter of a library for threads."""
 
     package: ClassVar[str]
     reentrant = False
 
     def block(self, name: str) -> None:
-        """Take and release a lock the way people write it, with a lock object made for this use."""
+        """Acquire and release a lock as users write it, with a lock object made for this use."""
         self.release(self.acquire(name))
 
     def acquire(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class Library:
 
 
 class AsyncLibrary:
-    """The same for asyncio."""
+    """The adapter of a library for asyncio."""
 
     package: ClassVar[str]
     reentrant = False
@@ -72,7 +72,7 @@ class AsyncLibrary:
 
 
 class Kept:
-    """Lock objects by name, kept from one use to the next. Who uses one has it alone: most remember their holder."""
+    """Lock objects by name, kept for the next use. Each has one user at a time, since most remember their holder."""
 
     def __init__(self) -> None:
         self.free: defaultdict[str, list[Any]] = defaultdict(list)
@@ -88,7 +88,7 @@ class Kept:
 
 
 def options() -> dict[str, Any]:
-    """What the harness asks of our client beside its defaults."""
+    """Return the options of our client that the harness sets."""
     token_ttl = os.environ.get("BENCH_TOKEN_TTL")
     return {"token_ttl": int(token_ttl)} if token_ttl else {}
 
@@ -172,7 +172,7 @@ class Words:
 
 
 class Bare(Library):
-    """No library: redis-py that sends the two scripts that ours sends. The floor of this language."""
+    """No library: redis-py sends the two scripts that ours sends. The floor of this language."""
 
     package = "redis"
 
@@ -194,7 +194,7 @@ class Bare(Library):
 
 
 class BareAsync(AsyncLibrary):
-    """The same over redis-py's asyncio client."""
+    """The same floor over redis-py's asyncio client."""
 
     package = "redis"
 
@@ -216,7 +216,7 @@ class BareAsync(AsyncLibrary):
 
 
 class RedisPy(Library):
-    """redis-py's own Lock. Waiters poll every 0.1 s, its default; without a timeout a lock would never expire."""
+    """redis-py's own Lock. Waiters poll every 0.1 s by default; without a timeout a lock would never expire."""
 
     package = "redis"
 
@@ -276,7 +276,7 @@ class RedisPyAsync(AsyncLibrary):
 
 
 class PythonRedisLock(RedisPy):
-    """python-redis-lock, which waits with BLPOP; without `expire` a lock would never expire."""
+    """python-redis-lock, which waits with `BLPOP`; without `expire` a lock would never expire."""
 
     package = "python-redis-lock"
 

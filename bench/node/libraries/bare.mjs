@@ -1,4 +1,5 @@
-// What this project's client sends for an acquire and a release on one server, sent by hand: the floor of its cost.
+// The requests that this project's client sends for an acquire and a release on one server, without the client. This
+// is the floor.
 
 import { randomUUID } from "node:crypto";
 import { close, connection } from "./ioredis.mjs";

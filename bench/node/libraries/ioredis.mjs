@@ -1,17 +1,17 @@
-// The connections of those libraries that are given some: ioredis with its defaults.
+// Connections for the libraries that take them from their caller: ioredis with its defaults.
 
 import { once } from "node:events";
 import { Redis } from "ioredis";
 import { Unsupported } from "./unsupported.mjs";
 
-/** A connection to each server, ready. */
+/** Connects to each server, and waits until the connections are ready. */
 export async function connections(urls) {
   const servers = urls.map((url) => new Redis(url));
   await Promise.all(servers.map((server) => once(server, "ready")));
   return servers;
 }
 
-/** A connection to the server, for what knows no quorum. */
+/** Connects to the one server, for a library without quorums. */
 export async function connection(urls) {
   if (urls.length > 1) throw new Unsupported("one server only");
   const [server] = await connections(urls);

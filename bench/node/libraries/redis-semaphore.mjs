@@ -1,5 +1,5 @@
-// redis-semaphore. It retries every 10 ms, for 10 s by default, here for 30; and refreshes its lease of 10 s. A mutex that
-// is kept is used by one holder at a time.
+// redis-semaphore. It retries every 10 ms, by default for 10 s and here for 30 s, and refreshes its lease of 10 s. A
+// mutex that is kept is used by one holder at a time.
 
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { close, connections } from "./ioredis.mjs";

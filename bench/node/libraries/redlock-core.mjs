@@ -1,4 +1,4 @@
-// This project's package. Its lease is the watchdog's, and it waits until it is told.
+// This project's package. The watchdog renews its leases, and a message wakes its waiters.
 
 import { Redlock } from "redlock-core";
 

@@ -1,5 +1,5 @@
-// What node-redlock 5 and its fork have in common: their interface. Both try 10 times by default, every 200 ms, give or take
-// 100; here as often as 30 s allow.
+// The common interface of node-redlock 5 and its fork. By default both try 10 times, every 200 ms, plus or minus 100;
+// here as often as fits into 30 s.
 
 import { close, connections } from "./ioredis.mjs";
 

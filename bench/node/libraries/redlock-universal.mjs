@@ -1,4 +1,4 @@
-// redlock-universal. It retries every 100 ms, on a quorum every 200, 3 times by default; here as often as 30 s allow.
+// redlock-universal. By default it tries 3 times, every 100 ms or on a quorum every 200; here as often as 30 s allow.
 
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";
 import { close, connections } from "./ioredis.mjs";

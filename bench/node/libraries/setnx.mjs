@@ -1,4 +1,4 @@
-// The least that can be called a lock: `SET NX PX`, and a script that deletes what is its own.
+// The smallest lock there is: `SET NX PX`, and a script that deletes the key if it has the own value.
 
 import { randomUUID } from "node:crypto";
 import { close, connection } from "./ioredis.mjs";

@@ -1,3 +1,3 @@
-// What an adapter throws when its library cannot do what it is asked for.
+// The error of an adapter whose library cannot do the work.
 
 export class Unsupported extends Error {}

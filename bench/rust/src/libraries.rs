@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// The library cannot do this.
 pub(crate) struct Unsupported(pub(crate) &'static str);
 
-/// How a library takes and releases a lock.
+/// The adapter of a library: how it acquires and releases a lock.
 pub(crate) trait Library: Sized + 'static {
     type Lease: 'static;
     /// Whether calls block their thread.
@@ -31,17 +31,17 @@ pub(crate) trait Library: Sized + 'static {
     async fn release(&self, lease: Self::Lease);
     async fn close(self) {}
 
-    /// Takes and releases a lock the way people write it, with a lock object made for this use.
+    /// Acquires and releases a lock as users write it, with a lock object made for this use.
     async fn block(&self, name: &str) {
         self.release(self.acquire(name).await).await;
     }
 
-    /// A lease that an owner may take again while it has it.
+    /// Acquires a lock that the same owner may hold already.
     async fn acquire_again(&self, _name: &str) -> Result<Self::Lease, Unsupported> {
         Err(Unsupported("not re-entrant"))
     }
 
-    /// How many of the leases are lost, of a library that keeps them alive.
+    /// How many of the leases are lost, if the library renews them.
     fn lost(_leases: &[Self::Lease]) -> Result<usize, Unsupported> {
         Err(Unsupported("keeps no lease alive"))
     }
@@ -51,11 +51,11 @@ fn only(urls: &[String]) -> Result<&str, Unsupported> {
     if urls.len() > 1 { Err(Unsupported("one server only")) } else { Ok(&urls[0]) }
 }
 
-/// Ours as it is by default.
+/// Ours with its defaults.
 pub(crate) const PLAIN: u8 = 0;
-/// In the format of `SET name value NX PX`, as rslock writes.
+/// Ours with the format of `SET name value NX PX`, which rslock writes.
 pub(crate) const TOKEN_WIRE: u8 = 1;
-/// With fair locks.
+/// Ours with fair locks.
 pub(crate) const FAIR: u8 = 2;
 
 /// Ours, for futures.
@@ -133,7 +133,7 @@ impl<const KIND: u8> Library for Redlock<KIND> {
     }
 }
 
-/// Ours, for threads that may block.
+/// Ours, for threads that block.
 pub(crate) struct RedlockBlocking(Redlock<PLAIN>);
 
 impl RedlockBlocking {
@@ -180,7 +180,7 @@ pub(crate) fn sources() -> serde_json::Value {
     serde_json::json!({ "acquire": scripts.acquire.source, "release": scripts.release.source })
 }
 
-/// What the bare clients send: the scripts of an uncontended lock, as ours does.
+/// The scripts of an uncontended lock with their arguments, as ours sends them.
 struct Words {
     id: String,
     numbers: AtomicU64,
@@ -222,7 +222,7 @@ impl Words {
     }
 }
 
-/// No library: the `redis` crate's multiplexed connection that sends the two scripts. The floor.
+/// No library: the `redis` crate's multiplexed connection sends the two scripts. The floor.
 pub(crate) struct Bare {
     connection: MultiplexedConnection,
     words: Words,
@@ -253,7 +253,7 @@ impl Library for Bare {
     }
 }
 
-/// The same over a blocking connection.
+/// The same floor over a blocking connection.
 pub(crate) struct BareBlocking {
     connection: RefCell<redis::Connection>,
     words: Words,
@@ -285,7 +285,7 @@ impl Library for BareBlocking {
     }
 }
 
-/// rslock. Its waiters try again after up to 200 ms, three times by default: here until they have it.
+/// rslock. Its waiters retry after up to 200 ms, three times by default; here until they get the lock.
 pub(crate) struct Rslock(rslock::LockManager);
 
 impl Library for Rslock {

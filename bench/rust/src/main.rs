@@ -1,5 +1,5 @@
-//! A process that takes locks with one Rust library, as the harness asks: `contender LIBRARY`. `bench/README.md`
-//! describes what it reads and answers. `contender scripts` writes down what the bare clients send.
+//! A contender: acquires and releases locks with one Rust library, as the harness requests: `contender LIBRARY`.
+//! `bench/README.md` describes its input and output. `contender scripts` prints the scripts that the bare clients send.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
 mod libraries;
@@ -43,7 +43,7 @@ fn answer<L: Library>(runtime: &Runtime, library: &L, request: &Value) -> Result
 }
 
 fn serve<L: Library>(name: &str, version: &str, urls: &[String]) {
-    // One thread of the user's own; one that may block needs another for its timers.
+    // Runs on one thread of the user's own. If calls block that thread, the runtime needs another one for its timers.
     let mut builder = if L::BLOCKING { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
     let library = match runtime.block_on(L::connect(urls)) {

@@ -1,4 +1,4 @@
-//! What a contender is asked to do, for any library.
+//! The works that a contender can do, for any library.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::libraries::{Library, Unsupported};
 
-/// What a clock shows, in ns.
+/// Reads a clock, in ns.
 fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     #[allow(unsafe_code, reason = "reads a clock into a local")]
@@ -23,12 +23,12 @@ fn clock(which: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Comparable between processes.
+/// A time that can be compared between processes.
 fn monotonic() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// How much memory this process has, in bytes.
+/// How much memory this process uses, in bytes.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -45,12 +45,12 @@ fn end_of(request: &Value) -> u64 {
     monotonic() + (request["seconds"].as_f64().unwrap() * 1e9) as u64
 }
 
-/// How a lock is taken and released once.
+/// How a lock is acquired and released once.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
-    /// With what is kept of the lock from one use to the next.
+    /// With the lock object kept from one use to the next.
     Kept,
-    /// The way people write it, with a lock object made for this use.
+    /// As users write it, with a lock object made for this use.
     Block,
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn parallel<L: Library>(library: &L, request: &Value) -> Result
     Ok(summary(times.into_inner(), monotonic() - began))
 }
 
-/// So many callers, each by itself.
+/// Runs `at_once` callers, each on a name of its own and independent of the others.
 pub(crate) async fn independent<L: Library>(library: &L, request: &Value, form: Form) -> Result<Value, Unsupported> {
     if L::BLOCKING {
         return Err(Unsupported("blocks its thread"));
@@ -127,7 +127,7 @@ pub(crate) async fn independent<L: Library>(library: &L, request: &Value, form: 
     Ok(summary(times.into_inner(), monotonic() - began))
 }
 
-/// Takes and releases many locks once each.
+/// Acquires and releases many locks once each.
 pub(crate) async fn names<L: Library>(library: &L, request: &Value) -> Value {
     let (prefix, count) = (request["prefix"].as_str().unwrap(), request["count"].as_u64().unwrap());
     let (began, next) = (monotonic(), Cell::new(0));
@@ -190,17 +190,17 @@ pub(crate) async fn herd<L: Library>(library: &L, request: &Value) -> Result<Val
     Ok(json!({ "seconds": took, "in_order": in_order, "rss_before": before, "rss_after": after }))
 }
 
-/// CPU that this process used, in seconds.
+/// The CPU time that this process used, in seconds.
 fn cpu() -> f64 {
     clock(libc::CLOCK_PROCESS_CPUTIME_ID) as f64 / 1e9
 }
 
-/// Takes many locks, keeps them for a while and lets them go.
+/// Acquires many locks, keeps them for a while and releases them.
 pub(crate) async fn hold<L: Library>(library: &L, request: &Value) -> Result<Value, Unsupported> {
     let count = request["count"].as_u64().unwrap();
     let began = monotonic();
     let mut leases = Vec::with_capacity(count as usize);
-    // A thousand at a time, as a service starts up.
+    // A thousand at a time, as when a service starts.
     for first in (0..count).step_by(1_000) {
         let names: Vec<String> = (first..count.min(first + 1_000)).map(|number| format!("held-{number}")).collect();
         leases.extend(join_all(names.iter().map(|name| library.acquire(name))).await);

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often it tries: nothing is announced to it.
+// How often it tries: no release is announced to it.
 const poll = 5 * time.Millisecond
 
 // The lease in a fight.
@@ -29,7 +29,7 @@ func must(err error) {
 	}
 }
 
-// Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; Go's own clock starts with the process.
+// Returns CLOCK_MONOTONIC in ns, which all processes of a machine share; Go's own clock starts with the process.
 func monotonic() int64 {
 	var now unix.Timespec
 	must(unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
@@ -50,7 +50,7 @@ func mutex(from *redsync.Redsync, name string, ttl, wait time.Duration) *redsync
 		redsync.WithExpiry(ttl),
 		redsync.WithTries(1+int(wait/poll)),
 		redsync.WithRetryDelay(poll),
-		// By default a node has only this part of the lease to answer in, and a lease of a test may be short.
+		// By default a node must answer within a small part of the lease, which is too short for the short leases of tests.
 		redsync.WithTimeoutFactor(1),
 	)
 }
@@ -74,7 +74,7 @@ func fight(from *redsync.Redsync, words []string) {
 		granted := monotonic()
 		rest(hold)
 		released := monotonic()
-		// Fails when it was not held, so it was held at the moment before.
+		// Fails if the lock is not held now, so it was held the moment before.
 		if ok, err := one.Unlock(); !ok {
 			panic(err)
 		}
@@ -102,7 +102,7 @@ func serve(from *redsync.Redsync) {
 			ok, err := locks[key].Unlock()
 			return strconv.FormatBool(ok), err
 		case "extend":
-			// By the expiry it was made with.
+			// Extends by the expiry that it was made with.
 			ok, err := locks[key].Extend()
 			return strconv.FormatBool(ok), err
 		}

@@ -9,12 +9,12 @@ import { Redis } from "ioredis";
 import { Mutex } from "redis-semaphore";
 import Redlock, { ExecutionError } from "redlock";
 
-/** How often they try, in ms: nothing is announced to them. */
+/** How often they try, in ms: no release is announced to them. */
 const POLL = 5;
 /** The lease in a fight, in ms. */
 const LEASE = 10_000;
 
-/** Each takes a lock, for a while and waiting for a while in ms; `null` when it was not to be had. */
+/** Each acquires a lock with this ttl, and waits for it at most so long, in ms; `null` if it did not get the lock. */
 const libraries = {
   redlock: (server) => {
     const redlock = new Redlock([server], { retryDelay: POLL, retryJitter: 1 });
@@ -23,7 +23,7 @@ const libraries = {
         let lock = await redlock.acquire([name], ttl, { retryCount: Math.ceil(wait / POLL) });
         return {
           value: lock.value,
-          // Says once what became of it; by default it would try ten times.
+          // One try shows the outcome; by default there would be ten.
           release: () => redlock.release(lock, { retryCount: 0 }).then(() => true),
           extend: async (ttl) => {
             lock = await redlock.extend(lock, ttl, { retryCount: 0 });
@@ -31,7 +31,7 @@ const libraries = {
           },
         };
       } catch (error) {
-        // What it has for "somebody else holds it", too.
+        // It has no other error for a lock that somebody else holds.
         if (error instanceof ExecutionError) return null;
         throw error;
       }
@@ -44,9 +44,9 @@ const libraries = {
     if (!(await mutex.tryAcquire())) return null;
     return {
       value: mutex.identifier,
-      // It resolves with nothing, whether or not there was anything to release.
+      // Resolves with nothing, whether or not there was anything to release.
       release: () => mutex.release().then(() => "unknown"),
-      // What its timer calls; the ttl is the mutex's own.
+      // The method that its timer calls; the ttl is the mutex's own.
       extend: () => mutex._refresh(),
     };
   },

@@ -12,7 +12,7 @@ from time import monotonic_ns
 import redis
 from redis.lock import Lock
 
-#: How often it tries, in seconds: redis-py's own default is a tenth of one, and nothing is announced to it.
+#: How often it tries, in seconds. redis-py's default is 0.1 s. No release is announced to it.
 POLL = 0.005
 
 
@@ -25,7 +25,7 @@ def fight(server: redis.Redis, name: str, times: int, log: int, hold: float, pau
         granted = monotonic_ns()
         time.sleep(random.uniform(0, hold))
         released = monotonic_ns()
-        # Raises when it was not held, so it was held at the moment before.
+        # Raises if the lock is not held now, so it was held the moment before.
         lock.release()
         os.write(log, f"grant - {granted} {called}\nrelease - {released}\n".encode())
         time.sleep(random.uniform(0, pause))
@@ -56,7 +56,7 @@ def perform(server: redis.Redis, locks: dict, which: tuple[str, str], verb: str,
     if verb == "owned":
         return str(lock.owned()).lower()
     if verb == "release":
-        # One that failed forgets its token, and would say so the next time.
+        # A release that fails makes the lock object forget its token, which later calls need.
         token = lock.local.token
         try:
             lock.release()

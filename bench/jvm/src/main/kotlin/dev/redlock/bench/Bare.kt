@@ -1,4 +1,5 @@
-// What this project's client sends for an acquire and a release on one server, sent by hand: the floor of its cost.
+// The requests that this project's client sends for an acquire and a release on one server, without the client. This
+// is the floor.
 
 package dev.redlock.bench
 
@@ -9,7 +10,7 @@ import kotlinx.coroutines.future.await
 import java.util.UUID
 import java.util.concurrent.atomic.AtomicLong
 
-/** Over Lettuce; blocking alone, and asynchronous together. */
+/** Over Lettuce: blocking in `alone`, and asynchronous in `together`. */
 class Bare(urls: List<String>) : Library {
     private val redis = RedisClient.create(urls.singleOrNull() ?: throw Unsupported("one server only"))
     private val connection = redis.connect()
@@ -63,5 +64,5 @@ class Bare(urls: List<String>) : Library {
     }
 }
 
-/** A script that our client sends, as the harness was told. */
+/** One of the scripts that our client sends, as the harness passes them. */
 private fun script(name: String): String = ObjectMapper().readTree(System.getenv("BENCH_SCRIPTS")).path(name).asText()

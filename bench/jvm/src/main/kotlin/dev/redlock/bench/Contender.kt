@@ -1,6 +1,6 @@
 // A contender of the benchmark: contender.jar LIBRARY, with the servers' URLs in REDIS_URLS, separated by commas.
-// Says that it is ready, then does one work for each line of its standard input, a JSON object, and answers each with a
-// line. It works and counts; what the numbers mean is the harness's business.
+// Prints a line when it is ready, and then answers each line of its input, a JSON object, with a line. It works and
+// measures; the harness evaluates the numbers.
 
 package dev.redlock.bench
 
@@ -21,7 +21,7 @@ private val contenders = mapOf(
 
 fun main(arguments: Array<String>) {
     val answers = System.out
-    // Standard output is for answers; a library may print what it likes.
+    // Standard output is for answers; a library may print to standard error.
     System.setOut(System.err)
     val json = ObjectMapper()
     fun say(answer: Answer) {
@@ -46,7 +46,7 @@ fun main(arguments: Array<String>) {
             },
         )
     }
-    // Whatever a library leaves behind, this ends.
+    // Ends the process even if the library leaves threads behind.
     thread(isDaemon = true) { library.getOrNull()?.close() }.join(2_000)
     exitProcess(0)
 }

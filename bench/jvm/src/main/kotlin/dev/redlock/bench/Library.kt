@@ -1,31 +1,31 @@
-// What a library looks like to the works: an adapter for each makes it so.
+// The interface that the works use; there is an adapter for each library.
 
 package dev.redlock.bench
 
 import java.util.Properties
 
-/** Takes and releases locks by name. */
+/** Acquires and releases locks by name. */
 interface Locks {
-    /** Returns a lease. The same `owner` may take a lock again, if the library is re-entrant. */
+    /** Returns a lease. The same `owner` may acquire a lock again, if the library is re-entrant. */
     suspend fun acquire(name: String, owner: String? = null): Any
 
     suspend fun release(lease: Any)
 
-    /** Takes and releases a lock the way people write it, with a lock object made for this use. */
+    /** Acquires and releases a lock as users write it, with a lock object made for this use. */
     suspend fun block(name: String) {
         release(acquire(name))
     }
 }
 
-/** A library, connected. */
+/** A connected library. */
 interface Library : AutoCloseable {
-    /** For one thread, which takes and releases one lock after the other; may block it. */
+    /** For one thread, which acquires and releases one lock after the other; calls may block it. */
     val alone: Locks
 
-    /** For many coroutines at once, each an owner of its own; null if the library only knows threads. */
+    /** For many coroutines at once, each an owner of its own; null if only threads can be owners. */
     val together: Locks?
 
-    /** Why many cannot wait for the same lock; null if they can. */
+    /** Why many callers cannot wait for the same lock; null if they can. */
     val noHerd: String? get() = null
 
     val reentrant: Boolean get() = true
@@ -34,10 +34,10 @@ interface Library : AutoCloseable {
     val waits: Boolean get() = true
 }
 
-/** What a library cannot do. */
+/** A work that the library cannot do. */
 class Unsupported(why: String) : Exception(why)
 
-/** The version of a Maven artifact, as its jar tells. */
+/** The version of a Maven artifact, read from its jar. */
 fun versionOf(group: String, artifact: String): String {
     val path = "/META-INF/maven/$group/$artifact/pom.properties"
     val properties = Properties()

@@ -1,4 +1,4 @@
-// This project's package: for coroutines, and for threads. Its lease is the watchdog's.
+// This project's package, for coroutines and for threads. The watchdog renews its leases.
 
 package dev.redlock.bench
 
@@ -11,7 +11,7 @@ import java.util.concurrent.ConcurrentHashMap
 import kotlin.concurrent.withLock
 import kotlin.time.Duration.Companion.seconds
 
-/** Suspending, each acquire an owner of its own unless it names one. */
+/** Suspends; each acquire is an owner of its own unless it names one. */
 class OursForCoroutines(urls: List<String>) :
     Library,
     Locks {
@@ -33,7 +33,7 @@ class OursForCoroutines(urls: List<String>) :
     override fun close(): Unit = client.close()
 }
 
-/** As a `java.util.concurrent.locks.Lock`, owned by threads. */
+/** A `java.util.concurrent.locks.Lock`, owned by threads. */
 class OursForThreads(urls: List<String>) :
     Library,
     Locks {

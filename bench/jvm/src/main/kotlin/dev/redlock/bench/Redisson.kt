@@ -1,4 +1,4 @@
-// Redisson's locks, with the defaults of its clients: a watchdog's lease, owned by threads, or by the number of one.
+// Redisson's locks with the defaults of its clients: the watchdog's lease; owners are threads, or thread ids.
 
 package dev.redlock.bench
 
@@ -13,7 +13,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicLong
 import kotlin.concurrent.withLock
 
-/** `RLock`; over several servers `RedissonRedLock`. */
+/** `RLock`; on several servers `RedissonRedLock`. */
 class RedissonRLock(urls: List<String>) : Library {
     private val clients = urls.map(::client)
     private val locks = ConcurrentHashMap<String, RLock>()
@@ -35,7 +35,7 @@ class RedissonRLock(urls: List<String>) : Library {
     }
 
     override val together: Locks = object : Locks {
-        /** Numbers that no thread has. */
+        /** Thread ids that no thread has. */
         private val owners = AtomicLong(Int.MAX_VALUE.toLong())
 
         override suspend fun acquire(name: String, owner: String?): Held = take(lock(name))

@@ -1,4 +1,4 @@
-// The works: what a contender is told to do, and how it counts.
+// The works that a contender can do, and how it measures them.
 
 package dev.redlock.bench
 
@@ -16,10 +16,10 @@ import java.util.concurrent.atomic.AtomicInteger
 import kotlin.math.ceil
 import kotlin.time.Duration.Companion.seconds
 
-/** A work's answer, a JSON object. */
+/** The answer to a work, a JSON object. */
 typealias Answer = Map<String, Any>
 
-/** Does a work. */
+/** Performs a work. */
 suspend fun Library.answer(work: JsonNode): Answer = when (val name = work["work"].asText()) {
     "pair" -> pair(work, null)
     "block" -> block(work)
@@ -91,7 +91,7 @@ private suspend fun Library.parallel(work: JsonNode): Answer {
     return measured(latencies, now - start)
 }
 
-/** So many callers, each by itself. */
+/** Runs `at_once` callers, each on a name of its own and independent of the others. */
 private suspend fun Library.callers(work: JsonNode, once: suspend Locks.(String) -> Unit): Answer {
     val locks = together ?: throw Unsupported("blocks threads")
     val start = System.nanoTime()
@@ -114,7 +114,7 @@ private suspend fun Library.callers(work: JsonNode, once: suspend Locks.(String)
     return measured(latencies.flatten(), System.nanoTime() - start)
 }
 
-/** Takes and releases many locks once each. */
+/** Acquires and releases many locks once each. */
 private suspend fun Library.names(work: JsonNode): Answer {
     val locks = together ?: throw Unsupported("blocks threads")
     val (prefix, count) = work["prefix"].asText() to work["count"].asInt()
@@ -139,7 +139,7 @@ private suspend fun Library.contend(work: JsonNode): Answer {
     val until = work["until"].asLong()
     val turns = ArrayList<List<Long>>()
     val failures = ArrayList<String>()
-    // On Linux it is CLOCK_MONOTONIC, the same in every process.
+    // On Linux `nanoTime` is CLOCK_MONOTONIC, the same in every process.
     while (System.nanoTime() < until) {
         val asked = System.nanoTime()
         try {
@@ -167,7 +167,7 @@ private suspend fun Library.herd(work: JsonNode): Answer {
     val before = residentSet()
     return coroutineScope {
         val waiters = List(work["waiters"].asInt()) { index ->
-            // Undispatched: they ask in their order.
+            // Undispatched, so that they send their requests in order.
             async(start = CoroutineStart.UNDISPATCHED) {
                 runCatching {
                     val lease = locks.acquire(name)
@@ -176,7 +176,7 @@ private suspend fun Library.herd(work: JsonNode): Answer {
                 }.exceptionOrNull()
             }
         }
-        // All have asked. A second later each has its denial.
+        // All requests are sent. A second later all of them have been denied.
         delay(1.seconds)
         val after = residentSet()
         val start = System.nanoTime()
@@ -193,7 +193,7 @@ private suspend fun Library.herd(work: JsonNode): Answer {
     }
 }
 
-/** The answer of an uncontended work. */
+/** The answer to an uncontended work. */
 private fun measured(latencies: List<Long>, nanos: Long): Answer {
     val sorted = latencies.sorted()
     fun percentile(share: Double) = sorted[ceil(share * sorted.size).toInt() - 1] / NANOS
@@ -205,9 +205,9 @@ private fun measured(latencies: List<Long>, nanos: Long): Answer {
     )
 }
 
-/** In bytes, without what nobody refers to. */
+/** Memory in bytes, after garbage collection. */
 private fun residentSet(): Long {
-    repeat(3) { System.gc() } // what one frees, the next gives back
+    repeat(3) { System.gc() } // one collection frees objects, a later one returns their memory
     val line = File("/proc/self/status").readLines().single { it.startsWith("VmRSS:") }
     return line.split(Regex("\\s+"))[1].toLong() * 1024
 }

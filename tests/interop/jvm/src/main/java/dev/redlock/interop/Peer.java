@@ -29,7 +29,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 
-/** What the tests start. */
+/** The program that the tests start. */
 public final class Peer {
     /** Redisson's own default, in ms. */
     private static final long WATCHDOG = 30_000;
@@ -42,11 +42,11 @@ public final class Peer {
     private Peer() {}
 
     /**
-     * Does what the command line says.
+     * Executes the command line.
      *
      * @param words as described at the top
      * @throws IOException when the log cannot be written
-     * @throws ReflectiveOperationException when this version lacks a setting that was asked for
+     * @throws ReflectiveOperationException when this version lacks a setting that the environment requests
      */
     public static void main(String[] words) throws IOException, ReflectiveOperationException {
         switch (words[0]) {
@@ -75,7 +75,7 @@ public final class Peer {
             servers.addNodeAddress("redis://" + url.substring(CLUSTER.length()));
             String sharded = System.getenv("REDISSON_SHARDED");
             if (sharded != null) {
-                // By name, since older versions have no such setting.
+                // By name, since older versions do not have this setting.
                 Class<?> mode = Class.forName("org.redisson.config.ShardedSubscriptionMode");
                 Object value = mode.getMethod("valueOf", String.class).invoke(null, sharded);
                 ClusterServersConfig.class.getMethod("setShardedSubscriptionMode", mode).invoke(servers, value);
@@ -103,7 +103,7 @@ public final class Peer {
                 }
                 long granted = System.nanoTime();
                 rest(hold);
-                // That the unlock does not throw shows that it was held at this moment.
+                // The unlock throws unless the lock is still held, so it was held at this moment.
                 long released = System.nanoTime();
                 (fenced ? lock : plain).unlock();
                 write(
@@ -125,7 +125,7 @@ public final class Peer {
         out.flush();
     }
 
-    /** Each session is a thread, and so an owner of its own. */
+    /** Serves orders. Each session is a thread, and so an owner of its own. */
     private static void serve(RedissonClient client) throws IOException {
         Map<String, ExecutorService> sessions = new HashMap<>();
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -146,7 +146,7 @@ public final class Peer {
             end = "failed " + failure.getClass().getSimpleName() + ": " + failure.getMessage();
         }
         long now = System.nanoTime();
-        // A line at a time, whichever thread it comes from.
+        // Prints one line at a time, from whichever thread.
         System.out.println(words[0] + " " + now + " " + end.replace('\n', ' '));
     }
 
@@ -155,7 +155,7 @@ public final class Peer {
             return client.getId() + ":" + Thread.currentThread().getId();
         }
         if (words[1].equals("asleep")) {
-            // Whether another session has done all that comes before it sleeps: a message is not lost on it any more.
+            // True once another session sleeps after all its preparations, so that a message wakes it.
             return Arrays.stream(THREADS.get(words[2]).getStackTrace())
                     .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName()));
         }
@@ -164,9 +164,9 @@ public final class Peer {
         boolean writes = words[1].startsWith("write-");
         RReadWriteLock both = client.getReadWriteLock(words[2]);
         RLock lock = reads ? both.readLock() : writes ? both.writeLock() : client.getLock(words[2]);
-        // The two of a read/write lock do what any lock does.
+        // Both halves of a read/write lock are locks.
         return switch (words[1].substring(reads ? "read-".length() : writes ? "write-".length() : 0)) {
-            // LEASE_MS, or nothing for the watchdog's.
+            // LEASE_MS, or nothing for the watchdog's lease.
             case "lock" -> {
                 if (words.length > 3) {
                     lock.lock(Long.parseLong(words[3]), TimeUnit.MILLISECONDS);
