@@ -46,7 +46,7 @@ pub enum Prolonged {
     Always,
 }
 
-/// The state of a node's counter after the node forgets.
+/// What a node loses, and the state of its counter after that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     #[default]
@@ -93,7 +93,7 @@ pub struct Config {
     pub ticks: u64,
     /// How many ticks one node's reading of the clock may be ahead of another's.
     pub skew: u64,
-    /// How many ticks a node that forgot does not vote.
+    /// For how many ticks a node that lost its keys or its counter does not vote.
     pub quarantine: u64,
     /// Replies arrive at once or never. That finds the same violations in far fewer states. On a reply an attempt only
     /// sends write-backs, which are delayed themselves, or reports its token. An early report only raises the value

@@ -22,7 +22,8 @@
 //! | I14 | no waiter in the queue of a lock is overtaken while its client lives; the lock is not handed to a waiter whose client is gone; readers wait behind a waiting writer; no waiter waits when it is its turn |
 //! | I15 | on some server the lock's counter is at least the token of its holder |
 //!
-//! A run has a period of faults. Then every fault ends, and the run checks what must hold in the end.
+//! A run has a period of faults. Then every fault ends, and the run checks that all locks are usable and nothing is
+//! left behind.
 
 pub mod absence;
 pub mod check;
