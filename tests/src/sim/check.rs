@@ -1,4 +1,5 @@
-//! The invariants, each under the assumptions of its run. Named as in the list at the head of this module's parent.
+//! Checks the invariants, each under the assumptions of its run. Their names are those of the list in the parent
+//! module.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,62 +14,62 @@ use redlock::{
 
 use super::{SECOND, Time, plan::Plan, store::Store};
 
-/// What the checks know of a run.
+/// The state of the checks in a run.
 #[derive(Default)]
 pub struct Checks {
-    /// What was found, with its time.
+    /// The violations, with their times.
     pub violations: Vec<(Time, String)>,
-    /// For each lock, the largest token whose holder was told.
+    /// For each lock, the largest token that an acquire has returned.
     told: BTreeMap<String, u64>,
-    /// Every token of a lock, and who drew it.
+    /// Every token of a lock, and the owner that drew it.
     tokens: BTreeMap<(String, u64), String>,
-    /// For each tenure, the largest token told before its first grant anywhere.
+    /// For each tenure, the largest token returned before its first grant on any node.
     floors: BTreeMap<String, u64>,
-    /// Tenures whose acquire arrived again, later.
+    /// Tenures whose acquire arrived a second time, later.
     pub again: BTreeSet<String>,
-    /// Tenures that are or were nobody's, between a detach and an attach, and until when that explains their keys.
+    /// Tenures that had no holder between a detach and an attach, and the time until which that explains their keys.
     pub detached: BTreeMap<String, Time>,
-    /// Every text that users hand on.
+    /// Every text of a detached lease that users hand on.
     pub texts: Vec<Text>,
-    /// For how long each tenure may be offered to a caller that is away.
+    /// For how long each tenure may be kept as an uncollected grant while its caller is away.
     offers: BTreeMap<String, Time>,
     /// Whether callers are away at times.
     absences: bool,
-    /// Clients that do not run at the moment.
+    /// Clients that are stopped at the moment.
     pub stopped: BTreeSet<usize>,
     /// Locks and tokens of leases that are renewed.
     pub renewed: BTreeSet<(String, u64)>,
-    /// Locks and tokens of leases that a node had no room for, since others tried to get them there at that moment.
+    /// Locks and tokens of leases whose repair found another owner's key on a node.
     pub outvoted: BTreeSet<(String, u64)>,
-    /// Owners whose key was deleted: exclusion is not promised to them.
+    /// Owners whose key was deleted. Exclusion is not promised to them.
     pub void: BTreeSet<String>,
-    /// Which client a tenure belongs to.
+    /// The client of each tenure.
     pub fields: BTreeMap<String, usize>,
-    /// What each register holds, and the largest token it knows.
+    /// For each register, its value and the largest token that it has seen.
     registers: BTreeMap<String, (u64, u64)>,
-    /// Losses: host, lock, token, why.
+    /// Losses: time, host, lock, token, reason.
     pub losses: Vec<(Time, usize, String, u64, LostReason)>,
-    /// Who waits for a lock, since when.
+    /// The waiters: host, lock, and start of the wait.
     pub waiting: BTreeMap<u64, (usize, String, Time)>,
     /// Since when no server has the key of a lock.
     pub free: BTreeMap<String, Time>,
-    /// Those in the queues of locks, by queue and entry, numbered in the order in which they came.
+    /// The entries of the locks' queues, by queue and entry, numbered in order of arrival.
     arrivals: BTreeMap<(String, String), u64>,
     arrived: u64,
-    /// Since when a server has a tenure that nobody holds.
+    /// Since when a server has a tenure without a holder.
     orphans: BTreeMap<(usize, String), Time>,
-    /// Until when something is or was wrong.
+    /// The time until which a fault excuses delays.
     pub trouble: Time,
     tokens_promised: bool,
-    /// Whether a server keeps the phases of readers and writers.
+    /// Whether a server keeps the turns of readers and writers.
     phases: bool,
-    /// How often a script ran on a server while a fault was there, or just after.
+    /// How often a script ran on a server during a fault, or just after.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
-    /// Counts of what a run went through.
+    /// How often each kind of event happened.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// A detached lease on its way from user to user.
+/// A detached lease that users hand on.
 pub struct Text {
     /// The text.
     pub text: String,
@@ -76,19 +77,19 @@ pub struct Text {
     pub lock: String,
     token: u64,
     field: String,
-    /// Its key is on a quorum until then at least.
+    /// Its key is on a quorum at least until this time.
     until: Time,
-    /// Whether somebody attached it.
+    /// Whether a user attached it.
     pub taken: bool,
-    /// How many attach it at this moment, and how many ever did.
+    /// The number of attempts to attach it: in progress now, and in all.
     busy: usize,
     begun: usize,
-    /// For each client that was at it, until when that may go on.
+    /// For each client that tried, the time until which its attempt may have an effect.
     tried: BTreeMap<usize, Time>,
 }
 
 impl Text {
-    /// What a user got from a detach at `now`, of a lease that was to live for `left` more by its own clock.
+    /// The text that a detach returned at `now`, of a lease with `left` remaining by its client's clock.
     pub fn new(now: Time, text: String, lease: &Lease, left: Duration) -> Self {
         // That clock may be slow.
         let until = now + left.mul_f64(0.95).as_nanos() as Time;
@@ -96,12 +97,12 @@ impl Text {
         Self { text, lock, token, field, until, taken: false, busy: 0, begun: 0, tried: BTreeMap::new() }
     }
 
-    /// Whether it ought to be good for an attach.
+    /// True if an attach should succeed.
     pub fn is_good(&self, now: Time) -> bool {
         !self.taken && now < self.until
     }
 
-    /// A client begins to attach it; returns the number of this attempt, if nobody else is at it.
+    /// A client starts to attach it. Returns the number of the attempt, or `None` if another attempt is in progress.
     pub fn begin(&mut self, now: Time, host: usize) -> Option<usize> {
         self.busy += 1;
         self.begun += 1;
@@ -110,37 +111,37 @@ impl Text {
     }
 }
 
-/// What a script found.
+/// The state of the locks before a script ran.
 pub struct Before {
-    /// Of each of its locks the tenures, and until when the key lives.
+    /// For each lock of the call, its tenures and the expiry of its key.
     locks: Vec<(String, Vec<String>, Option<i64>)>,
-    /// Whether readers had the first of them.
+    /// Whether readers held the first lock.
     read: bool,
 }
 
 impl Checks {
-    /// For a plan.
+    /// Creates the checks for a plan.
     pub fn new(plan: &Plan) -> Self {
         let phases = plan.read_write && plan.queues();
         Self { tokens_promised: plan.tokens, absences: plan.absent > 0.0, phases, ..Self::default() }
     }
 
-    /// Notes a violation.
+    /// Records a violation.
     pub fn violated(&mut self, time: Time, what: String) {
         self.violations.push((time, what));
     }
 
-    /// Counts something that happened.
+    /// Counts an event.
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// A script met a fault.
+    /// Records that a script ran during a fault.
     pub fn met(&mut self, fault: &'static str, script: &'static str) {
         *self.pairs.entry((fault, script)).or_default() += 1;
     }
 
-    /// An acquire arrives once more.
+    /// Records an acquire that arrives a second time.
     pub fn repeated(&mut self, call: &Call) {
         let begins = ["acquire", "enter", "attach", "repair"].contains(&call.script.name);
         if begins || call.script.name.starts_with("read_write/") {
@@ -148,10 +149,10 @@ impl Checks {
         }
     }
 
-    /// A client asks a node for something.
+    /// Records a request that a client sends to a node.
     pub fn asked(&mut self, call: &Call) {
         match (call.script.name, &call.args[..]) {
-            // Where it arrives late it lives for its ttl, whatever became of the call.
+            // If it arrives late, its key lives for its ttl, whatever the result of the call.
             ("attach", [_, new, ..]) | ("read_write/attach", [new, ..]) => {
                 self.detached.entry(new.clone()).or_default();
             }
@@ -166,7 +167,7 @@ impl Checks {
         }
     }
 
-    /// A tenure is nobody's, and its keys may live for so long.
+    /// Records that a tenure has no holder, and that its keys may live for `life`.
     pub fn detach(&mut self, now: Time, field: &str, life: Time) {
         let until = self.detached.entry(field.to_owned()).or_default();
         // Servers' clocks may be slow.
@@ -182,7 +183,7 @@ impl Checks {
         }
     }
 
-    /// Looks at the locks of a call before it runs.
+    /// Records the state of the call's locks before the script runs.
     pub fn before(&mut self, store: &mut Store, call: &Call) -> Before {
         let look = |key: &String| {
             let tenures = store.live(key);
@@ -191,7 +192,7 @@ impl Checks {
         let locks: Vec<_> = Self::locks(call).into_iter().map(look).collect();
         let read = locks.first().is_some_and(|(key, ..)| store.mode(key).as_deref() == Some("read"));
         for queue in queues(call) {
-            // Those that went in between, with their client or with the key.
+            // Forget entries that left since the last script, with their client or with the key.
             let waiting = store.members(queue);
             let there: BTreeSet<&String> = waiting.iter().map(|(_, entry)| entry).collect();
             self.arrivals.retain(|(known, entry), _| known != queue || there.contains(entry));
@@ -200,12 +201,12 @@ impl Checks {
         Before { locks, read }
     }
 
-    /// A server has other keys all at once.
+    /// Forgets the order of arrival after a server's keys were replaced.
     pub fn forget_queues(&mut self) {
         self.arrivals.clear();
     }
 
-    /// Notes who came to a queue.
+    /// Records new entries of a queue.
     fn arrive(&mut self, queue: &str, waiting: Vec<(i64, String)>) {
         for (_, entry) in waiting {
             let arrived = &mut self.arrived;
@@ -216,12 +217,12 @@ impl Checks {
         }
     }
 
-    /// I14: nobody whose client lives is overtaken in the queue of a lock.
+    /// I14: no waiter is overtaken in the queue of a lock while its client lives.
     fn look_at_queue(&mut self, now: Time, store: &mut Store, call: &Call, tenures: &[String], left: &[String]) {
         let [queue] = queues(call)[..] else { return };
         let latest = self.arrived;
         let (waiting, alive) = (store.members(queue), store.members(&call.keys[3]));
-        // Who joins an owner that has it passes nobody by.
+        // An acquire that joins an owner which already has the lock overtakes no waiter.
         let begun =
             left.iter().find(|field| !tenures.contains(field)).filter(|_| tenures.is_empty() || left.len() == 1);
         if let Some(begun) = begun {
@@ -249,8 +250,8 @@ impl Checks {
         self.arrive(queue, waiting);
     }
 
-    /// I14, for read/write locks: no reader comes in beside others while a writer waits whose client lives, no writer ahead
-    /// of one, and nobody waits whose turn it is once somebody left.
+    /// I14, for read/write locks: while a writer with a live client waits, no reader joins other readers. No writer
+    /// overtakes another. After a tenure or a wait has ended, no entry waits if it is its turn.
     fn look_at_phases(
         &mut self,
         now: Time,
@@ -292,14 +293,14 @@ impl Checks {
             }
             _ => {}
         }
-        // Who gave up a place was in the queue of writers or in that of readers.
+        // The place that was given up was in the queue of writers or in that of readers.
         let gave_up = call.args.get(7).filter(|entry| !entry.is_empty()).is_some_and(|entry| {
             [writing, reading].iter().any(|queue| self.arrivals.contains_key(&((*queue).clone(), entry.clone())))
         });
         let ended = matches!(name, "read_write/leave" | "read_write/downgrade") && *reply == Ok(Reply::Int(1));
         if ended || gave_up && reply.is_ok() {
             let turn = if left.is_empty() { writers.first().or(readers.first()) } else { None };
-            // Those behind a writer whose client is gone see that when they ask next.
+            // Entries behind a writer whose client is gone notice that with their next request.
             let ends_a_phase = !before.read || gave_up;
             let turn = turn.or(if read && writers.is_empty() && ends_a_phase { readers.first() } else { None });
             if let Some(entry) = turn {
@@ -310,7 +311,7 @@ impl Checks {
         self.arrive(reading, tickets.1);
     }
 
-    /// Looks at them after it ran.
+    /// Checks the call's locks after the script ran.
     pub fn after(
         &mut self,
         now: Time,
@@ -338,13 +339,13 @@ impl Checks {
             }
             match (expires, until) {
                 (_, Some(None)) => wrong(format!("I6 {key} has no ttl")),
-                // Of those that hold it now as they did before.
+                // Only if a tenure held the lock before and still does.
                 (Some(old), Some(Some(new))) if new < *old && tenures.iter().any(|field| left.contains(field)) => {
                     wrong(format!("I6 the ttl of {key} shrank by {} ms", old - new));
                 }
                 _ => {}
             }
-            // I7: a release touches its own tenure and no other.
+            // I7: a release removes its own tenure and no other.
             let own = ["read", "write", "leave", "upgrade", "downgrade"];
             if matches!(name, "release" | "leave")
                 || name.strip_prefix("read_write/").is_some_and(|name| own.contains(&name))
@@ -387,8 +388,9 @@ impl Checks {
         }
     }
 
-    /// A holder was told of its token. I2: no token twice, and above all that were told before its first grant. An
-    /// explicit owner of one client shares its hold, and so the token; readers share theirs, which no writer has.
+    /// An acquire returned a token. I2: no token is drawn twice, and each is larger than all tokens returned before its
+    /// first grant. Leases of one explicit owner share a tenure and so a token. Readers share a token, which no writer
+    /// has.
     pub fn told(&mut self, now: Time, lease: &Lease, floor: u64) {
         if !self.tokens_promised {
             return;
@@ -411,15 +413,16 @@ impl Checks {
         *told = token.max(*told);
     }
 
-    /// A tenure is about to get another token, above all that were told so far: above which?
+    /// A tenure is about to get another token. Returns the largest token returned so far, which the new one must
+    /// exceed.
     pub fn begins_anew(&mut self, lease: &Lease) -> u64 {
         let told = self.largest(lease.name());
         self.floors.insert(lease.owner().to_owned(), told);
         told
     }
 
-    /// I13: a user attached a text, and has its lease. An acquire that arrives once more, after its tenure ended, draws a
-    /// token that the text does not know.
+    /// I13: checks a lease that a user attached from a text. If an acquire arrives a second time after its tenure has
+    /// ended, it draws a token that the text does not contain.
     pub fn attached(&mut self, now: Time, plan: &Plan, number: usize, token: u64, held: bool) {
         let text = &mut self.texts[number];
         let (lock, had, twice) = (text.lock.clone(), text.token, std::mem::replace(&mut text.taken, true));
@@ -440,7 +443,7 @@ impl Checks {
         self.again.contains(&self.texts[number].field)
     }
 
-    /// A user's attach ended; what it led to may be there until then.
+    /// A user's attach has ended. It may still have an effect on the servers until `until`.
     pub fn tried(&mut self, number: usize, host: usize, until: Time) {
         let text = &mut self.texts[number];
         text.busy -= 1;
@@ -448,9 +451,10 @@ impl Checks {
         *known = until.max(*known);
     }
 
-    /// I13: an attach that nobody else came in the way of found that a lease is over. Whoever was at it before makes it look
-    /// so until that is undone; the same client waits for that. Where nobody may `CLIENT KILL`, a slow request may come
-    /// after what undoes it. `dead`: the clients whose process was killed.
+    /// I13: an attach with no other attempt in between found the lease lost, although its text is good. An earlier
+    /// attempt makes the lease look lost until that attempt is undone; a client's own attach waits for that. Without
+    /// the right to `CLIENT KILL` a slow request may arrive after the request that undoes it. `dead`: the clients whose
+    /// process was killed.
     pub fn attach_lost(
         &mut self,
         now: Time,
@@ -476,7 +480,7 @@ impl Checks {
         }
     }
 
-    /// The largest token of a lock that anybody was told.
+    /// The largest token of a lock that any acquire has returned.
     pub fn largest(&self, lock: &str) -> u64 {
         self.told.get(lock).copied().unwrap_or_default()
     }
@@ -491,7 +495,7 @@ impl Checks {
         Some(*value)
     }
 
-    /// Writes what follows `read`. I4: nothing that was accepted gets lost.
+    /// Writes the value after `read`. I4: no accepted write is lost.
     pub fn write(&mut self, now: Time, lock: &str, token: u64, read: u64) {
         let (value, largest) = self.registers.entry(lock.to_owned()).or_default();
         if token < *largest {
@@ -505,7 +509,7 @@ impl Checks {
         }
     }
 
-    /// Reads once more. I4: nobody wrote meanwhile, or this is refused.
+    /// Reads again. I4: the value is unchanged, or the read is refused.
     pub fn read_again(&mut self, now: Time, lock: &str, token: u64, before: u64) {
         let changed = self.read(lock, token).is_some_and(|value| value != before);
         if changed && self.tokens_promised {
@@ -513,14 +517,14 @@ impl Checks {
         }
     }
 
-    /// Whether a tenure may be on a server though nobody holds it: its acquire arrived a second time, it was detached, or
-    /// its owner has more of them.
+    /// True if a server may have a tenure without a holder: its acquire arrived a second time, it was detached, or it
+    /// has an explicit owner, who may have other tenures.
     pub fn is_excused(&self, now: Time, field: &str) -> bool {
         let detached = self.detached.get(field).is_some_and(|until| now < *until);
         self.again.contains(field) || detached || field.starts_with('=')
     }
 
-    /// I5: a tenure that nobody holds is gone from a server soon, unless it is excused.
+    /// I5: a tenure without a holder soon disappears from a server, unless it is excused.
     pub fn look_at_orphans(&mut self, now: Time, there: BTreeSet<(usize, String)>, limit: Time) {
         self.orphans.retain(|known, _| there.contains(known));
         for known in there {
@@ -537,13 +541,13 @@ impl Checks {
         }
     }
 
-    /// How many wait on a host for a lock.
+    /// The number of waiters on a host for a lock.
     pub fn waiters(&self, host: usize, lock: &str) -> usize {
         self.waiting.values().filter(|(waiter, wanted, _)| *waiter == host && wanted == lock).count()
     }
 
-    /// I10: a lock that is free is taken by whoever waits for it, twice the longest poll later at most; where there is a
-    /// queue, also by those behind waiters that are gone.
+    /// I10: a waiter gets a free lock after twice the longest poll interval at most. With a queue, that includes
+    /// waiters behind others whose clients are gone.
     pub fn look_at_waiters(&mut self, now: Time, limit: Time, running: impl Fn(usize) -> bool) {
         let late = self.waiting.values().find(|(host, lock, since)| {
             let Some(free) = self.free.get(lock) else { return false };
@@ -557,7 +561,7 @@ impl Checks {
     }
 }
 
-/// The queues that a call is about: that of a lock, or those of writers and of readers.
+/// The queues that a call changes: the queue of a lock, or those of writers and readers.
 fn queues(call: &Call) -> Vec<&String> {
     match call.script.name {
         "enter" | "leave" => call.keys.iter().skip(2).take(1).collect(),
@@ -568,7 +572,7 @@ fn queues(call: &Call) -> Vec<&String> {
     }
 }
 
-/// The explicit owner of a field, or the field.
+/// The explicit owner in a field, or else the field.
 pub fn owner(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {
         Some((owner, _)) => owner,

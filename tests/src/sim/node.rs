@@ -1,6 +1,6 @@
-//! A client's view of a simulated server: what `RedisNode` promises of a real one, over the simulated network. It keeps
-//! one connection, makes another when that broke, takes requests back in order behind the one they clean up, and fails
-//! at once while the server is silent.
+//! A client's connection to a simulated server. It promises what `RedisNode` promises of a real server: it keeps one
+//! connection, makes another when that breaks, orders a request that undoes another one behind it, and fails at once
+//! while the server does not answer.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,7 +21,7 @@ use tokio::{
 use super::world::{self, Answer, Ask, Notice};
 use crate::locked;
 
-/// The server `server` as the client on `host` sees it.
+/// The server `server` as seen by the client on `host`.
 pub struct SimNode {
     shared: Arc<Shared>,
 }
@@ -38,12 +38,12 @@ struct Shared {
 
 struct State {
     health: Health,
-    /// Its run, as of the connection.
+    /// The server's run, as the connection reported it.
     run: Option<String>,
     changes: Vec<watch::Sender<u64>>,
-    /// What hears notices; taken by the task that does.
+    /// Receives notices, until a background task takes it.
     inbox: Option<mpsc::UnboundedReceiver<Notice>>,
-    /// Everything it does in the background.
+    /// All background tasks.
     tasks: JoinSet<()>,
     reviving: bool,
     closed: bool,
@@ -67,7 +67,7 @@ fn unknown(detail: &str) -> NodeError {
 }
 
 impl SimNode {
-    /// A node that connects at first use.
+    /// A node that connects on first use.
     pub fn new(host: usize, server: usize, connect_timeout: Duration) -> Arc<Self> {
         let (notices, inbox) = mpsc::unbounded_channel();
         let state = State {
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Sees to it that something connects.
+    /// Starts a task that connects, unless one runs.
     fn revive(self: &Arc<Self>, state: &mut State, pause: Duration) {
         if std::mem::replace(&mut state.reviving, true) {
             return;
@@ -147,7 +147,7 @@ impl Shared {
         });
     }
 
-    /// One attempt to connect; says whether there is nothing more to do.
+    /// Makes one attempt to connect. Returns true if no further attempt is needed.
     async fn connect(self: &Arc<Self>) -> bool {
         if matches!(locked(&self.state).health, Health::Up(_)) {
             locked(&self.state).reviving = false;
@@ -161,7 +161,7 @@ impl Shared {
         };
         let closing = Closing(conn);
         let error = match timeout(self.connect_timeout, reply).await {
-            // It may be gone by the time that a process which was stopped hears of it.
+            // The connection may be gone before a process that was stopped receives the reply.
             Ok(Ok(Answer::Facts { run })) if world::with(|world| world.is_open(conn)) == Some(true) => {
                 let mut state = locked(&self.state);
                 if state.closed {
@@ -169,7 +169,7 @@ impl Shared {
                 }
                 std::mem::forget(closing);
                 state.reviving = false;
-                // The old one is replaced; its requests are still carried out.
+                // The new connection replaces the old one, whose requests are still executed.
                 if let Health::Silent(old) | Health::Up(old) = state.health {
                     world::with(|world| world.close(old));
                 }
@@ -211,7 +211,7 @@ impl Shared {
         self.news.notify_waiters();
     }
 
-    /// A request is past its time-out: the node is down until it answers.
+    /// A request has timed out: the node is down until it answers.
     fn overdue(self: &Arc<Self>, conn: u64) {
         let mut state = locked(&self.state);
         if matches!(state.health, Health::Up(current) if current == conn) {
@@ -220,12 +220,13 @@ impl Shared {
         }
     }
 
-    /// The connection for a request; `silent` will do if it must be ordered behind others.
+    /// Returns the connection for a request. With `settled`, for a request that must be ordered behind others, a
+    /// connection that does not answer will do.
     async fn connection(self: &Arc<Self>, limit: Duration, settled: bool) -> Result<u64, NodeError> {
         let deadline = Instant::now() + limit;
         loop {
             let mut news = std::pin::pin!(self.news.notified());
-            // From here on nothing is missed.
+            // No notification is missed from here on.
             news.as_mut().enable();
             {
                 let mut state = locked(&self.state);
@@ -294,7 +295,7 @@ impl Shared {
                     Self::spawn(&mut locked(&self.state), async move {
                         for pause in [Duration::from_millis(50), Duration::from_secs(1)] {
                             sleep(pause).await;
-                            // As often as it can; what is there after that dies by its ttl.
+                            // Retries. A key that is left after that expires by its ttl.
                             let _ = shared.script(conn, call.clone(), Duration::from_secs(2)).await;
                         }
                     });
@@ -357,7 +358,7 @@ impl Node for SimNode {
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        // One channel each: those who wait on one are woken in no fixed order.
+        // One channel for each receiver: the receivers of one channel are woken in no fixed order.
         let (sender, receiver) = watch::channel(0);
         let mut state = locked(&self.shared.state);
         if !state.closed {
@@ -371,7 +372,7 @@ impl Node for SimNode {
     }
 }
 
-/// A subscription of a client; ends when dropped.
+/// A client's subscription, which ends when dropped.
 struct Listening {
     server: usize,
     sub: u64,
@@ -387,7 +388,7 @@ impl Drop for Listening {
     }
 }
 
-/// A connection that is not needed unless the attempt to make it succeeds.
+/// Closes a connection when dropped, unless the attempt to connect succeeded.
 struct Closing(u64);
 
 impl Drop for Closing {

@@ -1,5 +1,6 @@
-//! The keys of a simulated server and the real scripts over them: Redis' commands as far as the scripts use them, in
-//! Lua 5.1 as on a server. A randomised test holds it against real servers, so what the simulation finds is so there.
+//! The keys of a simulated server, and the real scripts on them: those Redis commands that the scripts use, in Lua 5.1
+//! as on a server. A randomised test compares it with real servers, so that the simulation's findings are valid for
+//! these.
 
 use std::{
     cell::RefCell,
@@ -12,41 +13,41 @@ use redlock::{
     server::{NodeError, NodeErrorKind},
 };
 
-/// The keys of a server, with the condition it is in.
+/// The keys of a server, and its condition.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
-    /// Every key; expired ones are removed when they are looked at.
+    /// All keys. An expired key is removed on access.
     pub keys: BTreeMap<String, Entry>,
     /// The wall clock of the server in µs. Time stands still during a script.
     pub now: i64,
-    /// What it refuses.
+    /// The commands that it refuses.
     pub refuses: Refuses,
-    /// Channels published to since they were last taken.
+    /// Channels published to since the list was last taken.
     pub published: Vec<String>,
-    /// Whether the script wrote something: then it is not stopped half-way for lack of memory.
+    /// Whether the script has written: after its first write a script is not stopped for lack of memory.
     wrote: bool,
 }
 
-/// What a server refuses to do, and says so.
+/// The commands that a server refuses with an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refuses {
     /// Nothing.
     #[default]
     Nothing,
-    /// Whatever needs memory.
+    /// Every command that needs memory.
     OutOfMemory,
     /// Every write.
     ReadOnly,
-    /// Everything: it loads its data set, or runs somebody's long script.
+    /// Everything: the server loads its data set, or runs a long script.
     Busy,
 }
 
-/// What a key holds, and until when.
+/// The value of a key, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its value.
     pub value: Value,
-    /// The wall clock in ms at which it ends; `None` for never.
+    /// The wall-clock time of expiry in ms; `None` for never.
     pub expires: Option<i64>,
 }
 
@@ -57,13 +58,13 @@ pub enum Value {
     Text(String),
     /// A hash, in the order of insertion.
     Hash(Vec<(String, String)>),
-    /// A sorted set of whole scores, in their order.
+    /// A sorted set with integer scores, sorted.
     Sorted(Vec<(i64, String)>),
 }
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// What a command returns.
+/// The result of a command.
 enum Answer {
     Nothing,
     Int(i64),
@@ -77,7 +78,8 @@ impl Store {
         self.now / 1000
     }
 
-    /// The entry of a key, unless it expired. As on a server, a key lives through the millisecond in which it ends.
+    /// The entry of a key, unless it has expired. As on a server, a key lives through the millisecond in which it
+    /// expires.
     pub fn entry(&mut self, key: &str) -> Option<&mut Entry> {
         let now = self.now_ms();
         if self.keys.get(key).is_some_and(|entry| entry.expires.is_some_and(|at| now > at)) {
@@ -86,7 +88,7 @@ impl Store {
         self.keys.get_mut(key)
     }
 
-    /// The fields that hold a lock here, in either wire format.
+    /// The fields that hold a lock on this server, in either wire format.
     pub fn tenures(&mut self, key: &str) -> Vec<String> {
         match self.entry(key).map(|entry| &entry.value) {
             None | Some(Value::Sorted(_)) => Vec::new(),
@@ -98,13 +100,13 @@ impl Store {
         }
     }
 
-    /// How a read/write lock is held here, by its "mode".
+    /// The "mode" of a read/write lock: how it is held.
     pub fn mode(&mut self, key: &str) -> Option<String> {
         let fields = self.hash(key).ok()??;
         fields.iter().find(|(field, _)| field == "mode").map(|(_, mode)| mode.clone())
     }
 
-    /// The tenures whose leases are not over: of several readers one can end before the key does.
+    /// The tenures whose leases are not over. One of several readers' leases can end before the key does.
     pub fn live(&mut self, key: &str) -> Vec<String> {
         let mut tenures = self.tenures(key);
         if self.mode(key).as_deref() == Some("read") {
@@ -149,7 +151,7 @@ impl Store {
         self.sorted(key).ok().flatten().cloned().unwrap_or_default()
     }
 
-    /// Removes members of a sorted set; says how many.
+    /// Removes members of a sorted set. Returns how many.
     fn remove_members(&mut self, key: &str, which: impl Fn(i64, &str) -> bool) -> Result<Answer, String> {
         let Some(members) = self.sorted(key)? else { return Ok(Answer::Int(0)) };
         let before = members.len();
@@ -331,7 +333,7 @@ impl Store {
                 }
             }
             "ZCARD" => Answer::Int(self.sorted(key)?.map_or(0, |all| all.len()).cast_signed() as i64),
-            // To the end, or to a rank from the beginning; up to a score: no more is asked for.
+            // Up to the last member, or up to a rank from the first: the scripts use nothing else.
             "ZRANGE" => {
                 let (first, last) = (number(2)?, number(3)?);
                 let all = self.sorted(key)?.cloned().unwrap_or_default();
@@ -357,7 +359,7 @@ impl Store {
         })
     }
 
-    /// Runs one command that answers with a number, or with OK, which counts as one.
+    /// Runs one command whose reply is a number, or OK, which counts as 1.
     pub fn integer(&mut self, words: &[String]) -> Result<i64, String> {
         match self.command(words)? {
             Answer::Int(number) => Ok(number),
@@ -366,7 +368,7 @@ impl Store {
         }
     }
 
-    /// Runs a script. As on a server, what it wrote before an error stays.
+    /// Runs a script. As on a server, writes before an error stay.
     pub fn run(&mut self, call: &Call) -> Result<Reply, NodeError> {
         if self.refuses == Refuses::Busy {
             let text = "BUSY Redis is busy running a script.";
@@ -392,7 +394,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Store>> = const { RefCell::new(None) };
 }
 
-/// Redis' way to call commands and to turn a script's end into a reply. Everybody has every right.
+/// Redis' functions for scripts to call commands, and the conversion of a script's end into a reply. Every user has
+/// every permission.
 const PRELUDE: &str = r"
 redis = { pcall = command, acl_check_cmd = function() return true end }
 function redis.call(...)
@@ -408,7 +411,7 @@ function execute(script)
 end
 ";
 
-/// A Lua interpreter that knows each script once.
+/// A Lua interpreter that compiles each script once.
 struct Engine {
     lua: Lua,
     execute: Function,
@@ -459,7 +462,7 @@ impl Engine {
     }
 }
 
-/// An argument of a command, as Redis reads it; none if it is neither a string nor a number.
+/// An argument of a command, as Redis converts it; `None` if it is neither a string nor a number.
 fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<Option<String>> {
     match word {
         // `%.17g`, which is how Redis writes a number that a script passes.
@@ -471,7 +474,7 @@ fn text(lua: &Lua, word: &LuaValue) -> mlua::Result<Option<String>> {
     }
 }
 
-/// A script's return value as its caller gets it.
+/// Converts a script's return value to the reply that its caller gets.
 fn convert(value: LuaValue) -> Result<Reply, String> {
     match value {
         LuaValue::Integer(number) => Ok(Reply::Int(number)),

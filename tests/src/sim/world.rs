@@ -1,9 +1,9 @@
-//! What lies between the hosts: the network and the servers, as one queue of events in true time. Everything random in
-//! it comes from the seed, and whatever happens goes into a trace, so that a run can be repeated and read.
+//! The world between the hosts: the network and the servers, as one queue of events in true time. All randomness comes
+//! from the seed, and every event goes into a trace, so that a run can be repeated and read.
 //!
-//! A connection delivers in order, each at its own pace, until it is cut; what was sent before may still arrive. A
-//! frozen server keeps its inbox; a crashed one loses it. Nothing is lost on a connection that lives, as with TCP: a
-//! partition or a half-open connection delays until it heals or is cut.
+//! A connection delivers packets in order, each with its own delay, until it is cut; packets sent before the cut may
+//! still arrive. A frozen server keeps its inbox; a crashed one loses it. As with TCP, a live connection loses nothing:
+//! a partition or a half-open connection delays packets until it heals or is cut.
 
 use std::{
     cell::RefCell,
@@ -30,12 +30,12 @@ use super::{
 
 thread_local! { static WORLD: RefCell<Option<World>> = const { RefCell::new(None) }; }
 
-/// Does something with the world of the running simulation. `None` when there is none: a value outlived it.
+/// Runs `act` on the world of the running simulation. `None` if there is none, for a value that outlived it.
 pub fn with<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
     WORLD.with_borrow_mut(|world| world.as_mut().map(act))
 }
 
-/// Begins or ends a simulation on this thread; returns the world that was there.
+/// Starts or ends a simulation on this thread. Returns the previous world.
 pub fn put(world: Option<World>) -> Option<World> {
     WORLD.replace(world)
 }
@@ -44,7 +44,7 @@ pub fn put(world: Option<World>) -> Option<World> {
 pub struct World {
     /// The time of the last event.
     pub now: Time,
-    /// For the network.
+    /// The random numbers of the network.
     pub rng: Rng,
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     events: BTreeMap<u64, Event>,
@@ -53,103 +53,103 @@ pub struct World {
     pub servers: Vec<Server>,
     conns: BTreeMap<u64, Conn>,
     subs: BTreeMap<u64, Sub>,
-    /// Hosts whose process was killed: they send nothing.
+    /// Hosts whose process was killed; they send nothing.
     pub dead: Vec<bool>,
-    /// How the network behaves.
+    /// The behaviour of the network.
     pub weather: Weather,
-    /// Until when nothing passes from a host to a server, and back.
+    /// Until when nothing passes from a host to a server (`false`), or back (`true`).
     blocked: BTreeMap<(usize, usize, bool), Time>,
-    /// Faults that are there or were just now, until when they count.
+    /// Current and recent faults, and until when they count.
     pub recent: BTreeMap<&'static str, Time>,
-    /// What is checked.
+    /// The checks of the invariants.
     pub checks: Checks,
     /// The trace.
     pub trace: Trace,
 }
 
-/// How the network behaves now.
+/// The present behaviour of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     /// The shortest and the longest usual delay, ns.
     pub delay: (Time, Time),
-    /// The share of packets that are delayed for long, by retransmission.
+    /// The share of packets that are delayed for longer, as by retransmission.
     pub slow: f64,
-    /// How long that may be, ns.
+    /// The longest such delay, ns.
     pub slowest: Time,
     /// The share of requests that arrive a second time, later.
     pub duplicates: f64,
     /// The share of requests during which the connection is cut.
     pub cuts: f64,
-    /// The share of messages that get lost.
+    /// The share of published messages that are lost.
     pub lost_messages: f64,
 }
 
-/// Something that happens at a moment.
-#[allow(missing_docs, reason = "the fields are what the variant speaks of")]
+/// An event at a moment.
+#[allow(missing_docs, reason = "the description of the variant names the fields")]
 pub enum Event {
     /// A request reaches its server.
     Arrives { conn: u64, id: u64, ask: Ask },
-    /// A request reaches its server once more; nobody waits for the reply.
+    /// A request reaches its server a second time; no one waits for the reply.
     ArrivesAgain { server: usize, call: Call },
     /// A reply reaches its client.
     Answers { conn: u64, id: u64, answer: Answer },
-    /// The client learns that a connection is gone.
+    /// The client learns that a connection is broken.
     Breaks { conn: u64 },
-    /// The server learns it.
+    /// The server learns that a connection is broken.
     Ends { conn: u64 },
     /// A message reaches a subscriber.
     Message { sub: u64 },
     /// A subscriber leaves.
     Leaves { server: usize, sub: u64 },
-    /// Something goes wrong, or well again.
+    /// A fault, or its end.
     Fault(Fault),
-    /// The invariants are looked at.
+    /// The invariants are checked.
     Sample,
-    /// Nothing more goes wrong from here on.
+    /// The faults end.
     Calm,
     /// The run is over.
     End,
 }
 
-/// What a client asks of a server.
+/// A client's request to a server.
 #[derive(Debug)]
 pub enum Ask {
-    /// To be a connection.
+    /// The first request of a connection.
     Hello,
-    /// To run a script.
+    /// Runs a script.
     Script(Call),
-    /// To run a script once a connection is closed.
+    /// Runs a script after a connection is closed.
     ScriptAfter(u64, Call),
-    /// To answer.
+    /// Requests a sign of life.
     Ping,
-    /// To send messages of a channel.
+    /// Subscribes to a channel.
     Subscribe(String, u64),
 }
 
-/// What a server answers.
-#[allow(missing_docs, reason = "the fields are what the variant speaks of")]
+/// A server's reply.
+#[allow(missing_docs, reason = "the description of the variant names the fields")]
 pub enum Answer {
-    /// To `Hello` and `Ping`: its run.
+    /// To `Hello` and `Ping`: the server's run.
     Facts { run: String },
-    /// To a script; whether the other connection was closed for certain.
+    /// To a script, and whether the other connection is closed for certain.
     Script(Result<Reply, NodeError>, bool),
     /// To `Subscribe`.
     Subscribed,
 }
 
-/// What a connection tells the node that owns it.
+/// A connection's notice to the node that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An answer came.
+    /// A reply arrived.
     Heard(u64),
-    /// It is gone.
+    /// The connection is broken.
     Broken(u64),
 }
 
 struct Conn {
     host: usize,
     server: usize,
-    /// Whether either side still has it.
+    /// Whether the client, and the server, still has it.
     client: bool,
     open: bool,
     /// When the last packet in each direction arrives.
@@ -170,26 +170,26 @@ struct Sub {
 pub struct Server {
     /// Its keys.
     pub store: Store,
-    /// Its run, counted.
+    /// The number of its run.
     pub run: u64,
     /// Whether its process runs.
     pub up: bool,
-    /// Whether that is stopped by a signal.
+    /// Whether its process is stopped by a signal.
     pub frozen: bool,
-    /// Nanoseconds of its clock in one true nanosecond.
+    /// The nanoseconds that its clock advances in one true nanosecond.
     pub rate: f64,
-    /// What its wall clock is off by, µs.
+    /// The offset of its wall clock, µs.
     pub offset: i64,
-    /// When its keys may have been lost, µs on its clock.
+    /// When it may last have lost keys, µs on its clock.
     pub lost_at: i64,
     /// Whether every write survives a crash.
     pub durable: bool,
     /// Whether its users may `CLIENT KILL`.
     pub allows_kill: bool,
-    /// What a lagging replica has.
+    /// The keys of a lagging replica.
     pub replica: BTreeMap<String, Entry>,
     inbox: VecDeque<Event>,
-    /// Connections of the present run.
+    /// The subscriptions of the present run, by channel: subscription and connection.
     channels: BTreeMap<String, Vec<(u64, u64)>>,
 }
 
@@ -219,30 +219,30 @@ impl Server {
         1_700_000_000_000_000 + (now as f64 * self.rate / 1000.0) as i64 + self.offset
     }
 
-    /// Brings its keys up to date.
+    /// Its store, with the clock set to now.
     pub fn look(&mut self, now: Time) -> &mut Store {
         self.store.now = self.wall(now);
         &mut self.store
     }
 
-    /// How many subscriptions it has.
+    /// The number of its subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.channels.values().map(Vec::len).sum()
     }
 }
 
-/// What happened, as a number that any difference changes, and as text if wanted.
+/// All events: as a hash that any difference changes, and as text if requested.
 #[derive(Default)]
 pub struct Trace {
     hash: DefaultHasher,
-    /// The lines, if wanted.
+    /// The lines, if requested.
     pub lines: Option<Vec<String>>,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
 }
 
 impl Trace {
-    /// The number.
+    /// The hash.
     pub fn digest(&self) -> u64 {
         self.hash.finish()
     }
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Notes something: what decides goes into the digest, the text is made only for readers.
+    /// Records an event. `what` goes into the hash; `text` is made only for readers.
     pub fn note<D: Display>(&mut self, time: Time, what: impl Hash, text: impl FnOnce() -> D) {
         self.trace.events += 1;
         (time, what).hash(&mut self.trace.hash);
@@ -278,14 +278,14 @@ impl World {
         }
     }
 
-    /// Has an event happen.
+    /// Adds an event to the queue.
     pub fn at(&mut self, time: Time, event: Event) {
         self.last += 1;
         self.queue.push(Reverse((time, self.last)));
         self.events.insert(self.last, event);
     }
 
-    /// When the next event is.
+    /// The time of the next event.
     pub fn next(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((time, _))| *time)
     }
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// When a packet that is sent now arrives. `back`: from the server.
+    /// The arrival time of a packet that is sent now. `back`: from the server.
     fn arrival(&mut self, conn: u64, now: Time, back: bool) -> Time {
         let delay = self.delay();
         let Some(link) = self.conns.get_mut(&conn) else { return now + delay };
@@ -317,12 +317,12 @@ impl World {
         time
     }
 
-    /// Lets nothing pass for a while.
+    /// Lets nothing pass in one direction until `until`.
     pub fn block(&mut self, host: usize, server: usize, back: bool, until: Time) {
         self.blocked.insert((host, server, back), until);
     }
 
-    /// Whether a partition keeps a host from a server, or did until a moment ago.
+    /// True if a partition separates a host from a server, or did within the last 3 s.
     pub fn is_cut_off(&self, host: usize, server: usize) -> bool {
         let recently = |until: &Time| until + 3 * SECOND > self.now;
         [false, true].iter().any(|back| self.blocked.get(&(host, server, *back)).is_some_and(recently))
@@ -335,7 +335,7 @@ impl World {
 
     // ---- clients --------------------------------------------------------------------------------------------------
 
-    /// A new connection of a host to a server; its first request is `Hello`.
+    /// Opens a connection from a host to a server. Its first request is `Hello`.
     pub fn open(&mut self, host: usize, server: usize, owner: mpsc::UnboundedSender<Notice>) -> u64 {
         self.last += 1;
         let conn = Conn { host, server, client: true, open: true, last: [0; 2], waiting: BTreeMap::new(), owner };
@@ -375,7 +375,8 @@ impl World {
         }
         if self.weather.duplicates > 0.0
             && let Ask::Script(call) = &ask
-            // Nobody sends this one again, and no connection delivers it twice: behind an upgrade it would undo that.
+            // No client resends a downgrade, and no connection delivers it twice: after an upgrade, a second one would
+            // undo that.
             && call.script.name != "read_write/downgrade"
             && self.rng.f64() < self.weather.duplicates
         {
@@ -391,19 +392,19 @@ impl World {
         reply
     }
 
-    /// Cuts a connection: each side learns of it in its own time.
+    /// Cuts a connection. Each side learns of it after its own delay.
     pub fn cut(&mut self, conn: u64, time: Time) {
         let (one, other) = (self.delay(), self.delay());
         self.at(time + one, Event::Breaks { conn });
         self.at(time + other, Event::Ends { conn });
     }
 
-    /// Whether the client still has a connection.
+    /// True if the client still has the connection.
     pub fn is_open(&self, conn: u64) -> bool {
         self.conns.get(&conn).is_some_and(|conn| conn.client)
     }
 
-    /// The client closes a connection; what it sent still arrives.
+    /// The client closes a connection. Packets that it sent before still arrive.
     pub fn close(&mut self, conn: u64) {
         let now = host::here().max(self.now);
         if let Some(known) = self.conns.get_mut(&conn).filter(|conn| conn.client) {
@@ -415,7 +416,7 @@ impl World {
         }
     }
 
-    /// The number of a new subscription and the end where its messages arrive.
+    /// Creates a subscription. Returns its number and the receiver of its messages.
     pub fn subscriber(&mut self, host: usize) -> (u64, watch::Receiver<u64>) {
         self.last += 1;
         let (messages, receiver) = watch::channel(0);
@@ -433,12 +434,12 @@ impl World {
         }
     }
 
-    /// Connections of clients, and of servers that have not noticed.
+    /// The number of connections that clients have.
     pub fn connections(&self) -> usize {
         self.conns.values().filter(|conn| conn.client).count()
     }
 
-    /// Some connection, for a fault.
+    /// A random connection from a host to a server, for a fault.
     pub fn some_connection(&mut self, host: usize, server: usize) -> Option<u64> {
         let known: Vec<u64> = self
             .conns
@@ -449,7 +450,7 @@ impl World {
         self.rng.choice(known)
     }
 
-    /// A process was killed: its connections end, and nothing of it is told anything.
+    /// Ends the connections of a killed process, which receives nothing any more.
     pub fn bury(&mut self, host: usize) {
         self.dead[host] = true;
         let now = self.now;
@@ -467,7 +468,7 @@ impl World {
 
     // ---- servers --------------------------------------------------------------------------------------------------
 
-    /// Kills a server; what was under way on its connections is gone.
+    /// Kills a server. Requests in its inbox and its connections are lost.
     pub fn crash(&mut self, server: usize) {
         let now = self.now;
         let machine = &mut self.servers[server];
@@ -495,7 +496,7 @@ impl World {
         machine.lost_at = machine.wall(now);
     }
 
-    /// Lets a frozen server go on; it answers what waited, in order.
+    /// Continues a frozen server, which executes its inbox in order.
     pub fn thaw(&mut self, server: usize) {
         self.servers[server].frozen = false;
         for event in std::mem::take(&mut self.servers[server].inbox) {
@@ -503,7 +504,7 @@ impl World {
         }
     }
 
-    /// What an event of the network does.
+    /// Carries out an event of the network.
     pub fn happen(&mut self, event: Event) {
         match event {
             Event::Arrives { conn, id, ask } => self.arrive(conn, id, ask),
@@ -521,7 +522,7 @@ impl World {
             Event::Answers { conn, id, answer } => {
                 let Some(known) = self.conns.get_mut(&conn).filter(|conn| conn.client) else { return };
                 if let Some(waiting) = known.waiting.remove(&id) {
-                    // Nobody may wait for it any more.
+                    // The caller may have stopped waiting.
                     let _ = waiting.send(answer);
                 }
                 let _ = known.owner.send(Notice::Heard(conn));
@@ -533,7 +534,7 @@ impl World {
                 known.waiting.clear();
                 let _ = known.owner.send(Notice::Broken(conn));
                 let (host, server) = (known.host, known.server);
-                // What it subscribed to ends with it.
+                // Its subscriptions end with it.
                 self.subs.retain(|_, sub| sub.conn != Some(conn));
                 self.note(now, (host, server, "breaks"), || format!("host {host} lost a connection to {server}"));
             }
@@ -569,7 +570,7 @@ impl World {
         let Some(known) = self.conns.get(&conn) else { return };
         let server = known.server;
         if !self.servers[server].up || !known.open {
-            // Refused, or reset.
+            // The connection is refused, or reset.
             let time = self.arrival(conn, now, true);
             self.at(time, Event::Breaks { conn });
             return;
@@ -639,7 +640,7 @@ impl World {
     }
 }
 
-/// What of a reply decides anything: not its times.
+/// The part of a reply that decides its effect on the caller, without its times.
 fn code(reply: &Result<Reply, NodeError>) -> i64 {
     match reply {
         Ok(Reply::Int(code)) => *code,
