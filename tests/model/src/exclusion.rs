@@ -1,7 +1,8 @@
-//! Mutual exclusion with time: clients acquire, renew, repair and release a lock on N nodes. Messages arrive late
-//! without bound and in any order; a lost message is one that never arrives. A key lives at least `lease` ticks after a
-//! write, and expires at any moment after that. A holder counts the lock as held (it *believes*) for `belief` ticks
-//! from its send. These two numbers contain the drift of clocks: the client's margin has to ensure `belief <= lease`.
+//! Mutual exclusion with time: clients acquire, renew, repair and release a lock on N nodes. Messages are delayed
+//! without bound and arrive in any order; a lost message is one that never arrives. A key lives at least `lease` ticks
+//! after a write, and expires at any moment after that. A holder counts the lock as held (it *believes*) for `belief`
+//! ticks from its send. These two numbers contain the drift of clocks: the client's margin has to ensure `belief <=
+//! lease`.
 //!
 //! ```text
 //! client   Idle ──start: acquire to all──▶ Trying ──q grants still valid──▶ Holding ──released, or deadline──▶ Idle

@@ -1,6 +1,6 @@
 //! A queue of waiters on one server that hands the lock over: when the lock becomes free, the server makes the first
-//! live waiter its holder and notifies only that waiter. Messages arrive late without bound, and a lost message is one
-//! that never arrives. Only the cancellation of an acquire is ordered behind that acquire.
+//! live waiter its holder and notifies only that waiter. Messages are delayed without bound; a lost message is one that
+//! never arrives. Only the cancellation of an acquire is ordered behind that acquire.
 //!
 //! A waiter does not know when the server made it the holder. It counts its deadline from before a request whose reply
 //! proved that it still waited, because the hand-over came later. A reply that found an entry in the queue proves the
