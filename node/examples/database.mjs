@@ -1,5 +1,5 @@
-// The examples' database: a file of JSON, of which one process at a time changes a copy that then takes its place. Any
-// database that updates a row if a condition holds will do; this one is here because Node 20 comes with none.
+// The examples' database: a JSON file. One process at a time changes a copy, which then replaces the file. Any database
+// with conditional updates of a row will do; this one is here because Node 20 comes with none.
 
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -11,12 +11,12 @@ export class Database {
     this.#file = file;
   }
 
-  /** What is in it. */
+  /** Returns the content. */
   read() {
     return existsSync(this.#file) ? JSON.parse(readFileSync(this.#file, "utf8")) : {};
   }
 
-  /** Runs `change` on what is in it and keeps that, unless it throws: a transaction. Returns what `change` does. */
+  /** Runs `change` on the content, and saves it unless `change` throws. Returns the result of `change`. */
   async transaction(change) {
     while (!this.#enter()) await sleep(1);
     try {
@@ -30,7 +30,7 @@ export class Database {
     }
   }
 
-  /** No process of the examples dies inside, so nobody has to clean up behind one. */
+  /** Enters, if no other process is inside. The examples' processes do not die inside, so no file is left behind. */
   #enter() {
     try {
       writeFileSync(`${this.#file}.busy`, "", { flag: "wx" });

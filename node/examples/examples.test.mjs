@@ -1,4 +1,4 @@
-// Runs the examples as their readers do, against a server of its own, and looks at what they print and leave behind.
+// Runs each example as a reader would, on a server of its own, and checks its output and the keys that it leaves.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Server } from "../test/servers.mjs";
 
-/** Runs an example to its end; returns the lines that it prints. `see` gets what it prints, as it comes. */
+/** Runs an example to its end; returns the lines that it prints. Calls `see` with the output as it comes. */
 async function run(example, server, { env = {}, see = (_) => {} } = {}) {
   const file = join(dirname(fileURLToPath(import.meta.url)), example);
   const options = { timeout: 600_000, env: { ...process.env, ...env } };
@@ -21,7 +21,7 @@ async function run(example, server, { env = {}, see = (_) => {} } = {}) {
 
 test("flash sale: sold once, to whoever had the reservation when the money came", async (t) => {
   const server = await Server.of(t);
-  // Nobody is too slow to pay in time, however busy the machine is; bob's time ends when the bank is silent.
+  // TIME_TO_PAY is long enough for any machine. Bob's time is ended here instead, when the bank does not answer.
   const see = (text) => {
     if (text.includes("no answer")) server.cli("PEXPIRE", "flash-sale:console", 1);
   };

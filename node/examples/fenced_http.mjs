@@ -1,15 +1,15 @@
-// Fencing in an HTTP service: requests present the token in a header, reads too. To be copied; see docs/fencing.md.
+// Fencing in an HTTP service: every request, reads included, has the token in a header. Copy it; see docs/fencing.md.
 //
 //     node fenced_http.mjs port
 //
-// The service keeps its documents in memory, and the tokens with them: what forgets one forgets the other. One that has a
-// database lets that judge the tokens, in the transaction of the request.
+// The service keeps its documents in memory with their tokens, so that it cannot lose one without the other. A service
+// with a database checks the token there, in the transaction of the request.
 
 import { createServer } from "node:http";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 
-/** A newer holder of the lock was here: stop. */
+/** A later holder of the lock has accessed the document: stop. */
 export class Outdated extends Error {}
 
 /** The service: documents at any path. */
@@ -32,7 +32,7 @@ export function service(documents = new Map()) {
   });
 }
 
-/** Writes a document, unless that is undefined; returns what is there then: nothing if there is none. */
+/** Writes a document, or only reads it if `write` is undefined. Returns its content; "" if there is none. */
 export async function access(url, token, write = undefined) {
   const headers = { "Fencing-Token": String(token) };
   const response = await fetch(url, { method: write === undefined ? "GET" : "PUT", body: write, headers });
@@ -41,7 +41,7 @@ export async function access(url, token, write = undefined) {
   return await response.text();
 }
 
-/** Reads, thinks, writes: under a lock. */
+/** Reads, computes and writes. The caller holds the lock. */
 export async function deposit(url, amount, token) {
   const balance = Number(await access(url, token));
   await access(url, token, String(balance + amount));

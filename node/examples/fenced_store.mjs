@@ -1,21 +1,21 @@
-// Fencing in an object store: conditional writes, and the token in the object. To be copied; see docs/fencing.md.
+// Fencing in an object store: conditional writes, and the token in the object. Copy it; see docs/fencing.md.
 //
-// Plain HTTP with ETag, If-Match and If-None-Match, which is what S3 and those like it speak below their SDKs.
+// It uses plain HTTP with ETag, If-Match and If-None-Match, the protocol below the SDKs of S3 and similar stores.
 
-/** A newer holder of the lock was here: stop. */
+/** A later holder of the lock has accessed the object: stop. */
 export class Outdated extends Error {}
 
-/** Writes a value, unless that is undefined; returns what is in the object then: undefined if there is no object. */
+/** Writes a value, or only reads it if `write` is undefined. Returns the value; undefined if there is no object. */
 export async function access(url, token, write = undefined) {
   for (;;) {
     const { content, etag } = await get(url);
     const fence = BigInt(content.fence);
     if (fence > token) throw new Outdated(`${url}: token ${token}`);
     const value = write === undefined ? content.value : write;
-    // The first access of a tenure writes even if it only reads: that is what stops the holders before.
+    // The first access of a tenure writes its token even if it only reads. That stops earlier holders.
     if (write === undefined && fence === token) return value;
     if (await put(url, { fence: String(token), value }, etag)) return value;
-    // Somebody was faster. Look who it was.
+    // Another process wrote first. Read its token, and try again.
   }
 }
 
@@ -30,7 +30,7 @@ export async function get(url) {
   return { content: /** @type {any} */ (await response.json()), etag: response.headers.get("ETag") };
 }
 
-/** Replaces the object if its etag is still this one, or creates it; tells whether that was so. */
+/** Replaces the object if it still has this etag, or creates it if `etag` is null. False if it has changed. */
 export async function put(url, content, etag) {
   const headers = etag === null ? { "If-None-Match": "*" } : { "If-Match": etag };
   const response = await fetch(url, { method: "PUT", body: JSON.stringify(content), headers });
@@ -39,7 +39,7 @@ export async function put(url, content, etag) {
   return true;
 }
 
-/** Reads, thinks, writes: under a lock. */
+/** Reads, computes and writes. The caller holds the lock. */
 export async function deposit(url, amount, token) {
   const balance = (await access(url, token)) ?? 0;
   await access(url, token, balance + amount);

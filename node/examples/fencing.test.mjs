@@ -1,8 +1,8 @@
-// Holds the fencing recipes against each other's holders: on real parts, in all interleavings.
+// Tests the fencing recipes with two holders, over real HTTP, in all interleavings.
 //
-// A resource counts updates. Its holders read, add one, and write; an update is lost if it was accepted and is not in the
-// count at the end. The negative controls run the same without the check, and with a check on writes only: they must
-// lose, or this would find nothing.
+// A resource counts updates. Each holder reads, adds one and writes. An update is lost if it was accepted and is
+// missing in the final count. The negative controls run without a check, and with a check on writes only. They must
+// lose updates, or the test could not find a lost one.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -15,7 +15,7 @@ import { Server } from "../test/servers.mjs";
 import * as http from "./fenced_http.mjs";
 import * as store from "./fenced_store.mjs";
 
-// ---- resources: each counts, from 0, with a token and, as a control, past the check ---------------------------------
+// ---- resources: counters from 0, with access by token and, for the controls, without --------------------------------
 
 /** Serves until the test ends; returns the URL. */
 async function serving(t, server) {
@@ -28,7 +28,7 @@ async function serving(t, server) {
   return `http://127.0.0.1:${server.address().port}`;
 }
 
-/** Stands for S3 and those like it: conditional writes are atomic, and an etag is the MD5 of the content. */
+/** A stand-in for S3 and similar stores: conditional writes are atomic, and an etag is the MD5 of the content. */
 function objectStore() {
   const objects = new Map();
   const etag = (content) => `"${createHash("md5").update(content).digest("hex")}"`;
@@ -63,7 +63,7 @@ async function inStore(t) {
   };
 }
 
-/** Makes documents of a service; the controls go past the service. */
+/** Makes documents of a service; the controls bypass the service. */
 async function inService(t) {
   const documents = new Map();
   const base = await serving(t, http.service(documents));
@@ -83,18 +83,18 @@ const KINDS = { "object store": inStore, "HTTP service": inService };
 
 const isOutdated = (error) => error instanceof http.Outdated || error instanceof store.Outdated;
 
-// ---- rules: what of a resource a holder uses ------------------------------------------------------------------------
+// ---- rules: the accesses that have a token --------------------------------------------------------------------------
 
-/** The rule of the guide. */
+/** The rule of docs/fencing.md: every access has the token. */
 const everyAccess = (it, token) => ({ read: () => it.read(token), write: (value) => it.write(token, value) });
 
-/** A control: what is often taken for enough. */
+/** A control: only writes have the token, which is often thought to suffice. */
 const writesOnly = (it, token) => ({ read: it.plainRead, write: (value) => it.write(token, value) });
 
-/** A control: the lock alone. */
+/** A control: the lock alone, without tokens. */
 const noCheck = (it) => ({ read: it.plainRead, write: it.plainWrite });
 
-/** Lets A, the holder before, and B take their steps; returns whether an update is lost, and who was refused. */
+/** Runs the steps of A, the earlier holder, and of B. Returns whether an update is lost, and the refused holders. */
 async function play(resource, rule, order) {
   const holders = { A: rule(resource, 1n), B: rule(resource, 2n) };
   const seen = new Map();

@@ -1,18 +1,18 @@
-// A flash sale: one console, many customers. Whoever reserves it has a while to pay, and nobody else can buy meanwhile.
+// A flash sale: one console, many customers. A customer reserves it and has some time to pay. No other can buy meanwhile.
 //
 //     node flash_sale.mjs [redis-url]
 //
-// The environment variable TIME_TO_PAY says how many seconds a customer has, if not 4.
+// The environment variable TIME_TO_PAY is the time in seconds that a customer has; 4 by default.
 //
 // The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 //
-// - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
-// - The payment service is another process. It needs no handle, only the customer: lock(…, { owner }).release().
-// - If the payment fails, the item is back on sale at once; if nothing ever comes from the bank, when the ttl ends.
+// - The web server acquires it, and its process may end: fixed leases of explicit owners outlive their process.
+// - The payment service is another process. It releases by the customer's name alone: lock(…, { owner }).release().
+// - If the payment fails, the item is back on sale at once; if the bank never answers, when the ttl ends.
 //
-// The lock says who may buy now. Who bought is a row in the shop's database, and the row remembers the largest token of
-// a reservation that it has seen. A bank that answers after the ttl has the token of an older reservation: that sale is
-// refused, also if nobody has bought the item since, and the money goes back.
+// The lock says who may buy now. The shop's database has the buyer, and the largest token of all reservations so far.
+// If the bank answers after the ttl, its token may be older than that. Then the sale is refused, even if the item is
+// still unsold, and the money goes back.
 
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -26,14 +26,14 @@ import { Database } from "./database.mjs";
 const ITEM = "console";
 const TIME_TO_PAY = Number(process.env.TIME_TO_PAY ?? 4) * 1000;
 
-/** The lock that all services mean. */
+/** The lock that all services use. */
 function reservation(customer, wait = 0) {
   return lock(`flash-sale:${ITEM}`, { owner: customer, ttl: TIME_TO_PAY, wait });
 }
 
-// ---- the web server: reserves -----------------------------------------------------------------------------------------
+// ---- the web server: reserves ---------------------------------------------------------------------------------------
 
-/** Reserves the item; returns the reservation's token, or nothing. Its process ends then, as it does in a deploy. */
+/** Reserves the item; returns the reservation's token, or undefined. Its process then ends, as in a deployment. */
 async function reserve(shop, customer, wait) {
   let lease;
   try {
@@ -43,7 +43,7 @@ async function reserve(shop, customer, wait) {
     say("web", `sorry ${customer}, somebody else is paying right now`);
     return undefined;
   }
-  // The first access of each tenure registers its token: from now on no older reservation can buy.
+  // The first access of each tenure registers its token. From then on no older reservation can buy.
   const forSale = await shop.transaction((item) => {
     if (item.buyer !== undefined || BigInt(item.fence) > lease.token) return false;
     item.fence = String(lease.token);
@@ -58,9 +58,9 @@ async function reserve(shop, customer, wait) {
   return undefined;
 }
 
-// ---- the payment service: sells, or gives back ------------------------------------------------------------------------
+// ---- the payment service: sells, or gives back ----------------------------------------------------------------------
 
-/** Does what the bank's answer asks for. The token went to the bank and back, as a reference of the payment. */
+/** Handles the bank's answer. The token went to the bank and back, as a reference of the payment. */
 async function settle(shop, customer, token, accepted) {
   if (accepted) {
     const sold = await shop.transaction((item) => {
@@ -69,7 +69,7 @@ async function settle(shop, customer, token, accepted) {
       return true;
     });
     if (!sold) {
-      // The reservation ended by itself. What this customer may have reserved since is another one: not ours.
+      // The reservation expired. Do not release: the customer may have a new one, with another token.
       say("payments", `${customer} paid too late, and gets the money back`);
       return;
     }
@@ -85,13 +85,13 @@ async function settle(shop, customer, token, accepted) {
   }
 }
 
-// ---- what happens on this day -----------------------------------------------------------------------------------------
+// ---- the demonstration ----------------------------------------------------------------------------------------------
 
 function say(who, what) {
   console.log(`${who.padStart(8)}: ${what}`);
 }
 
-/** Runs one step in a process of its own, as if on another machine; returns its answer. */
+/** Runs one step in a process of its own, as on another machine; returns its answer. */
 async function machine(...step) {
   const child = fork(fileURLToPath(import.meta.url), step.map(String));
   /** @type {any} */
@@ -104,7 +104,7 @@ async function machine(...step) {
   return answer;
 }
 
-/** Lets four customers want the same console. */
+/** Four customers want the same console. */
 async function main(url) {
   const folder = mkdtempSync(join(tmpdir(), "flash-sale-"));
   try {

@@ -1,17 +1,17 @@
-// A scheduler: each tick's job runs on one of many machines, once, although machines die and hang in the middle of it.
+// A scheduler: the job of each tick runs on one of many machines, and takes effect once even if machines die or hang.
 //
 //     node scheduler.mjs [redis-url]
 //
-// Every worker wants to run every tick's job. The lock lets one of them; the others wait, and then find it done. What
-// that means, exactly:
+// Every worker tries to run every tick's job. One gets the lock; the others wait, and then find the job done. The exact
+// guarantees:
 //
-// - Running is at least once. A worker that dies in the middle frees the lock within one lease, and the next one runs
-//   the job again, from the start. No lock can tell whether the dead worker's last step still happened.
-// - The effect is exactly once. The job's result and the mark "done" are written in one transaction, which demands that
-//   the tick has no newer token than the writer's. A worker that was stopped for longer than its lease and wakes up as
-//   if nothing had happened has an older token: its write changes nothing.
-// - Effects elsewhere (an e-mail, a payment) cannot be part of that transaction. Give them the tick as an idempotency
-//   key, or accept that they may happen twice.
+// - The job runs at least once. If a worker dies in the middle, its lease ends, and the next worker runs the job again,
+//   from the start. No lock can tell whether the dead worker's last step took effect.
+// - The effect is exactly once. One transaction writes the job's result and the mark "done", if the tick has no larger
+//   token than the writer's. A worker that was paused for longer than its lease has a smaller token when it resumes, so
+//   its write changes nothing.
+// - Effects elsewhere (an e-mail, a payment) cannot be part of that transaction. Use the tick as their idempotency key,
+//   or accept that they may happen twice.
 
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -28,11 +28,11 @@ const TICKS = 6;
 const PERIOD = 500;
 const LEASE = 2000; // how long a dead worker keeps the others waiting; 30 s unless configured
 
-// What goes wrong, at the first attempt of a tick.
+// The ticks at whose first attempt the worker dies or hangs.
 const DIES_AT = 2;
 const HANGS_AT = 4;
 
-/** A newer holder of the lock was here. */
+/** A later holder of the lock has accessed the tick. */
 class Outdated extends Error {}
 
 /** The database of the job: its results, and which ticks are done. */
@@ -47,7 +47,7 @@ class Store {
     return Object.entries(this.#database.read());
   }
 
-  /** Registers a token, as the first access of a tenure must; returns which attempt it is, 0 when all is done. */
+  /** Registers a token, as the first access of a tenure must. Returns which attempt this is; 0 if the job is done. */
   begin(tick, token) {
     return this.#database.transaction((ticks) => {
       const known = ticks[tick] ?? { fence: "0", attempts: 0, done: false, reports: 0 };
@@ -58,7 +58,7 @@ class Store {
     });
   }
 
-  /** Writes the result and the mark, both or neither, unless somebody else has taken over. */
+  /** Writes the result and the mark, both or neither, unless a later holder has registered its token. */
   finish(tick, token) {
     return this.#database.transaction((ticks) => {
       const known = ticks[tick];
@@ -68,7 +68,7 @@ class Store {
   }
 }
 
-/** Runs a tick's job if nobody has; the lock is held. */
+/** Runs a tick's job unless it is done. The caller holds the lock. */
 async function run(store, tick, lease, worker) {
   const attempt = await store.begin(tick, lease.token);
   if (attempt === 0) return;
@@ -81,7 +81,7 @@ async function run(store, tick, lease, worker) {
   if (attempt === 1 && tick === HANGS_AT) {
     await say(`worker ${worker} hangs`);
     process.kill(process.pid, "SIGSTOP");
-    // Woken up long after its lease. A check here would tell; this worker does not look, as code sometimes cannot.
+    // Resumed long after its lease. It does not call lease.check(), because a process can be paused after any check.
   }
   try {
     await store.finish(tick, lease.token);
@@ -92,7 +92,7 @@ async function run(store, tick, lease, worker) {
   }
 }
 
-/** Is one of the machines. */
+/** Runs a worker, as on a machine of its own. */
 async function work(url, file, worker, begin) {
   configure(url || undefined, { watchdog: LEASE });
   const store = new Store(file);
@@ -101,18 +101,18 @@ async function work(url, file, worker, begin) {
     try {
       await using("scheduler:report", (_signal, lease) => run(store, tick, lease, worker));
     } catch (error) {
-      // The lease ended inside; the store has refused the write by then.
+      // The lease was lost inside `run`. The store has refused the write by then.
       if (!(error instanceof LockLost)) throw error;
     }
   }
 }
 
-/** Returns when it is printed: some of those who call it do not live much longer. */
+/** Resolves when the line is written, because some callers die right afterwards. */
 function say(what) {
   return new Promise((resolve) => process.stdout.write(`${what}\n`, resolve));
 }
 
-/** Starts the workers, wakes the one that hangs, and looks at what came out. */
+/** Starts the workers, resumes the one that hangs, and prints the results. */
 async function main(url) {
   const folder = mkdtempSync(join(tmpdir(), "scheduler-"));
   try {
@@ -120,7 +120,7 @@ async function main(url) {
     const store = new Store(file);
     const begin = Date.now();
     const numbers = Array.from({ length: WORKERS }, (_, index) => String(index + 1));
-    // A loss is a warning on standard error; here it is a part of the play.
+    // A loss prints a warning to standard error. Here losses are intended.
     const quiet = { execArgv: ["--no-warnings"] };
     const workers = numbers.map((number) =>
       fork(fileURLToPath(import.meta.url), [url, file, number, String(begin)], quiet),
@@ -129,7 +129,7 @@ async function main(url) {
     const done = (tick) => store.ticks().some(([number, { done }]) => Number(number) === tick && done);
     const lives = (worker) => worker.exitCode === null && worker.signalCode === null;
     while (!done(HANGS_AT) && workers.some(lives)) await sleep(50);
-    // Wakes the one that hangs; the others do not notice.
+    // Resumes the worker that hangs; SIGCONT does nothing to the others.
     for (const worker of workers.filter(lives)) worker.kill("SIGCONT");
     await ended;
     for (const [tick, { attempts, reports }] of store.ticks()) {

@@ -34,7 +34,7 @@ function cargo(profile) {
 
 /** Compiles src/ into dist/. */
 function compile() {
-  // What was compiled from a file that is gone.
+  // Files in dist/ whose source may be gone.
   const stale = readdirSync(here).includes("dist") ? readdirSync(dist).filter((name) => !name.endsWith(".node")) : [];
   for (const name of stale) rmSync(join(dist, name), { recursive: true });
   run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
@@ -43,7 +43,7 @@ function compile() {
 compile();
 if (!process.argv.includes("--javascript")) {
   const made = cargo(process.argv.includes("--dev") ? "dev" : "release");
-  // Renamed, not overwritten: a process may have it mapped.
+  // Renamed, not overwritten: a process may have the old file mapped.
   const fresh = join(dist, `fresh-${process.pid}.node`);
   copyFileSync(made, fresh);
   renameSync(fresh, join(dist, "redlock-core.node"));

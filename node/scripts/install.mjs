@@ -1,6 +1,6 @@
-// Runs when the package is installed from a checkout of the repository: builds the native module, which needs Rust;
-// REDLOCK_PROFILE=dev builds it in a tenth of the time, and slower to run. What is published runs nothing: it comes with
-// a package that has the module for the machine.
+// Builds the native module when the package is installed from a checkout of the repository, which needs Rust.
+// REDLOCK_PROFILE=dev builds it in a tenth of the time, but it runs slower. The published package runs no script: it
+// depends on a package with the compiled module.
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -13,7 +13,7 @@ const require = createRequire(import.meta.url);
 
 function run(command, ...args) {
   console.log(`redlock-core: ${[command, ...args].join(" ")}`);
-  // What the outer npm was told, such as --global, is not meant for the inner one.
+  // Without the options of the outer npm, such as --global, which are not meant for the inner one.
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)));
   const { status, error } = spawnSync(command, args, { cwd: here, stdio: "inherit", env });
   if (error !== undefined) fail(`cannot run ${command}: ${error.message}`);
@@ -25,7 +25,7 @@ function fail(message) {
   process.exit(1);
 }
 
-/** Why the native module cannot be loaded, or undefined. */
+/** The reason why the native module cannot be loaded, or undefined if it can. */
 function missing() {
   try {
     require("../dist/native.js");
@@ -44,7 +44,7 @@ if (has("cargo") || missing() !== undefined) {
   if (!existsSync(join(here, "node_modules/typescript"))) {
     const npm = process.env.npm_execpath ?? "";
     const [command, ...args] = npm.endsWith("npm-cli.js") ? [process.execPath, npm] : ["npm"];
-    // Not `npm ci`, which demands that the registry has the packages of all platforms.
+    // Not `npm ci`, which fails unless the registry has the packages of all platforms.
     run(command, ...args, "install", "--no-save", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund");
   }
   run(process.execPath, "scripts/build.mjs", ...(process.env.REDLOCK_PROFILE === "dev" ? ["--dev"] : []));
