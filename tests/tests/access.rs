@@ -549,7 +549,7 @@ async fn a_right_that_is_missing_is_named_for_semaphores() {
 
 /// A client that attaches a lease draws no token, and may lack the right to the counter.
 #[tokio::test]
-async fn a_lease_is_renewed_also_by_who_may_not_prolong_its_counter() {
+async fn a_lease_is_renewed_even_if_the_user_may_not_prolong_its_counter() {
     let server = Server::start();
     let rules = documented().server;
     permit(&server, &rules.into_iter().filter(|rule| rule != "~redlock_token:*").collect::<Vec<_>>());
@@ -568,7 +568,7 @@ async fn a_lease_is_renewed_also_by_who_may_not_prolong_its_counter() {
 /// From Redis 7.0 on the script asks the server whether it has the right. Before, it tries the command on a key that
 /// does not exist.
 #[test]
-fn no_lock_without_a_ttl_is_written_by_who_may_not_set_one() {
+fn a_user_that_may_not_set_a_ttl_writes_no_lock() {
     let server = Server::start();
     let acquire = &scripts(Wire::Redisson).acquire.source;
     for source in [acquire.clone(), acquire.replace("redis.acl_check_cmd", "redis.is_not_there_yet")] {

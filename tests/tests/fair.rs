@@ -59,7 +59,7 @@ async fn next(granted: &mut mpsc::UnboundedReceiver<(usize, Lease)>) -> (usize, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_served_in_the_order_of_asking() {
+async fn waiters_are_served_in_the_order_of_their_requests() {
     for wire in [Wire::Redisson, Wire::Token] {
         let server = Server::start();
         let new = || {
@@ -166,7 +166,7 @@ async fn a_lost_message_costs_one_beat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_leaves_the_queue_and_hands_on_what_it_was_granted() {
+async fn a_waiter_that_gives_up_leaves_the_queue_and_passes_its_grant_on() {
     let server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
     let holder = fair(&one).acquire().await.unwrap();
@@ -195,7 +195,7 @@ async fn who_gives_up_leaves_the_queue_and_hands_on_what_it_was_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_queue_is_asked_for_again_after_it_was_lost() {
+async fn waiters_queue_again_after_the_queue_was_lost() {
     let mut server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
     let holder = fair_with(&one, |options| options.ttl = Ttl::Fixed(Duration::from_secs(1))).acquire().await.unwrap();
@@ -224,7 +224,7 @@ async fn the_queue_is_asked_for_again_after_it_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_that_hold_it_do_not_queue() {
+async fn owners_that_hold_the_lock_do_not_queue() {
     let server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
     let shared = |client: &Client| fair_with(client, |options| options.owner = Some("both".to_owned()));
@@ -244,7 +244,7 @@ async fn owners_that_hold_it_do_not_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ends_of_other_kinds_let_the_next_one_in() {
+async fn every_kind_of_release_lets_the_next_waiter_in() {
     let server = Server::start();
     let (one, two) = (client(&server.url()), client(&server.url()));
     let (granted, mut order) = mpsc::unbounded_channel();
@@ -311,7 +311,7 @@ async fn a_grant_costs_three_scripts() {
 }
 
 #[tokio::test]
-async fn a_quorum_refuses_it() {
+async fn a_quorum_refuses_fair_locks() {
     let client = Client::new(Config::new((0..3).map(|node| format!("memory://fair-{node}")))).unwrap();
     let mut options = LockOptions::default();
     options.fair = true;

@@ -109,7 +109,7 @@ fn fencing_every_access_loses_no_update_and_fencing_writes_only_does() {
 }
 
 #[tokio::test]
-async fn a_holder_that_writes_after_its_lease_without_a_look_is_refused() {
+async fn a_write_after_the_end_of_the_lease_is_refused() {
     let server = Server::start();
     let client = Client::new(Config::new([server.url()])).unwrap();
     let mut redis = server.connect().unwrap();

@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(cases(5))]
 
     #[test]
-    fn a_server_that_answers_anything_grants_nothing_but_what_it_grants(parts in vec(part(), BATCH)) {
+    fn only_a_reply_that_is_a_grant_grants_the_lock(parts in vec(part(), BATCH)) {
         let runtime = Runtime::new().unwrap();
         // Adds a reply that is a grant, to show that the others are refused for what they are.
         let known = Part::Acquire(b"$5\r\n1 7 5\r\n".to_vec());

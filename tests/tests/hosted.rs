@@ -77,7 +77,7 @@ fn one_connection_of_the_loop_carries_everything() {
 }
 
 #[test]
-fn what_needs_no_round_trip_ends_at_once() {
+fn calls_without_a_round_trip_end_at_once() {
     let server = Server::start();
     let (client, mut host) = connected(&server);
     let mut options = LockOptions::default();
@@ -176,7 +176,7 @@ fn a_loop_that_ends_leaves_nothing() {
 }
 
 #[test]
-fn a_result_that_came_before_a_flush_is_still_told() {
+fn a_result_from_before_a_flush_is_still_reported() {
     let server = Server::start();
     let (client, mut host) = connected(&server);
     let lock = client.lock("x", LockOptions::default()).unwrap();

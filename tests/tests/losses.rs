@@ -103,7 +103,7 @@ async fn suspend(servers: &mut [Server], count: usize) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_believes_beyond_the_deadline() {
+async fn no_lease_is_held_beyond_its_deadline() {
     let mut late = Vec::new();
     for _ in 0..number("REDLOCK_LOSS_ROUNDS").unwrap_or(1) {
         for (nodes, frozen) in [(1, 1), (3, 2)] {

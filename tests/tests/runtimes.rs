@@ -116,7 +116,7 @@ fn a_runtime_without_io_uses_the_librarys() {
 }
 
 #[test]
-fn any_executor_may_poll_what_a_runtime_began() {
+fn any_executor_may_poll_a_call_of_a_runtime() {
     let server = Server::start();
     let client = client(&server);
     let (one, other) = (runtime(), runtime());

@@ -63,7 +63,7 @@ async fn got(waiter: JoinHandle<Lease>) -> Lease {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_as_many_as_it_has() {
+async fn no_more_slots_are_held_than_there_are() {
     for wire in [Wire::Redisson, Wire::Token] {
         let server = Server::start();
         let new = || {
@@ -100,7 +100,7 @@ async fn there_are_as_many_as_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_served_in_the_order_of_asking() {
+async fn waiters_are_served_in_the_order_of_their_requests() {
     let server = Server::start();
     let clients: Vec<Semaphore> = (0..3).map(|_| semaphore(&client(&server.url()), 2)).collect();
     let holders = [clients[0].acquire().await.unwrap(), clients[1].acquire().await.unwrap()];
@@ -121,7 +121,7 @@ async fn who_waits_is_served_in_the_order_of_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_much_is_not_overtaken_and_what_is_freed_at_once_goes_to_many() {
+async fn a_waiter_for_several_slots_is_not_overtaken_and_slots_freed_together_go_to_many() {
     let server = Server::start();
     let (one, two) = (semaphore(&client(&server.url()), 4), semaphore(&client(&server.url()), 4));
     let (first, second) = (one.acquire_many(2).await.unwrap(), one.acquire_many(2).await.unwrap());
@@ -225,7 +225,7 @@ async fn a_permit_outlives_the_loss_of_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_may_differ_while_a_new_one_is_rolled_out() {
+async fn the_number_of_slots_may_differ_during_a_rollout() {
     let server = Server::start();
     let client = client(&server.url());
     let (more, fewer) = (semaphore(&client, 4), semaphore(&client, 2));
@@ -245,7 +245,7 @@ async fn numbers_may_differ_while_a_new_one_is_rolled_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_dies_is_passed_by() {
+async fn a_dead_waiter_is_passed_over() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let dying = client(&proxy.url());
@@ -275,7 +275,7 @@ async fn whoever_dies_is_passed_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_leaves_nothing_behind() {
+async fn a_waiter_that_gives_up_leaves_nothing_behind() {
     let server = Server::start();
     let (one, two) = (semaphore(&client(&server.url()), 2), semaphore(&client(&server.url()), 2));
     let held = one.acquire().await.unwrap();
@@ -291,7 +291,7 @@ async fn who_gives_up_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_ended_by_force_and_seen_by_whoever_asks_for_its_name() {
+async fn any_client_of_the_name_sees_it_and_ends_it_by_force() {
     let server = Server::start();
     let client = client(&server.url());
     let semaphore = semaphore(&client, 2);

@@ -180,7 +180,7 @@ fn server_waiters(server: &Server) -> usize {
 
 /// As above, but the task's grant has arrived already and is not collected.
 #[test]
-fn what_a_task_has_not_taken_is_its_threads() {
+fn a_grant_that_a_task_has_not_collected_goes_to_its_thread() {
     let server = Server::start();
     let (ours, others) = (client(&[&server]), client(&[&server]));
     let (task, own, other) = (lock(&ours), lock(&ours), lock(&others));
@@ -277,7 +277,7 @@ fn a_grant_that_was_fetched_and_is_not_taken_is_given_back() {
 
 /// A release that was started and not sent, since the loop is blocked.
 #[test]
-fn a_release_that_nobody_polls_goes_out_all_the_same() {
+fn a_release_that_nobody_polls_is_sent() {
     let server = Server::start();
     let (ours, others) = (client(&[&server]), client(&[&server]));
     let mut host = Loop::new();

@@ -105,7 +105,7 @@ async fn without_a_ttl_a_lock_stays_until_it_is_released() {
 }
 
 #[test]
-fn what_fits_no_shim_is_refused() {
+fn options_that_fit_no_shim_are_refused() {
     let refused = |config: Config, options: LockOptions, argument: &str| {
         let error = Client::new(config).unwrap().lock("x", options).err().unwrap();
         assert!(matches!(&error, LockError::Invalid { argument: known, .. } if *known == argument), "{error}");
@@ -163,7 +163,7 @@ async fn a_lost_reply_leaves_nothing_of_a_value_behind() {
 /// would undo the second attempt. During the outage the requests that undo the first attempt time out too, and are sent
 /// once more.
 #[tokio::test]
-async fn what_undoes_an_attempt_never_meets_the_next_one() {
+async fn the_undo_of_an_attempt_never_hits_the_next_attempt() {
     let store = Memory::named("values-undone");
     let mut config = config(["memory://values-undone".to_owned()]);
     (config.reply_timeout, config.patience) = (Duration::from_millis(100), LONG);
@@ -287,7 +287,7 @@ async fn a_lease_that_was_let_go_is_known_by_its_value_alone() {
 }
 
 #[tokio::test]
-async fn what_was_let_go_outlives_its_client() {
+async fn a_lease_that_was_let_go_outlives_its_client() {
     let server = Server::start();
     let client = client(&server);
     held(&client, "mine", Ttl::Never).await.let_go().unwrap();
