@@ -1,4 +1,4 @@
-// A flash sale: one console, many customers. A customer reserves it and has some time to pay. No other can buy meanwhile.
+// A flash sale: one console, many customers. A customer reserves it, and no other can buy during the time to pay.
 //
 //     node flash_sale.mjs [redis-url]
 //
