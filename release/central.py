@@ -1,8 +1,9 @@
-"""Maven Central: a signed bundle of what `release.pack` made is uploaded, checked there, and published or dropped.
+"""Publishes to Maven Central: uploads a signed bundle of the modules, checks it there, and publishes or drops it.
 
-By Central's own interface rather than its plugin for Maven, which builds what it deploys: here the files are those
-that were tested. A deployment is a staging area. Central validates it, each file in it is fetched and compared with
-ours, and only then it is published, for good; one that fails either is dropped, and leaves nothing.
+This module calls Central's HTTP API. Central's plugin for Maven would build the files again; here the published files
+are the tested ones. An upload makes a deployment, which is a staging area. Central validates it, and this module
+fetches each file in it and compares it with ours. If both succeed, the deployment is published, which cannot be undone.
+Otherwise it is dropped, and nothing remains.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Central:
         self.modules = modules
         self.registries = registries
 
-    # ---- what a release asks of each registry
+    # ---- the methods of a release.publish.Stage
 
     def missing(self) -> list[str]:
         return [module for module in self.modules if not self._is_there(module)]
@@ -135,7 +136,7 @@ class Central:
 
 
 def bundle(files: dict[str, Path]) -> bytes:
-    """A zip of these files, with a signature and the checksums that Central asks for beside each."""
+    """A zip of these files, each with a signature and the checksums that Central requires."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive, signer() as sign:
         for name, path in files.items():
@@ -149,7 +150,7 @@ def bundle(files: dict[str, Path]) -> bytes:
 
 @contextmanager
 def signer() -> Iterator[Any]:
-    """Signs files with MAVEN_GPG_KEY, in a key ring that lasts as long as this."""
+    """Yields a function that signs a file with MAVEN_GPG_KEY. The key ring is temporary."""
     with tempfile.TemporaryDirectory(prefix="gpg-") as home:
         environment = {name: value for name, value in os.environ.items() if name not in SECRETS} | {"GNUPGHOME": home}
 

@@ -1,10 +1,9 @@
-"""What must hold of packages before anyone installs them: their contents, their sizes, and what their binaries ask of a
-machine.
+"""Checks packages before anyone installs them: their contents, their sizes, and the requirements of their binaries.
 
     python3 -m release.checks OUT
 
-looks at all of OUT/packages. The checkers that others keep (twine, check-wheel-contents, auditwheel, abi3audit,
-publint, attw) say what they know; what they do not is here.
+checks all of OUT/packages and prints a line for each fault. It runs the public checkers (twine, check-wheel-contents,
+auditwheel, abi3audit, publint, attw) and adds checks that those lack.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ from release.refused import Refused, in_one_line
 from release.targets import ROOT, Release, load, version
 
 MEGABYTE = 1_000_000
-# What may be in the list of libraries that one is linked with: the C library, in one piece or in its old five.
+# The libraries that a binary may be linked with: the C library, which older versions of glibc split into five files.
 GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 NEEDED = {
     "gnu": GLIBC | {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"},
     "musl": {"libc.so"},
 }
-# What every Windows has; python3.dll is the host's.
+# Libraries that every Windows has, and python3.dll, which the interpreter brings.
 WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|crypt32|advapi32|msvcrt|python3)\.dll")
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package that users install: a wheel, a tarball of npm, a jar."""
+    """A package that users install: a wheel, an npm tarball or a jar."""
 
     path: Path
     budget: int
-    """In bytes."""
+    """The largest allowed size, in bytes."""
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Its contents."""
+        """The contents of each file in the package, by path."""
         if self.path.suffix == ".tgz":
             with tarfile.open(self.path) as archive:
                 members = [
@@ -61,17 +60,17 @@ class Package:
 
     @property
     def has_binaries(self) -> bool:
-        """Whether something was compiled for it."""
+        """Whether it contains compiled code."""
         return any(is_binary(content) for content in self.files.values())
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether it is compiled code: of Linux, Windows, macOS."""
+    """Whether it is compiled code for Linux, Windows or macOS."""
     return content[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or content[:2] == b"MZ"
 
 
 def packages(folder: Path) -> list[Package]:
-    """All that users install, each with its budget."""
+    """Every package that users install, with its budget."""
     found = [(path, 3 * MEGABYTE) for kind in ("python/*.whl", "npm/*.tgz") for path in sorted(folder.glob(kind))]
     jars = [
         path for path in sorted(folder.glob("maven/**/*.jar")) if not re.search(r"-(sources|javadoc)\.jar$", path.name)
@@ -81,7 +80,7 @@ def packages(folder: Path) -> list[Package]:
 
 
 class Checks:
-    """What was found wrong, a line each."""
+    """The checks. Each adds a line to `wrong` for every fault it finds."""
 
     def __init__(self, release: Release, out: Path) -> None:
         self.release = release
@@ -90,12 +89,12 @@ class Checks:
         self.wrong: list[str] = []
 
     def demand(self, holds: object, what: str) -> None:
-        """Note what does not hold."""
+        """Record `what` as a fault unless the condition holds."""
         if not holds:
             self.wrong.append(what)
 
     def tool(self, name: str, *arguments: str | Path, judge: Callable[[str], bool] | None = None) -> None:
-        """Ask a program; it says by its exit code, or `judge` by its output, whether all is well."""
+        """Run a checker. Exit code 0 means no fault, or, if `judge` is given, its verdict on the output."""
         path = toolchain.tools() / name
         done = subprocess.run(
             [path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -106,14 +105,14 @@ class Checks:
     # ---- contents -----------------------------------------------------------------------------------------------
 
     def contents(self, package: Package) -> None:
-        """Licences, a bill of materials, no folder of the builder's, a size that a download bears."""
+        """Check one package: licences, a bill of materials, no paths of the building machine, size within budget."""
         name, files = package.path.name, package.files
         leaves = {Path(path).name for path in files}
         size = package.path.stat().st_size
         self.demand(
             size <= package.budget, f"{name}: {size / MEGABYTE:.2f} MB; at most {package.budget / MEGABYTE:.0f}"
         )
-        # Of a checkout without links it would be the name of the file instead.
+        # A checkout without symbolic links has a file with the link's target in place of the licence.
         texts = [content for path, content in files.items() if Path(path).name == "LICENSE"]
         self.demand((ROOT / "LICENSE").read_bytes() in texts, f"{name}: no LICENSE, or another one")
         if package.has_binaries:
@@ -129,20 +128,20 @@ class Checks:
             )
 
     def wheels(self) -> None:
-        """What PyPI and pip want of wheels and source distributions."""
+        """Check the requirements of PyPI and pip for wheels and source distributions."""
         files = sorted((self.folder / "python").iterdir())
         self.tool("twine", "check", "--strict", *files)
         self.demand(any(path.name.endswith(".tar.gz") for path in files), "no source distribution")
         for wheel in (path for path in files if path.suffix == ".whl"):
             self.tool("check-wheel-contents", wheel)
-            # Of a wheel for musl it wants to see the C library as Alpine calls it; what is needed there `elf` knows.
+            # auditwheel expects Alpine's name of the C library in a wheel for musl. `elf` checks those wheels instead.
             if "manylinux" in wheel.name:
                 self.tool("auditwheel", "show", wheel, judge=audited)
             if "-abi3-" in wheel.name and "linux" in wheel.name:
                 self.tool("abi3audit", "--strict", wheel)
 
     def tarballs(self) -> None:
-        """What npm wants: nothing runs at installation, all versions agree, nothing is published unseen."""
+        """Check npm tarballs: no install scripts, not private, equal versions, only platform packages of the list."""
         names = {f"{self.release.npm.platforms}-{target.npm.platform}" for target in self.release.published()}
         for path in sorted((self.folder / "npm").glob("*.tgz")):
             manifest = json.loads(Package(path, 0).files["package/package.json"])
@@ -159,7 +158,7 @@ class Checks:
                 self.demand(manifest["name"] in names, f"{path.name}: not in the list")
 
     def npm_tool(self, name: str, *arguments: str) -> None:
-        """Ask a program of npm's, which node/test/fixtures installs."""
+        """Run a checker from npm, which node/test/fixtures installs."""
         path = ROOT / self.release.npm.folder / "test/fixtures/node_modules/.bin" / name
         if not path.exists():
             raise Refused(f"{path.relative_to(ROOT)} is missing: make node/test/fixtures/node_modules/.ready")
@@ -169,7 +168,7 @@ class Checks:
         self.demand(done.returncode == 0, f"{name} {Path(arguments[0]).name}:\n{done.stdout.strip()}")
 
     def jars(self) -> None:
-        """What Maven Central wants beside each jar, and the libraries in it."""
+        """Check the files and POM elements that Maven Central requires, and the native libraries in the jars."""
         for pom in sorted((self.folder / "maven").glob("**/*.pom")):
             for kind in (".jar", "-sources.jar", "-javadoc.jar"):
                 jar = pom.with_name(pom.name.removesuffix(".pom") + kind)
@@ -186,7 +185,7 @@ class Checks:
     # ---- binaries -----------------------------------------------------------------------------------------------
 
     def binaries(self) -> None:
-        """What each compiled file asks of a machine."""
+        """Check the requirements of each compiled file."""
         for package in packages(self.folder):
             for path, content in package.files.items():
                 if content[:4] == b"\x7fELF":
@@ -199,7 +198,9 @@ class Checks:
                     self.pe(f"{package.path.name}: {Path(path).name}", content)
 
     def elf(self, name: str, content: bytes, musl: bool) -> None:
-        """Old C libraries do; no other library; can be loaded late; no stack that can be executed; no symbols."""
+        """Check a Linux library: an old C library is enough and no other library is needed, dlopen can load it (no
+        static TLS), the stack is not executable, and there are no symbols.
+        """
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             file.write(content)
             file.flush()
@@ -223,7 +224,7 @@ class Checks:
             self.demand(newest <= oldest, f"{name} needs GLIBC_{'.'.join(map(str, newest))}")
 
     def pe(self, name: str, content: bytes) -> None:
-        """No library but those of every Windows."""
+        """Check a Windows library: it needs only libraries that every Windows has."""
         with tempfile.NamedTemporaryFile(suffix=".dll") as file:
             file.write(content)
             file.flush()
@@ -232,7 +233,7 @@ class Checks:
             self.demand(WINDOWS.fullmatch(library.lower()), f"{name} needs {library}")
 
     def sums(self) -> None:
-        """The list of sums is right, and whole."""
+        """Check that SHA256SUMS lists every file, with the right sum."""
         listed = {line.split("  ", 1)[1] for line in (self.folder / "SHA256SUMS").read_text().splitlines()}
         there = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()} - {
             "SHA256SUMS"
@@ -243,13 +244,13 @@ class Checks:
 
 
 def audited(said: str) -> bool:
-    """Whether auditwheel finds that a wheel does with the C library that its name says, or with an older one."""
+    """Whether auditwheel's output says that the wheel runs with glibc 2.17 or older."""
     found = re.search(r'"manylinux_(\d+)_(\d+)_\w+"', said)
     return found is not None and tuple(map(int, found.groups())) <= (2, 17)
 
 
 def binutils(program: str, *arguments: str) -> str:
-    """What readelf or objdump says of a file."""
+    """The output of readelf or objdump."""
     if not shutil.which(program):
         raise Refused(f"{program} is missing: install binutils")
     done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
@@ -257,7 +258,7 @@ def binutils(program: str, *arguments: str) -> str:
 
 
 def check(out: Path) -> list[str]:
-    """All that is wrong with the packages in OUT."""
+    """All faults of the packages in OUT, a line each."""
     checks = Checks(load(), out)
     for package in packages(checks.folder):
         checks.contents(package)

@@ -1,6 +1,6 @@
-"""The registries that a release goes to, and how their clients are called and they are asked.
+"""The registries of a release: their addresses, HTTP requests to them, and calls of their clients.
 
-No credential is ever in a file, on a command line, or in the environment of a client that does not need it.
+A credential is never in a file, on a command line, or in the environment of a client that does not need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from release.refused import Refused
 
-# Whoever has one of these can publish.
+# Each of these credentials permits its holder to publish.
 SECRETS = (
     "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
     "CARGO_REGISTRY_TOKEN",
@@ -34,16 +34,16 @@ IDENTITY = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 
 
 class Unanswered(Refused):
-    """A registry in trouble, which may have an answer later."""
+    """A registry did not answer, or answered with a temporary error. A retry may succeed."""
 
 
 @dataclass(frozen=True)
 class Registries:
-    """Where everything goes; tests have others."""
+    """The addresses of all registries. Tests use others."""
 
     crates: str = "https://index.crates.io"
     cargo: tuple[str, ...] = ()
-    """What cargo must be told of another registry than crates.io."""
+    """Options of cargo for a registry other than crates.io."""
 
     pypi: str = "https://pypi.org/simple"
     pypi_upload: str = "https://upload.pypi.org/legacy/"
@@ -51,14 +51,14 @@ class Registries:
     maven: str = "https://repo1.maven.org/maven2"
     central: str = "https://central.sonatype.com/api/v1/publisher"
     patience: float = 1800
-    """For how many seconds a registry is asked for what it was sent."""
+    """For how many seconds to poll a registry for an upload."""
 
     pause: float = 10
-    """Between two questions, in seconds."""
+    """The pause between two polls, in seconds."""
 
 
 def get(url: str, accept: str = "*/*") -> bytes | None:
-    """What is there, or nothing when nothing is."""
+    """The content at a URL, or None if it does not exist (404 or 410)."""
     request = urllib.request.Request(url, headers={"Accept": accept, "User-Agent": "redlock-release"})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -72,12 +72,12 @@ def get(url: str, accept: str = "*/*") -> bytes | None:
 
 
 def refusal(error: urllib.error.HTTPError) -> type[Refused]:
-    """Whether the server has trouble, or refuses."""
+    """The exception for an HTTP error: `Unanswered` for 5xx and 429, else `Refused`."""
     return Unanswered if error.code >= 500 or error.code == 429 else Refused
 
 
 def attempts(registries: Registries) -> Iterable[None]:
-    """A turn at once, and further ones until patience ends."""
+    """Yields once at once, and then after each pause until the patience is over."""
     end = time.monotonic() + registries.patience
     yield
     while time.monotonic() < end:
@@ -86,7 +86,7 @@ def attempts(registries: Registries) -> Iterable[None]:
 
 
 def run(*command: str | Path, cwd: Path | None = None, secrets: Iterable[str] = (), **environment: str) -> None:
-    """Run a client that sees these secrets only."""
+    """Run a client whose environment has these secrets and no others."""
     inherited = {name: value for name, value in os.environ.items() if name not in SECRETS or name in secrets}
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=inherited | environment, check=False)
     if done.returncode:
@@ -97,10 +97,10 @@ def run(*command: str | Path, cwd: Path | None = None, secrets: Iterable[str] = 
 
 
 def without(program: str) -> list[str]:
-    """The program, where there is none."""
+    """A line that names the program if it is not on the PATH, else nothing."""
     return [] if shutil.which(program) else [f"{program} on the PATH"]
 
 
 def say(line: str) -> None:
-    """A line at once: clients write into the same log."""
+    """Print a line without buffering, because clients write into the same log."""
     print(line, flush=True)

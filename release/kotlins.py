@@ -1,6 +1,6 @@
-"""The jar with the versions of Kotlin and coroutines that its users have: a program compiled against it, and run.
+"""Tries the jar with the versions of Kotlin and coroutines of its users: compiles a program against it and runs that.
 
-Kotlin 1.9 with coroutines 1.8.1 is the oldest pair, which the jar itself is compiled with; Spring Boot 3.5 manages it.
+The jar is compiled with the oldest combination, Kotlin 1.9 with coroutines 1.8.1, which is also Spring Boot 3.5's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from release.here import Here
 
 MAIN = "dev.redlock.consumer.UseKt"
-# Between trials, with all of Maven Central's that they use; an empty one would take minutes.
+# The local Maven repository, kept between trials: filling an empty one takes minutes.
 REPOSITORY = downloads.FOLDER / "maven"
 
 
 @dataclass(frozen=True)
 class Versions:
-    """Those of Kotlin and coroutines, or of the Spring Boot that manages both."""
+    """The versions of Kotlin and coroutines, or that of the Spring Boot that manages both."""
 
     kotlin: str = ""
     coroutines: str = ""
@@ -52,8 +52,8 @@ ALL = [
 
 
 def use(here: Here, jdk: runtimes.Jdk, versions: list[Versions]) -> None:
-    """Compile and run the same program with each; a row of the table for each."""
-    # The package under trial has the version of the one before.
+    """Compile and run the same program with each of these versions; add a row to the table for each."""
+    # The previous trial's package has the same version, so Maven would not fetch the new one.
     shutil.rmtree(REPOSITORY / "dev" / "redlock", ignore_errors=True)
     for each in versions:
         classpath, seconds = _compiled(here, each)
@@ -63,7 +63,7 @@ def use(here: Here, jdk: runtimes.Jdk, versions: list[Versions]) -> None:
 
 
 def _compiled(here: Here, versions: Versions) -> tuple[str, float]:
-    """A class path with the program, and how long Maven took."""
+    """Compile the program; return its class path and Maven's time in seconds."""
     project = here.trial.folder("kotlin") / "project"
     shutil.copytree(CONSUMERS / "kotlin", project)
     if versions.spring:

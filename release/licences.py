@@ -1,10 +1,10 @@
-"""THIRD-PARTY-LICENSES: the licences of everything that is linked into a library or program, for its package.
+"""Writes THIRD-PARTY-LICENSES: the licences of everything that is linked into a library or program.
 
-The texts are those that each part brings; where a licence offers a choice, those of the one that comes first in
-`LICENCES`. Parts without a text get the one in release/licences. A licence that is not listed here, and a part that has
-no text, are refused.
+    python3 -m release.licences OUT [--crate NAME]... [--target NAME]...    default: all crates, on every target
 
-    python3 -m release.licences OUT [--crate NAME]... [--target NAME]...    by default of everything, on every target
+The texts come from the parts themselves. If a part offers a choice of licences, the first in `LICENCES` is taken. A
+part that brings no text gets the one in release/licences. A licence that is not listed here is an error, and so is a
+part without any text.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from release.parts import TEXTS, Part, parts
 from release.refused import Refused, in_one_line
 from release.targets import load
 
-# The licences that are accepted, the preferred ones first, each with words that only its text has. deny.toml accepts
-# the same for all crates, those that only build or test included.
+# The accepted licences, the preferred ones first, each with words that occur only in its text. deny.toml accepts the
+# same ones for all crates, including those that only build or test.
 LICENCES = {
     "MIT": "permission is hereby granted, free of charge, to any person obtaining a copy of this software",
     "ISC": "permission to use, copy, modify, and/or distribute this software for any purpose",
@@ -31,14 +31,14 @@ LICENCES = {
     "Apache-2.0 WITH LLVM-exception": "llvm exceptions to the apache 2.0 license",
     "MPL-2.0": "mozilla public license version 2.0",
 }
-# Of what zig adds on a target that is built only to see that it works.
+# For code that zig adds on a target that is not published.
 LICENCES_OF_TOOLS = {"ZPL-2.1"}
-# Alternatives that nobody needs here, told from notices by the same means.
+# Alternatives that are never chosen. They are recognised so that their texts do not count as notices.
 UNUSED = {
     "Unlicense": "this is free and unencumbered software released into the public domain",
     "Zlib": "altered source versions must be plainly marked as such",
 }
-# Crates that bring no text; these are their repositories'.
+# Crates that bring no text. These files are from their repositories.
 GIVEN = {
     **dict.fromkeys(["napi", "napi-sys"], "napi.txt"),
     **dict.fromkeys(["uniffi", "uniffi_bindgen", "uniffi_core", "uniffi_pipeline"], "mpl-2.0.txt"),
@@ -56,7 +56,7 @@ def write(crates: Sequence[str], rust_target: str | Sequence[str], path: Path) -
 
 
 def document(all_parts: Sequence[Part]) -> str:
-    """The file's contents."""
+    """The contents of THIRD-PARTY-LICENSES."""
     foreign = [part for part in all_parts if not part.own]
     width = max(len(_label(part)) for part in foreign)
     broad = max(len(part.licence) for part in foreign)
@@ -82,12 +82,12 @@ where a licence offers a choice, the text is that of the one that was chosen.
 
 
 def texts(part: Part) -> list[str]:
-    """Everything that has to be told of a part, without doubles."""
+    """The licence texts and notices of a part, without duplicates."""
     found = choices(part.licence, part.name)
     if part.texts:
         return [_read(TEXTS / name) for name in part.texts]
     if part.folder is None:
-        return []  # it is in a crate, which brings its texts
+        return []  # code within a crate; the texts are the crate's
     files = list(_files(part.folder))
     top = [file for file, depth in files if depth == 0]
     known = {file: recognised(_read(file)) for file, _ in files}
@@ -108,7 +108,7 @@ def texts(part: Part) -> list[str]:
 
 
 def choices(expression: str, of: str) -> list[frozenset[str]]:
-    """The sets of licences that satisfy an SPDX expression, the preferred one first; all accepted."""
+    """The sets of accepted licences that satisfy an SPDX expression, the preferred one first."""
     accepted = [*LICENCES, *LICENCES_OF_TOOLS]
     found = [choice for choice in _alternatives(expression, of) if choice <= set(accepted)]
     if not found:
@@ -117,7 +117,7 @@ def choices(expression: str, of: str) -> list[frozenset[str]]:
 
 
 def recognised(text: str) -> set[str]:
-    """The licences whose words a text has."""
+    """The licences whose words occur in a text."""
     words = _words(text)
     found = {licence for licence, phrase in {**LICENCES, **UNUSED}.items() if _words(phrase) in words}
     if "Apache-2.0 WITH LLVM-exception" in found:
@@ -126,7 +126,7 @@ def recognised(text: str) -> set[str]:
 
 
 def everything() -> list[str]:
-    """The crates that are linked into packages."""
+    """All crates that are linked into packages."""
     release = load()
     modules = [module.crate for module in release.jvm if module.crate]
     return [release.python.crate, release.npm.crate, *modules, *(program.crate for program in release.programs)]
@@ -173,7 +173,7 @@ def _alternatives(expression: str, of: str) -> list[frozenset[str]]:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Files with licences, and how deep they are; a folder of licences counts as the one that it is in."""
+    """The files with licences, each with its depth. A folder named LICENSES adds no depth."""
     for file in sorted(folder.rglob("*")):
         *above, name = file.relative_to(folder).parts
         if file.is_file() and file.suffix.lower() not in NO_TEXT and not APART & {*above}:
@@ -184,13 +184,13 @@ def _files(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _read(file: Path) -> str:
-    """A text with the line ends and without the margins that an editor would leave."""
+    """A file's text with uniform line ends and without trailing blanks, outer empty lines and form feeds."""
     text = file.read_text(encoding="utf-8-sig")
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").replace("\f", "")
 
 
 def _words(text: str) -> str:
-    """A text without what editors and comments make of it."""
+    """The words of a text in lower case, so that line breaks and comment signs make no difference."""
     return re.sub(r"[^a-z0-9]+", " ", text.lower())
 
 
@@ -210,7 +210,7 @@ def _wrapped(labels: Sequence[str]) -> str:
 
 @in_one_line("release.licences")
 def main(arguments: list[str] | None = None) -> None:
-    """What the module's documentation says, on the command line."""
+    """The command line, as in the module's documentation."""
     parser = argparse.ArgumentParser(prog="python3 -m release.licences", description="Writes THIRD-PARTY-LICENSES.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--crate", action="append", metavar="NAME")

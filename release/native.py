@@ -1,10 +1,11 @@
-"""What must be compiled, for one target: the native libraries, the wheels that contain theirs, and the programs.
+"""Compiles everything for one target: the native libraries, the wheels, which contain theirs, and the programs.
 
     python3 -m release.native TARGET OUT [--profile dist|dev] [--abi ABI]... [--only PART]...
 
-writes OUT/TARGET/: the module of Node and the libraries of the JVM as packages call them, `wheels/`, `programs/`. The
-profile `dist` is what is published: linked by zig on Linux, so that it runs with an old C library, and the same to the
-byte whoever builds it wherever. `dev` is for tests of what comes after: this machine's own linker, a tenth of the time.
+writes OUT/TARGET/: the Node module and the JVM libraries under their names in packages, `wheels/`, `programs/`. The
+profile `dist` is for publishing: on Linux, zig links, so that the result runs with an old C library. The result is the
+same to the byte on every machine. `dev` is for tests of the later steps: it uses this machine's linker and takes a
+tenth of the time.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from release import licences, sbom, toolchain
 from release.refused import Refused, in_one_line
 from release.targets import ROOT, Release, Target, load
 
-# When every file was made, as archives say it: the first moment that a wheel can. C code is compiled anew when this
-# changes, and with it whatever needs it; so it is not the time of the commit.
+# The date of every file in an archive, in Unix seconds: 1980-01-01, the earliest that a wheel can hold. It is not the
+# commit's date, because a change of it makes cargo compile all C code and everything that needs it again.
 EPOCH = "315532800"
 
 PARTS = ("node", "jvm", "python", "programs")
 
-# What maturin is told to build a wheel for an interpreter that need not be here.
+# The options with which maturin builds a wheel for an interpreter that need not be installed here.
 ABIS = {
     "abi3": [],
     "cp314t": ["--interpreter", "python3.14t"],
@@ -37,7 +38,7 @@ ABIS = {
 
 
 class Build:
-    """One target in one profile."""
+    """A build of one target in one profile."""
 
     def __init__(self, release: Release, target: Target, out: Path, profile: str) -> None:
         self.release = release
@@ -48,7 +49,7 @@ class Build:
         if self.is_dev and not target.is_host():
             raise Refused(f"the profile dev is for this machine's own kind, not for {target.rust}")
         self.by_zig = not self.is_dev and sys.platform.startswith("linux")
-        # Development builds share everything with those of `cargo build`; hence without a word about their target.
+        # Development builds share all compiled files with `cargo build`, so nothing names the target.
         self.environment = os.environ | ({} if self.is_dev else self._environment())
         self.cargo_target = Path(self.environment.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -57,21 +58,22 @@ class Build:
             *toolchain.rustflags(self.target.rust),
             *(f"--remap-path-prefix={old}={new}" for old, new in remapped()),
         ]
-        # mimalloc says when it was compiled. SOURCE_DATE_EPOCH does not do: zig gives out what it compiled for another.
+        # mimalloc contains its compilation date. SOURCE_DATE_EPOCH does not help: zig's cache ignores it and returns
+        # code that was compiled with another value.
         c_flags = ['-D__DATE__="-"', '-D__TIME__="-"', "-Wno-builtin-macro-redefined"]
         c_flags += [f"-ffile-prefix-map={old}={new}" for old, new in remapped()]
-        # Microsoft's compiler knows none of these.
+        # Microsoft's compiler does not have these options.
         c_code = {"CFLAGS": shlex.join(c_flags), "CC_SHELL_ESCAPED_FLAGS": "1"}
         return {
             **toolchain.environment(self.target.zig if self.by_zig else self.target.rust),
             "SOURCE_DATE_EPOCH": EPOCH,
-            # Not RUSTFLAGS, which would cut a path with a space in two.
+            # Not RUSTFLAGS, which splits a path at a space.
             "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
             **({} if self.target.rust.endswith("-msvc") else c_code),
         }
 
     def libraries(self, crates: list[str]) -> Path:
-        """Build these crates; return the folder that has what cargo made."""
+        """Build these crates; return the folder with the result."""
         packages = [f"--package={crate}" for crate in crates]
         if self.is_dev:
             self._run("cargo", "build", "--locked", "--quiet", *packages)
@@ -81,7 +83,7 @@ class Build:
         return self.cargo_target / self.target.rust / self.profile
 
     def wheel(self, folder: str, crate: str, arguments: list[str]) -> None:
-        """Build the wheel of the Python project in `folder`, with what it says of the crate's licences and parts."""
+        """Build the wheel of the Python project in `folder`, with the crate's licences and bill of materials."""
         wheels = self.folder / "wheels"
         before = set(wheels.glob("*.whl"))
         maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
@@ -98,21 +100,22 @@ class Build:
             sbom.rewrite(made, [crate], self.target.rust, texts)
 
     def node(self) -> None:
-        """The module of Node."""
+        """Build the Node module."""
         npm = self.release.npm
         self._keep(self.libraries([npm.crate]) / self.target.library(npm.library), npm.file)
 
     def jvm(self) -> None:
-        """The libraries of the JVM modules."""
+        """Build the libraries of the JVM modules."""
         modules = [(module.crate, module.library) for module in self.release.jvm if module.crate and module.library]
         made = self.libraries([crate for crate, _ in modules])
         for _, library in modules:
             self._keep(made / self.target.library(library), Path(self.target.in_jar(library)).name)
 
     def python(self, abis: list[str]) -> None:
-        """A wheel for each of these families of interpreters."""
+        """Build a wheel for each of these ABIs."""
         if self.target.rust.endswith("-windows-gnu"):
-            # maturin writes an export file that this linker cannot read. It is proof only: the library will do.
+            # maturin writes an export file that this linker cannot read. This target is not published, so the library
+            # alone is enough.
             made = self.libraries([self.release.python.crate]) / self.target.library("redlock_native")
             self._keep(made, "redlock/_native.pyd")
             return
@@ -120,7 +123,7 @@ class Build:
             self.wheel(self.release.python.folder, self.release.python.crate, ABIS[abi])
 
     def programs(self) -> None:
-        """The programs, and the wheels that put them on the PATH."""
+        """Build the programs, and the wheels that put them on the PATH."""
         for program in self.release.programs:
             made = self.libraries([program.crate])
             self._keep(made / self.target.program(program.name), f"programs/{self.target.program(program.name)}")
@@ -129,7 +132,7 @@ class Build:
     def _keep(self, made: Path, name: str) -> None:
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        # Not in place: somebody may have the old one loaded.
+        # Replace the file instead of writing into it: a process may have the old one loaded.
         fresh = place.with_name(f"{place.name}.new")
         shutil.copyfile(made, fresh)
         shutil.copymode(made, fresh)
@@ -140,9 +143,9 @@ class Build:
 
 
 def remapped() -> list[tuple[Path, str]]:
-    """What of this machine's paths would end up in a binary, and what does instead."""
+    """The paths of this machine that a binary would contain, each with its replacement."""
     cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
-    # The last that fits counts.
+    # rustc and the C compiler apply the last one that fits.
     return [(cargo, "/cargo"), (ROOT, "/redlock")]
 
 

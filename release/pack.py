@@ -1,15 +1,15 @@
-"""Packages, as they are published, from what `release.native` compiled.
+"""Makes the packages to publish from the files that `release.native` compiled.
 
     python3 -m release.pack OUT [--verify-crates]
 
-takes OUT/TARGET/ of whatever targets are there and writes OUT/packages/:
+reads OUT/TARGET/ of every target that is there and writes OUT/packages/:
 
     python/      wheels and the source distribution
-    npm/         the main packages, and one for each target with what was compiled for it
+    npm/         the main packages, and one for each target with its compiled files
     maven/       a repository: jars with the libraries of all those targets, sources, documentation, checksums
-    crates/      what cargo publishes
+    crates/      the crates that cargo publishes
     archives/    programs
-    SHA256SUMS   of all of these
+    SHA256SUMS   the checksums of all of these
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ SBOM = "sbom.cdx.json"
 
 
 class Packer:
-    """Packs what was compiled for these targets."""
+    """Packs the compiled files of all targets in OUT."""
 
     def __init__(self, release: Release, out: Path) -> None:
         self.release = release
         self.out = out
         self.packages = out / "packages"
-        # A target that is only proof stands in for the published one that npm and the JVM know by the same name.
+        # A target that is not published stands in for the published one with the same name in npm and the JVM.
         self.targets = [target for target in release.targets if (out / target.rust).is_dir()]
         if not self.targets:
             raise Refused(f"nothing was compiled: there is no folder of a target in {out}; see release.native")
 
     def python(self) -> None:
-        """The wheels, and the source distribution."""
+        """Collect the wheels, and make the source distributions."""
         folder = self._fresh("python")
         for target in self.targets:
             for wheel in sorted((self.out / target.rust / "wheels").glob("*.whl")):
                 shutil.copy(wheel, folder)
         for project in [self.release.python.folder, *(program.folder for program in self.release.programs)]:
             maturin = str(toolchain.tools() / "maturin")
-            # It calls an error what it then does without.
+            # Quiet, because maturin prints an error for something optional and then succeeds.
             self._run(
                 maturin, "sdist", "--out", str(folder), cwd=ROOT / project, quiet=True, SOURCE_DATE_EPOCH=native.EPOCH
             )
 
     def npm(self) -> None:
-        """The package of the library, those of the programs, and those with what was compiled for each target."""
+        """Make the packages of the library and of the programs, and a package with compiled files for each target."""
         self._fresh("npm")
         library = self.release.npm
         manifest = library.manifest
@@ -83,7 +83,7 @@ class Packer:
     def _npm_platform(
         self, target: Target, prefix: str, manifest: dict[str, Any], crate: str, files: list[tuple[Path, str]]
     ) -> None:
-        """The package of one target, of which npm installs the one that fits."""
+        """Make the package of one target. npm installs only the one that fits the machine."""
         platform = target.npm
         own = {
             "name": f"{prefix}-{platform.platform}",
@@ -106,7 +106,7 @@ class Packer:
     def _npm_library(self, library: Npm, manifest: dict[str, Any]) -> None:
         folder = ROOT / library.folder
         self._run("node", "scripts/build.mjs", "--javascript", cwd=folder)
-        # Private, so that nobody publishes the folder as it lies there.
+        # In the repository, package.json says private, so that nobody publishes the folder itself.
         published = {
             key: value for key, value in manifest.items() if key not in ("private", "devDependencies", "scripts")
         }
@@ -149,13 +149,13 @@ class Packer:
                 place = Path(work, name)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, place)
-                # What was sent from machine to machine may have lost it.
+                # Uploads between machines of a workflow lose the mode.
                 place.chmod(0o755 if name.startswith("bin/") else 0o644)
             Path(work, "package.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             self._run("npm", "pack", "--silent", "--pack-destination", str(self.packages / "npm"), cwd=work, quiet=True)
 
     def maven(self) -> None:
-        """The modules of the JVM, in the layout of a Maven repository."""
+        """Make the JVM modules, in the layout of a Maven repository."""
         repository = self._fresh("maven")
         for module in self.release.jvm:
             with tempfile.TemporaryDirectory() as work:
@@ -171,7 +171,7 @@ class Packer:
                     rust = [target.rust for target in self.targets]
                     licences.write([module.crate], rust, about / THIRD_PARTY)
                     sbom.write([module.crate], rust, about / SBOM)
-                # In a folder of its own: what lies in the checkout, and in the local repository, stays as it is.
+                # Builds in a folder of its own, so that neither the checkout nor the local repository changes.
                 self._run(
                     *("mvn", "-q", "-B", "-ntp", "-f", module.folder, "-Ppackages", "deploy"),
                     *("-Dmaven.test.skip=true", "-Dmdep.skip=true", "-Dmaven.install.skip=true"),
@@ -180,19 +180,19 @@ class Packer:
                 )
 
     def crates(self, verify: bool) -> None:
-        """What cargo publishes: the library and the programs."""
+        """Make the crates of the library and the programs."""
         folder = self._fresh("crates")
         crates = [*self.release.crates, *(program.crate for program in self.release.programs)]
         packages = [f"--package={crate}" for crate in crates]
         how = [] if verify else ["--no-verify"]
-        # Clean or not is for whoever publishes; a change under way can be tried.
+        # --allow-dirty, so that a change can be tried before it is committed.
         self._run("cargo", "package", "--locked", "--quiet", "--allow-dirty", *how, *packages)
         made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "package"
         for crate in crates:
             shutil.copy(made / f"{crate}-{version()}.crate", folder)
 
     def archives(self) -> None:
-        """The programs by themselves, for those who want no package."""
+        """Make an archive of each program, for users who want no package."""
         folder = self._fresh("archives")
         for program in self.release.programs:
             for target in self.targets:
@@ -205,7 +205,7 @@ class Packer:
                     pack(folder, stem, files, int(native.EPOCH))
 
     def sums(self) -> None:
-        """The list that says what these packages are."""
+        """Write SHA256SUMS."""
         paths = sorted(path for path in self.packages.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
         lines = [
             f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(self.packages)}\n" for path in paths
@@ -219,7 +219,7 @@ class Packer:
         return folder
 
     def _run(self, *command: str, cwd: str | Path = ROOT, quiet: bool = False, **variables: str) -> None:
-        # mvn and npm are scripts that only their full name finds on Windows.
+        # On Windows, mvn and npm are scripts, which subprocess finds only by their full name.
         program = shutil.which(command[0])
         if program is None:
             raise Refused(f"{command[0]} is missing")

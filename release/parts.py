@@ -1,8 +1,8 @@
-"""What a built library or program consists of, beside this repository's own code.
+"""Lists the third-party parts of a built library or program.
 
-Crates that are linked in (no build scripts, no procedural macros), the C code that some of them bring, Rust's standard
-library, and what zig adds when it links. Both the licences and the bill of materials are made from this list, for any
-target, on any machine. Whatever is not known here is refused: code whose origin nobody stated is not published.
+The parts are the linked crates (no build scripts, no procedural macros), the C code in some of them, Rust's standard
+library, and the code that zig adds when it links. Licences and bills of materials are made from this list, for any
+target on any machine. Unknown code is an error: code of unstated origin must not be published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXTS = Path(__file__).with_name("licences")
 
 @dataclass(frozen=True)
 class Part:
-    """Something with an author and a licence of its own."""
+    """A piece of code with an author and a licence of its own."""
 
     name: str
     version: str
@@ -32,42 +32,42 @@ class Part:
     """An SPDX expression."""
 
     source: str
-    """Where its source is."""
+    """The URL of its source."""
 
     purl: str
-    """Its name for scanners, and in the list of what needs what."""
+    """Its package URL: its name for scanners and in `needs`."""
 
     folder: Path | None = None
-    """Where a crate's files are on this machine."""
+    """The folder of a crate's files on this machine."""
 
     texts: tuple[str, ...] = ()
-    """The files in release/licences that hold for it, when it brings none."""
+    """Its licence texts in release/licences, if it brings none."""
 
     sha256: str | None = None
-    """Of what a registry has."""
+    """The sha256 of a crate in its registry."""
 
     about: str = ""
     own: bool = False
-    """Whether it is in this repository, under its licence."""
+    """Whether it is part of this repository, under this repository's licence."""
 
     needs: list[str] = field(default_factory=list, compare=False)
-    """The purls of what it is linked with."""
+    """The purls of the parts that it is linked with."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """C or assembler code in a crate, whose texts the crate has among its own."""
+    """C or assembler code in a crate. Its licence texts are among the crate's."""
 
     name: str
     licence: str
     repository: str
-    """On GitHub."""
+    """OWNER/NAME on GitHub."""
 
     version: tuple[str, str] | None = None
-    """A file of the crate, and a pattern whose groups are the numbers; upstream's tag has a v before them."""
+    """A file of the crate, and a pattern whose groups are the numbers of the version. Upstream's tag is v and these."""
 
 
-# Every crate that brings such code.
+# Every crate with such code.
 FOREIGN = {
     "libmimalloc-sys": [
         Foreign(
@@ -84,10 +84,10 @@ FOREIGN = {
 }
 CODE = {".a", ".asm", ".c", ".cc", ".cpp", ".lib", ".o", ".s", ".S"}
 
-# Crates that are not linked but whose text is in what we ship: the Kotlin code that calls the library is made by one.
+# Crates that are not linked but whose text is in a package: uniffi_bindgen generates Kotlin code from templates.
 WRITTEN_BY = {"redlock-kotlin": ["uniffi_bindgen"]}
 
-# What Rust's standard library is made of, as the file names of its libraries say; rust-std.txt has a line for each.
+# The crates in Rust's standard library, by the file names of its libraries. rust-std.txt has a line for each.
 STD = {
     *("addr2line", "adler2", "cfg_if", "compiler_builtins", "gimli", "hashbrown", "libc", "memchr", "miniz_oxide"),
     *("object", "rustc_demangle", "windows_link", "windows_sys", "windows_targets"),
@@ -95,7 +95,7 @@ STD = {
 STD_ITSELF = {"alloc", "core", "panic_abort", "panic_unwind", "std", "std_detect", "unwind"}
 STD_NOT_LINKED = {"getopts", "proc_macro", "profiler_builtins", "rustc_literal_escaper", "sysroot", "test"}
 
-# A crate for its dependencies' features: nothing of it is linked, nor of what only it needs.
+# This crate only selects features of dependencies. Neither it nor a dependency that only it needs is linked.
 WITHOUT_CODE = "redlock-features"
 
 
@@ -141,7 +141,7 @@ def _of_target(crates: Sequence[str], target: Target) -> list[Part]:
 
 
 def _linked(crates: Sequence[str], rust: str) -> set[tuple[str, str]]:
-    """Names and versions; with the features that these crates alone ask for."""
+    """Names and versions of the linked crates, with the features that only these crates need."""
     chosen = [argument for crate in crates for argument in ("--package", crate)]
     options = ["--edges=normal,no-proc-macro", "--prune", WITHOUT_CODE, "--prefix=none", "--format={p}"]
     tree = _cargo("tree", *chosen, *options, "--target", rust)
@@ -167,7 +167,7 @@ def _crate(package: dict[str, Any], hashes: dict[tuple[str, str], str]) -> Part:
 
 
 def _foreign(part: Part) -> list[Part]:
-    """The code in other languages that a crate brings."""
+    """The code in other languages in a crate. Raises Refused if FOREIGN does not list it."""
     assert part.folder is not None
     entries = FOREIGN.get(part.name, [])
     if not entries and not part.own and (code := next(_code(part.folder), None)):
@@ -188,16 +188,16 @@ def _foreign(part: Part) -> list[Part]:
 
 
 def _code(folder: Path) -> Iterator[Path]:
-    # An empty one is none: compilers leave such behind when they are asked what they can do.
+    # Empty files do not count: compilers leave them behind when a build script probes their features.
     code = (file for file in sorted(folder.rglob("*")) if file.suffix in CODE and file.stat().st_size)
     return (file.relative_to(folder) for file in code)
 
 
 def _shared(crates: Sequence[str], target: Target) -> list[Part]:
-    """What the compiler and the linker add.
+    """The parts that the compiler and the linker add.
 
-    What of glibc is linked and not loaded (`stat`, where a glibc older than 2.33 has none) may be passed on without any
-    restriction, as its files say; so may the start of a library for musl. Nothing of zig's own is linked.
+    A few functions of glibc are linked statically (`stat`, which glibc before 2.33 does not export). Their files permit
+    redistribution without any restriction, and so do musl's start files of a library. No code of zig itself is linked.
     """
     compiler = re.search(r"release: (\S+)", _run("rustc", "-vV"))
     assert compiler is not None
@@ -240,7 +240,7 @@ def _of_zig(version: str, folder: str, about: str, licence: str, text: str) -> P
 
 
 def _zig() -> str:
-    """The version that is pinned for releases."""
+    """The version of zig that is pinned for releases."""
     pinned = (ROOT / "release" / "requirements.txt").read_text(encoding="utf-8")
     match = re.search(r"^ziglang==([\w.]+)", pinned, re.MULTILINE)
     if not match:
@@ -249,7 +249,7 @@ def _zig() -> str:
 
 
 def _std_libraries() -> set[str]:
-    """The crates of the standard library that this compiler has."""
+    """The crates in this compiler's standard library."""
     folder = Path(_run("rustc", "--print", "sysroot").strip()) / "lib" / "rustlib"
     files = {file.name for file in folder.glob("*/lib/*.rlib")}
     names = {re.sub(r"^lib(.*)-[0-9a-f]+\.rlib$", r"\1", file) for file in files}

@@ -1,17 +1,17 @@
-"""Publishes what `release.pack` made: crates.io, PyPI, npm, Maven Central, in this order.
+"""Publishes the packages that `release.pack` made to crates.io, PyPI, npm and Maven Central, in this order.
 
     python3 -m release.publish OUT [--dry-run]
 
-Nothing is built or changed here: the files of OUT/packages that were tested are what users get. Before anything is
-published, the set must be complete and all credentials there. Each step asks its registry first and leaves out what it
-has, so a release that stopped half-way is finished by the same command. What a registry has under this name and version
-must be the same file: another one stops the release.
+This module builds and changes nothing: users get exactly the tested files of OUT/packages. It publishes nothing until
+the set is complete and all credentials are there. Each step first queries its registry and skips the files that are
+already there, so the same command finishes a release that stopped half-way. If a registry has another file under the
+same name and version, the release stops.
 
-Nobody can install half of a package: wheels come before the source distribution, and a package of npm that needs others
-of this release is published once all of those can be installed.
+Users never see half of a package: wheels come before the source distribution, and an npm package that needs others of
+this release is published only when all of those can be installed.
 
-Credentials come from the environment, and each client sees its own only: CARGO_REGISTRY_TOKEN; TWINE_PASSWORD (a token
-of PyPI) and NPM_TOKEN, or in their place the identity that GitHub gives to a workflow; MAVEN_USERNAME, MAVEN_PASSWORD,
+Credentials come from the environment, and each client sees only its own: CARGO_REGISTRY_TOKEN; TWINE_PASSWORD (a PyPI
+token) and NPM_TOKEN, or instead of these the identity that GitHub gives to a workflow; MAVEN_USERNAME, MAVEN_PASSWORD,
 MAVEN_GPG_KEY (armoured) and MAVEN_GPG_PASSPHRASE.
 """
 
@@ -42,7 +42,7 @@ from release.refused import Refused, in_one_line
 from release.targets import ROOT, Release, load
 
 REQUIREMENTS = ROOT / "release" / "requirements-publish.txt"
-# The first npm that trades a workflow's identity for a token.
+# The first npm that can publish with a workflow's identity.
 NPM = (11, 5, 1)
 
 
@@ -52,21 +52,21 @@ class Stage(Protocol):
     title: str
 
     def missing(self) -> list[Any]:
-        """What the registry does not have yet; `Refused` when it has another file in its place."""
+        """The files that the registry lacks. Raises Refused if it has another file under the same name."""
 
     def wants(self) -> list[str]:
-        """What is lacking to publish, such as a token; nothing is asked of the registry."""
+        """The things that this machine lacks for publishing, such as a token. Sends no request."""
 
     def publish(self, missing: list[Any]) -> None:
-        """Publish these."""
+        """Publish these files."""
 
 
-# ---- what pack made -------------------------------------------------------------------------------------------------
+# ---- the packages ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tarball:
-    """A package of npm."""
+    """An npm package."""
 
     path: Path
     manifest: dict[str, Any]
@@ -85,7 +85,7 @@ class Tarball:
 
 @dataclass
 class Packages:
-    """OUT/packages, which is all of one version or not accepted."""
+    """The files of OUT/packages. Raises Refused unless they are complete, unchanged and all of this version."""
 
     folder: Path
     release: Release
@@ -143,7 +143,7 @@ class Packages:
             yield from self._without_natives(module.library)
 
     def _changed(self) -> Iterable[str]:
-        """What is not as it was packed, and so not what was tested."""
+        """The files that changed since they were packed and tested."""
         sums = self.folder / "SHA256SUMS"
         lines = sums.read_text(encoding="utf-8").splitlines() if sums.exists() else []
         packed = {line.split("  ", 1)[1]: line.split("  ", 1)[0] for line in lines}
@@ -163,7 +163,7 @@ class Packages:
 
 
 def manifest(tarball: Path) -> dict[str, Any]:
-    """The package.json of a package of npm."""
+    """The package.json of an npm package."""
     with tarfile.open(tarball) as archive:
         member = archive.extractfile("package/package.json")
         assert member, tarball
@@ -174,7 +174,7 @@ def manifest(tarball: Path) -> dict[str, Any]:
 
 
 class Crates:
-    """By `cargo publish`, which has no way to send a packed crate: it packs again, and that must give the same."""
+    """Publishes with `cargo publish`. It cannot send a packed crate but packs again, which must give the same crate."""
 
     title = "crates.io"
 
@@ -195,7 +195,7 @@ class Crates:
                 if entry["cksum"] != hashlib.sha256(path.read_bytes()).hexdigest():
                     url = json.loads(get(f"{self.registries.crates}/config.json") or b"{}")["dl"]
                     crate = get(f"{url}/{name}/{self.packages.version}/download")
-                    # Another cargo may compress in another way.
+                    # Another version of cargo may compress differently, so compare the contents.
                     if not crate or decompress(crate) != decompress(path.read_bytes()):
                         raise Refused(f"crates.io has another {path.name}")
                 return True
@@ -223,7 +223,7 @@ class Crates:
 
 
 class PyPI:
-    """By twine; in a workflow each file is attested first, with the workflow's identity."""
+    """Publishes with twine. In a workflow, each file is first attested with the workflow's identity."""
 
     title = "PyPI"
 
@@ -249,10 +249,10 @@ class PyPI:
 
     def publish(self, missing: list[Path]) -> None:
         clients = python_clients()
-        # While a wheel is missing, pip would build from the source.
+        # Wheels first: while a wheel is missing, pip would build from the source distribution.
         for files in split(missing, lambda path: path.suffix == ".whl"):
             attested = []
-            # PyPI takes no attestation of someone who has a token.
+            # PyPI accepts no attestations with a token.
             if not os.environ.get("TWINE_PASSWORD"):
                 attested = [path.with_name(f"{path.name}.publish.attestation") for path in files]
                 for path in attested:
@@ -269,7 +269,7 @@ class PyPI:
 
 
 def python_clients() -> Path:
-    """The folder with twine and pypi-attestations. What sees the tokens is in no environment with anything else."""
+    """The folder with twine and pypi-attestations. They see the tokens, so nothing else is in their environment."""
     venv = ROOT / "target" / "release-tools" / "publish"
     stamp = venv / "made-for"
     made_for = f"{sys.version}\n{REQUIREMENTS.read_text(encoding='utf-8')}"
@@ -285,7 +285,7 @@ def python_clients() -> Path:
 
 
 class Npm:
-    """The packages of npm that need none of this release, or those that do."""
+    """The npm packages that need no other package of this release; with `needing`, those that do."""
 
     def __init__(self, packages: Packages, registries: Registries, *, needing: bool) -> None:
         names = {tarball.name for tarball in packages.npm}
@@ -300,7 +300,7 @@ class Npm:
         return [tarball for tarball in self.tarballs if not self._listed(tarball)]
 
     def _listed(self, tarball: Tarball) -> str:
-        """Where its file is; nothing when the registry does not have this version."""
+        """The URL of its file; empty if the registry does not have this version."""
         name = urllib.parse.quote(tarball.name, safe="@")
         page = get(f"{self.registries.npm}/{name}", "application/vnd.npm.install-v1+json")
         found = json.loads(page or b'{"versions": {}}')["versions"].get(tarball.manifest["version"])
@@ -327,13 +327,13 @@ class Npm:
         options = ["--access", "public", "--tag", self.tag, *(["--provenance"] if os.environ.get(IDENTITY) else [])]
         environment = {"npm_config_registry": self.registries.npm + "/"}
         if token := os.environ.get("NPM_TOKEN"):
-            # Not in a file and not on the command line. A workflow's identity goes before it.
+            # In the environment, not in a file or on the command line. npm prefers a workflow's identity to this token.
             environment[f"npm_config_{self.registries.npm.split(':', 1)[1]}/:_authToken"] = token
         for tarball in missing:
             run("npm", "publish", tarball.path, *options, secrets=[IDENTITY], **environment)
 
     def _until_installable(self) -> None:
-        """Until the registry gives out what it was sent. It lists a package before all of its machines have it."""
+        """Wait until npm serves the needed packages. It lists a package before all of its servers have the file."""
         waiting = list(self.needed)
         for _ in attempts(self.registries):
             waiting = [tarball for tarball in waiting if not self._installable(tarball)]
@@ -360,7 +360,7 @@ def needs(tarball: Tarball) -> set[str]:
 
 
 def publish(packages: Packages, registries: Registries, *, dry: bool, root: Path = ROOT) -> None:
-    """Publish what is not published of the packages, which were packed from `root`, or only say what that is."""
+    """Publish the packages that the registries lack; with `dry`, only list them. They were packed from `root`."""
     stages: list[Stage] = [
         Crates(packages, registries, root),
         PyPI(packages, registries),
@@ -385,14 +385,14 @@ def publish(packages: Packages, registries: Registries, *, dry: bool, root: Path
 
 
 def split(items: list[Any], first: Callable[[Any], bool]) -> list[list[Any]]:
-    """In two, those of which it holds first; no empty part."""
+    """The items in two parts, those for which `first` holds first. Leaves out an empty part."""
     parts = [[item for item in items if first(item)], [item for item in items if not first(item)]]
     return [part for part in parts if part]
 
 
 @in_one_line("release.publish")
 def main(arguments: list[str] | None = None) -> None:
-    """What the module's documentation says, on the command line."""
+    """The command line, as in the module's documentation."""
     parser = argparse.ArgumentParser(prog="python3 -m release.publish", description="Publish what release.pack made.")
     parser.add_argument("out", metavar="OUT", type=Path, help="the folder that release.pack was given")
     parser.add_argument("--dry-run", action="store_true", help="only ask the registries, and say what they lack")

@@ -1,9 +1,9 @@
-"""What users get: installs this version from the registries into empty folders, and takes a lock with each package.
+"""Installs this version from the public registries into empty folders, and acquires a lock with each package.
 
     python3 -m release.published [--only KIND]... [--pip URL] [--npm URL] [--maven URL] [--patience SECONDS]
 
-The last look at a release. Registries need some minutes until all of their machines have it, so each is asked again for
-a while. The options are other registries than the public ones, for a rehearsal.
+This is the last check of a release. A registry needs some minutes until all of its servers have the files, so the
+module tries again until the patience is over. The URLs replace the public registries, for a rehearsal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from release.clients import Registries, attempts, say
 from release.refused import Refused
 from release.targets import ROOT
 
-# Programs that use the packages, the same as before anything is published.
+# Programs that use the packages; the trials before publishing run the same ones.
 CONSUMERS = ROOT / "release" / "consumers"
 
 
 @dataclass(frozen=True)
 class Given:
-    """Which version, and from where."""
+    """The version to install, and the registries to install it from."""
 
     version: str
     pip: str | None = None
@@ -39,7 +39,7 @@ class Given:
 
 
 def python(work: Path, given: Given) -> None:
-    """A wheel: nothing may be compiled."""
+    """Install a wheel with pip, which may not compile anything, and use it."""
     run(sys.executable, "-m", "venv", work / "venv", cwd=work)
     interpreter = work / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     index = ["--index-url", given.pip] if given.pip else []
@@ -50,7 +50,7 @@ def python(work: Path, given: Given) -> None:
 
 
 def npm(work: Path, given: Given) -> None:
-    """The package, and that of this machine, which npm chooses."""
+    """Install the package with npm, which adds this machine's platform package, and use it."""
     (work / "package.json").write_text("{}")
     registry = ["--registry", given.npm] if given.npm else []
     install = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--cache", work / "cache", *registry]
@@ -60,7 +60,7 @@ def npm(work: Path, given: Given) -> None:
 
 
 def maven(work: Path, given: Given) -> None:
-    """The jar and what it depends on, into an empty local repository."""
+    """Install the jar and its dependencies with Maven into an empty local repository, and use it."""
     project = work / "project"
     shutil.copytree(CONSUMERS / "jvm", project)
     build = ["mvn", "-q", "-B", "-ntp", "-U", "-f", project, f"-Dmaven.repo.local={work / 'repository'}"]
@@ -82,7 +82,7 @@ KINDS: dict[str, Callable[[Path, Given], None]] = {"python": python, "npm": npm,
 
 
 def patiently(given: Given, install: Callable[[], None]) -> None:
-    """Until it works, or patience ends."""
+    """Call `install` until it succeeds or the patience is over; then raise its last error."""
     failed: Refused | None = None
     for _ in attempts(Registries(patience=given.patience, pause=30)):
         try:
@@ -94,7 +94,7 @@ def patiently(given: Given, install: Callable[[], None]) -> None:
 
 
 def run(*command: str | Path, cwd: Path) -> None:
-    """Run a client of a user."""
+    """Run a user's client. Raises Refused if it is missing or fails."""
     program = shutil.which(command[0])
     if program is None:
         raise Refused(f"{command[0]} is not on the PATH")
@@ -103,7 +103,7 @@ def run(*command: str | Path, cwd: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """What the module's documentation says, on the command line."""
+    """The command line, as in the module's documentation."""
     description = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python3 -m release.published", description=description)
     parser.add_argument("--only", action="append", choices=list(KINDS), help="default: all")

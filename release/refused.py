@@ -1,4 +1,4 @@
-"""How it is said that something cannot be done: in one line, by whichever program found out."""
+"""The exception for requests that cannot be fulfilled, and the one-line message that a program prints for it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 class Refused(Exception):
-    """Something that was asked for cannot be done; the message is one line for whoever asked."""
+    """A request cannot be fulfilled. The message is for the user of the program, as a rule on one line."""
 
 
 @contextlib.contextmanager
 def in_one_line(module: str) -> Iterator[None]:
-    """Ends the process when what is inside is refused, or a program that it ran failed. Decorates a `main`."""
+    """Ends the process with one line if the block raises Refused, or if a program in it failed. Decorates a `main`."""
     try:
         yield
     except Refused as error:

@@ -1,8 +1,8 @@
-"""A loopback index for pip and a registry for npm, over a folder of packages: to install from as users do.
+"""Serves a folder of packages on loopback, as an index for pip and a registry for npm.
 
-    python3 -m release.registry FOLDER      prints the URLs of both, and serves until it is ended
+    python3 -m release.registry FOLDER      prints both URLs, and serves until it is ended
 
-Read-only. What is in the folder when it starts is what it knows: *.whl and *.tar.gz for pip (PEP 503), *.tgz for npm.
+It is read-only and reads the folder only at its start: *.whl and *.tar.gz for pip (PEP 503), *.tgz for npm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Urls:
-    """Where a registry answers."""
+    """The URLs of a running registry."""
 
     pip: str
     """For `--index-url`."""
@@ -59,7 +59,7 @@ class Registry(http.server.ThreadingHTTPServer):
         with tarfile.open(path) as archive:
             manifest = json.load(archive.extractfile("package/package.json"))  # type: ignore[arg-type]
         content = path.read_bytes()
-        # Where npm's own registry has it. npm 12 fetches from no other place.
+        # The same path as in npm's own registry. npm 12 fetches from no other path.
         url = f"{self.urls.npm}{manifest['name']}/-/{path.name}"
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
         manifest["dist"] = {"tarball": url, "integrity": integrity, "shasum": hashlib.sha1(content).hexdigest()}
@@ -70,7 +70,7 @@ class Registry(http.server.ThreadingHTTPServer):
         known["dist-tags"]["latest"] = manifest["version"]
 
     def index(self, project: str) -> str | None:
-        """The page of a project, as PEP 503 has it, with the Python that each file demands."""
+        """The page of a project in PEP 503's format, with the Python version that each file requires."""
         if project not in self.projects:
             return None
         links = []
@@ -107,16 +107,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the clients do."""
+        """Log nothing: the clients report failures themselves."""
 
 
 def normalised(name: str) -> str:
-    """A distribution's name as pip asks for it."""
+    """A distribution's name as pip requests it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def requires_python(path: Path) -> str:
-    """What a wheel or a source distribution says of the Python that it needs."""
+    """The Python version that a wheel or source distribution requires; empty if it names none."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
@@ -131,7 +131,7 @@ def requires_python(path: Path) -> str:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Urls]:
-    """Serve a folder for the time of a block."""
+    """Serve a folder while the block runs."""
     registry = Registry(folder)
     thread = threading.Thread(target=registry.serve_forever, daemon=True)
     thread.start()

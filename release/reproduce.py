@@ -1,8 +1,8 @@
-"""Builds once more what OUT has for this machine, in another folder, and says whether it is the same to the byte.
+"""Builds this machine's files in OUT again, in another folder, and prints whether they are the same to the byte.
 
     python3 -m release.reproduce OUT [--abi ABI]...
 
-The second build is of a clone of what is committed, with a target folder of its own: nothing is taken from the first.
+The second build uses a clone of the last commit and a target folder of its own: it reuses nothing of the first.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from release.targets import ROOT, Target, load
 
 
 def sums(folder: Path) -> dict[str, str]:
-    """What is in a folder."""
+    """The sha256 of each file in a folder, by path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def rebuilt(target: Target, abis: list[str]) -> dict[str, str]:
-    """What a clone in a folder with a long name makes of it."""
+    """Build again in a clone, whose folder has a long name with a space; return the sums of the files."""
     with tempfile.TemporaryDirectory(prefix="redlock-somewhere-else-") as work:
         clone = Path(work, "a clone")
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-        # The tools are the same: they are pinned.
+        # The tools are shared: they are pinned.
         (clone / "target").mkdir()
         (clone / "target" / "release-tools").symlink_to(ROOT / "target" / "release-tools")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CARGO_TARGET")}

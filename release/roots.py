@@ -1,11 +1,11 @@
-"""Roots for kinds of machine that the host is not: a folder each, in which a command can be run.
+"""Makes root file systems of other kinds of machine, and runs commands in them.
 
     python3 -m release.roots NAME [COMMAND...]      makes the root and describes it, or runs a command in it
 
-They are made of Debian's packages and of the interpreters in `downloads`, in target/release-roots. A command in a root
-is in namespaces of its own: it has its own /proc and /tmp, and all that it starts ends with it; the network is the
-host's. Programs of another architecture run by qemu, whose binfmt_misc is registered in the user namespace alone, so
-that nothing changes on the machine. It takes no container engine, only what a kernel lets root do.
+A root is a folder in target/release-roots, made of Debian packages and of the interpreters in `downloads`. A command
+runs in namespaces of its own, with its own /proc and /tmp and the host's network. All processes that it starts end with
+it. qemu runs programs of another architecture; its binfmt_misc is registered only in the user namespace, so that
+nothing changes on the machine. No container engine is needed, only rights that the kernel gives to root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows, where roots are not for
+except ImportError:  # Windows, where roots do not work
     fcntl = None  # type: ignore[assignment]
 
 from release import cpython, debian, downloads, toolchain
@@ -37,10 +37,10 @@ FOLDER = ROOT / "target" / "release-roots"
 
 
 class Unsupported(Refused):
-    """This machine cannot have or run that root; the message says what it lacks."""
+    """This machine cannot make or run that root. The message says what it lacks."""
 
 
-# ---- what each root is made of --------------------------------------------------------------------------------------
+# ---- recipes --------------------------------------------------------------------------------------------------------
 
 WINE = "/usr/lib/wine/wine64"
 WINE_SETTINGS = {
@@ -49,35 +49,35 @@ WINE_SETTINGS = {
     "WINEPREFIX": "/root/wine",
     "WINEDEBUG": "-all",
     "XDG_RUNTIME_DIR": "/tmp",
-    # Not asked for, and missed by none: Mono and Gecko.
+    # Without Mono and Gecko, which no program here needs.
     "WINEDLLOVERRIDES": "mscoree=;mshtml=",
 }
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a root is made of."""
+    """The contents of a root."""
 
     about: str
     target: str
-    """Whose packages are tried in it."""
+    """The target whose packages are tried in it."""
     suite: str
     architecture: str
     packages: str
-    """Those of Debian; what they depend on comes with them."""
+    """Names of Debian packages, separated by blanks. Their dependencies are added."""
     downloads: dict[str, str] = field(default_factory=dict)
-    """Where in the root it has which download."""
+    """The keys of downloads, by their place in the root."""
     python: str | None = None
     old_python: str | None = None
-    """One that the package refuses as too old."""
+    """A Python that is too old for the package."""
     node: str | None = None
     java: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     finish: Callable[[Root], None] = lambda root: None
-    """What is left to do in the unpacked root."""
+    """Called at the end, with the unpacked root."""
     made_by: str = ""
-    """Changes when that does, or what it uses."""
+    """Names the inputs of `finish`. If it changes, the root is made again."""
 
 
 def _busybox(root: Root) -> None:
@@ -88,7 +88,8 @@ def _musl(root: Root) -> None:
     _busybox(root)
     loader = (root.folder / "lib" / "ld-musl-x86_64.so.1").resolve()
     shutil.rmtree(root.on_host, ignore_errors=True)
-    # Built and run out here, by the loader in the root; in the root by the same under its own name.
+    # Python is built and run on the host, with the loader in the root's folder. The copy in the root starts with the
+    # same loader under its path there.
     cpython.build("x86_64-linux-musl", root.on_host / "opt" / "python", loader)
     shutil.copytree(root.on_host / "opt" / "python", root.folder / "opt" / "python", symlinks=True)
     _start_by(Path("/lib/ld-musl-x86_64.so.1"), root.folder / str(root.python).strip("/"))
@@ -106,11 +107,11 @@ def _debian11(root: Root) -> None:
 
 def _wine(root: Root) -> None:
     _forwarder(downloads.fetch("python-windows"))
-    # A library of Windows that wine itself needs, where it looks for those that are not its own.
+    # wine needs this Windows library, and searches system32 for libraries that are not its own.
     system = root.folder / WINE_SETTINGS["WINEPREFIX"].strip("/") / "drive_c" / "windows" / "system32"
     system.mkdir(parents=True)
     shutil.copy(root.folder / "usr/x86_64-w64-mingw32/lib/zlib1.dll", system)
-    # wineserver writes the registry when it ends; a command's end would be too early for it.
+    # wineserver writes the registry when it ends. -w waits for that; otherwise the end of the command would kill it.
     start = f"{WINE} wineboot --init && {WINE_SETTINGS['WINESERVER']} -w"
     root.run(["/bin/sh", "-c", start], check=True, timeout=300)
 
@@ -190,9 +191,10 @@ RECIPES = {
 
 # ---- a root ---------------------------------------------------------------------------------------------------------
 
-# $1 the root, $2 the emulator or nothing, $3 the working directory, $4 the PATH in the root; pairs of folders to bind,
-# up to "--"; the command.
-# It stays: the command is not the first process, which signals do not end and nobody inherits from.
+# The script that enters a root. Arguments: $1 the root, $2 the emulator or nothing, $3 the working directory, $4 the
+# PATH in the root; pairs of folders to bind, up to "--"; the command.
+# The shell stays as the first process of the namespace, and the command is its child: signals do not end a first
+# process by default, and it becomes the parent of all orphaned processes.
 INSIDE = """
 set -e
 root=$1 emulator=$2 cwd=$3 path=$4 unshare=$(command -v unshare)
@@ -222,51 +224,51 @@ PATH=$path "$unshare" --root="$root" --wd="$cwd" -- "$@"
 
 @dataclass(frozen=True)
 class Root:
-    """A root that is made."""
+    """A finished root."""
 
     name: str
     folder: Path
     recipe: Recipe
     seconds: float = 0
-    """How long it took to make, if it was made just now."""
+    """The time to make it, if it was made just now; else 0."""
 
     @property
     def python(self) -> str | None:
-        """Its Python, or nothing."""
+        """The path of its Python, or None."""
         return self.recipe.python
 
     @property
     def old_python(self) -> str | None:
-        """A Python of it that the package refuses as too old."""
+        """The path of a Python in it that is too old for the package, or None."""
         return self.recipe.old_python
 
     @property
     def node(self) -> str | None:
-        """Its Node."""
+        """The path of its Node, or None."""
         return self.recipe.node
 
     @property
     def npm(self) -> list[str] | None:
-        """How to call npm in it."""
+        """The command that calls npm in it, or None."""
         return [self.node, self.path("/opt/npm/bin/npm-cli.js")] if self.node else None
 
     @property
     def java(self) -> str | None:
-        """Its Java."""
+        """The path of its Java, or None."""
         return self.recipe.java
 
     @property
     def limits(self) -> list[str]:
-        """What cannot be tried in it."""
+        """The trials that are impossible in it, each with the reason."""
         return self.recipe.limits
 
     @property
     def is_windows(self) -> bool:
-        """Whether programs in it are those of Windows."""
+        """Whether its programs are for Windows."""
         return bool(self.recipe.environment)
 
     def path(self, path: str) -> str:
-        """A path of the root as its programs write it."""
+        """A path of the root in the notation of its programs."""
         return "Z:" + path.replace("/", "\\") if self.is_windows else path
 
     def run(
@@ -279,9 +281,10 @@ class Root:
         timeout: float = 600,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command, with these folders of the host in the root, and say what it said.
+        """Run a command, with `binds` (folders of the host, by place in the root) mounted; return its output.
 
-        It sees nothing of the environment here but `env`. /tmp is empty at each start.
+        The command sees `env` and nothing of this process's environment. /tmp is empty at each start. `timeout` is in
+        seconds. With `check`, a failure raises Refused.
         """
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -310,7 +313,7 @@ class Root:
             ),
             *argv,
         ]
-        # Files, not pipes: Node for Windows writes to no pipe of wine's.
+        # Files, not pipes: Node for Windows cannot write to wine's pipes.
         with (
             tempfile.TemporaryFile("w+", errors="replace") as out,
             tempfile.TemporaryFile("w+", errors="replace") as err,
@@ -342,14 +345,14 @@ class Root:
 
     @property
     def on_host(self) -> Path:
-        """Where the musl root has its Python and its Node once more, for the host to run beside its own programs: whole
-        suites need those.
+        """The folder with the musl root's Python and Node in copies that run on the host: whole suites also need
+        programs of the host.
         """
         return FOLDER / f"{self.name}-on-host"
 
 
 def root(name: str) -> Root:
-    """The root of that name, made if it is not there, or made of something else."""
+    """The root of that name. Makes it if it is missing or if its recipe has changed."""
     recipe = RECIPES[name]
     folder = FOLDER / name
     made_of = f"{recipe.suite} {recipe.architecture} {recipe.packages} {recipe.downloads} {recipe.made_by}"
@@ -376,7 +379,7 @@ def root(name: str) -> Root:
 
 
 def _furnish(folder: Path) -> None:
-    """What the scripts of packages would have made."""
+    """Make the files that the packages' scripts would have made."""
     for name in ("proc", "dev", "tmp", "root", "etc", "opt"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
@@ -384,7 +387,7 @@ def _furnish(folder: Path) -> None:
     (folder / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     authorities = sorted(folder.glob("usr/share/ca-certificates/**/*.crt"))
     if authorities:
-        # Debian's pip reads them, whatever it installs from.
+        # Debian's pip reads this bundle even if it installs over http.
         (folder / "etc/ssl/certs").mkdir(parents=True, exist_ok=True)
         bundle = "".join(path.read_text(encoding="utf-8") for path in authorities)
         (folder / "etc/ssl/certs/ca-certificates.crt").write_text(bundle, encoding="utf-8")
@@ -395,10 +398,10 @@ def _furnish(folder: Path) -> None:
 
 @cache
 def namespaces(*, emulated: bool) -> list[str]:
-    """How to start a command in namespaces of its own, as root of them."""
+    """The command that starts another one in new namespaces, as their root. Raises Unsupported if none works."""
     ways = [["--user", "--map-root-user"]]
     if os.geteuid() == 0 and not emulated:
-        # Some containers let root mount, and have no user namespaces.
+        # Some containers have no user namespaces but let root mount.
         ways.append([])
     for way in ways:
         command = ["unshare", *way, "--mount", "--pid", "--fork", "--kill-child"]
@@ -415,18 +418,18 @@ def namespaces(*, emulated: bool) -> list[str]:
 
 @cache
 def _emulator() -> Path:
-    """qemu for programs of arm64, which needs nothing but itself."""
+    """The path of a qemu that runs programs for arm64 and needs no other file."""
     program = FOLDER / "qemu-aarch64"
     with _alone(program.name), tempfile.TemporaryDirectory(dir=FOLDER) as work:
         if not program.exists():
-            # It comes with thirty others.
+            # The package has thirty more emulators; keep only this one.
             debian.unpack("trixie", "amd64", ["qemu-user"], Path(work), dependencies=False)
             Path(work, "usr", "bin", program.name).rename(program)
     return program
 
 
 class _alone:
-    """One process at a time makes a thing of that name."""
+    """A lock between processes: one at a time makes the thing of that name."""
 
     def __init__(self, name: str) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -443,7 +446,7 @@ class _alone:
 
 
 def _forwarder(python: Path) -> None:
-    """Make the python3.dll that this Python came without. All that it does is to name functions of python314.dll."""
+    """Make the python3.dll that this Python lacks. It only forwards functions to python314.dll."""
     library = python / "python3.dll"
     if library.exists():
         return
@@ -461,7 +464,7 @@ def _forwarder(python: Path) -> None:
 
 
 def exported(import_library: bytes) -> list[str]:
-    """The names that an import library of Windows stands for, from the index that is its first member."""
+    """The names that a Windows import library imports, from its first member, the index."""
     header = 8 + 60
     (count,) = struct.unpack_from(">I", import_library, header)
     size = int(import_library[8 + 48 : 8 + 58])
@@ -488,7 +491,7 @@ def main() -> None:
 
 
 def describe(made: Root) -> None:
-    """Say what a root has, by asking it."""
+    """Print the versions of a root's interpreters, as these report them."""
     print(
         f"{made.name}: {made.recipe.about}; {made.folder}" + (f"; made in {made.seconds:.0f} s" if made.seconds else "")
     )

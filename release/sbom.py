@@ -1,10 +1,10 @@
-"""Bills of materials: what a package's native code consists of, as CycloneDX, for scanners.
-
-The same parts as in THIRD-PARTY-LICENSES: crates with their hashes, the C code in them, Rust's standard library, what
-zig adds. maturin puts a bill of its own into wheels, which names the builder's folders, every target's crates and those
-that only build; `rewrite` replaces it by this one. Nothing here depends on the machine or the hour.
+"""Writes bills of materials: the parts of a package's native code, in CycloneDX format, for scanners.
 
     python3 -m release.sbom OUT CRATE TARGET...
+
+The parts are those of THIRD-PARTY-LICENSES: crates with their hashes, the C code in them, Rust's standard library, and
+the code that zig adds. maturin puts a bill into each wheel that names the builder's folders, the crates of every target
+and crates that only build. `rewrite` replaces that bill. A bill depends neither on the machine nor on the time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from release.parts import Part, parts
 from release.refused import Refused, in_one_line
 from release.targets import version
 
-# What maturin writes, so that all packages have the same.
+# The version that maturin writes, so that all packages have the same.
 SPECIFICATION = "1.5"
 LICENCES = "THIRD-PARTY-LICENSES"
 
 
 def write(crates: Sequence[str], rust_target: str | Sequence[str], path: Path) -> None:
-    """The bill of what these crates of the workspace are linked from, on a target or several."""
+    """Write the bill of these crates of the workspace, on one or several targets, to a file."""
     path.write_text(document(crates, rust_target), encoding="utf-8", newline="\n")
 
 
 def document(crates: Sequence[str], rust_target: str | Sequence[str]) -> str:
-    """The file's contents."""
+    """The bill as JSON text."""
     targets = [rust_target] if isinstance(rust_target, str) else list(rust_target)
     return json.dumps(bill(crates, targets, parts(crates, targets)), indent=1, ensure_ascii=False) + "\n"
 
@@ -66,9 +66,9 @@ def bill(crates: Sequence[str], targets: Sequence[str], all_parts: Sequence[Part
 
 
 def rewrite(wheel: Path, crates: Sequence[str], rust_target: str, licences: Path | None = None) -> None:
-    """Give a wheel this bill in place of maturin's, and the licences of what it is linked from, if they are given.
+    """Replace maturin's bill in a wheel by this one, and add the file `licences`, if given.
 
-    The order, dates and permissions of everything else stay as they are.
+    The order, dates and permissions of all other files stay.
     """
     with zipfile.ZipFile(wheel) as archive:
         entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
@@ -112,7 +112,7 @@ def _component(part: Part) -> dict[str, Any]:
 
 
 def _told(metadata: bytes) -> bytes:
-    """METADATA that names the licences as a file of the wheel, after the files that it names already."""
+    """METADATA with a License-File line for the licences, after the existing ones."""
     head, separator, body = metadata.partition(b"\n\n")
     line = f"License-File: {LICENCES}".encode()
     lines = [known for known in head.split(b"\n") if known != line]
@@ -132,7 +132,7 @@ def _digest(data: bytes) -> str:
 
 @in_one_line("release.sbom")
 def main(arguments: list[str] | None = None) -> None:
-    """What the module's documentation says, on the command line."""
+    """The command line, as in the module's documentation."""
     parser = argparse.ArgumentParser(prog="python3 -m release.sbom", description="Writes a bill of materials.")
     parser.add_argument("out", type=Path)
     parser.add_argument("crate")

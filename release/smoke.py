@@ -1,11 +1,11 @@
-"""Installs what was packed, as its users do, and uses it: no cargo on the PATH, no registry but one on loopback.
+"""Installs and uses the packages as users do: without cargo on the PATH, and from a registry on loopback.
 
     python3 -m release.smoke OUT [--quick] [--root NAME]... [--suites]
 
-On this machine into every Python, Node and JDK at hand, and with several versions of Kotlin; with --quick into one of
-each, and with the oldest and the newest Kotlin; in roots for other kinds of machine with --root. Each takes locks: in
-memory, and on a real server where there is one, nested, kept alive, fought for by processes, by TLS. --suites runs the
-packages' own tests against what was installed. Prints a table.
+The default is every available Python, Node and JDK on this machine, and several versions of Kotlin. --quick takes one
+of each, and the oldest and the newest Kotlin. --root uses the root of another kind of machine instead. Each consumer
+acquires locks: in memory, and, if there is a server, nested, renewed, contended by processes, and over TLS. --suites
+runs the packages' own tests against the installed packages. Prints a table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from release.registry import serving
 from release.targets import ROOT, load
 from release.trial import Trial
 
-# The servers of the tests.
+# For the servers of the Python tests.
 sys.path.append(str(ROOT / "python" / "tests"))
 from servers import Server, free_port
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def locking(work: Path) -> Iterator[list[str]]:
-    """A real server, with and without TLS, as arguments of the programs that use packages; none where there is none."""
+    """Runs a server with and without TLS; yields the arguments of the consumers, none if there is no redis-server."""
     if not shutil.which("redis-server"):
         print("no redis-server here: memory:// alone", file=sys.stderr)
         yield []
@@ -73,7 +73,7 @@ def locking(work: Path) -> Iterator[list[str]]:
 
 
 def certificates(folder: Path) -> None:
-    """A private authority, and a certificate of its making for a server on loopback."""
+    """Make a private certificate authority, and its certificate for a server on loopback."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)

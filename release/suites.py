@@ -1,4 +1,4 @@
-"""The packages' own tests, run against what is installed from OUT/packages instead of what lies in the checkout."""
+"""Runs the packages' own tests against packages installed from OUT/packages instead of the checkout's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def run(here: Here) -> None:
-    """All of them on this machine; Node's once more with a Node for musl, beside the servers of this machine."""
+    """Run all suites on this machine, and Node's again with a Node for musl and this machine's servers."""
     _said("Python")
     _python(here)
     _said("Node")
@@ -44,7 +44,7 @@ def _said(name: str) -> None:
 
 
 def _python(here: Here) -> None:
-    """In a copy beside which there is no package to import but the installed one."""
+    """Runs in a copy of the checkout without the folder `redlock`, so that it imports the installed package."""
     folder = here.trial.folder("suite")
     chosen = next(python for python in runtimes.pythons() if python.minor == sys.version_info[:2])
     python = chosen.venv(folder / "venv")
@@ -60,7 +60,7 @@ def _python(here: Here) -> None:
 
 
 def _node(here: Here, node: Path | None) -> None:
-    """In a copy of the package's folder, whose compiled files are the installed ones."""
+    """Runs in a copy of the package's folder, with the installed compiled files."""
     folder = here.trial.folder("suite")
     client, npm = runtimes.nodes()[0], runtimes.npms()[1]
     libc = ["--libc=musl"] if node else []
@@ -68,7 +68,7 @@ def _node(here: Here, node: Path | None) -> None:
     installed = folder / "node_modules"
     copy = _copy(folder / "checkout") / "node"
     shutil.copytree(installed / "redlock-core" / "dist", copy / "dist")
-    # Of the checkout's own installation, all but the package itself.
+    # The development dependencies come from the checkout's node_modules, only the package itself does not.
     (copy / "node_modules").mkdir()
     for entry in (ROOT / "node" / "node_modules").iterdir():
         (copy / "node_modules" / entry.name).symlink_to(entry)
@@ -82,19 +82,19 @@ def _node(here: Here, node: Path | None) -> None:
         str(path.relative_to(copy)) for kind in ("test", "examples") for path in (copy / kind).glob("*.test.mjs")
     )
     if node:
-        # Jest and Vitest are installed for the C library of this machine, and do not run with the other.
+        # Jest and Vitest are installed for this machine's C library and do not run with musl.
         tests.remove("test/runners.test.mjs")
     _run([program, "--test", "--test-reporter=dot", "--test-timeout=240000", *tests], copy)
 
 
 def _jvm(here: Here) -> None:
-    """With the jar in place of the compiled classes."""
+    """Runs with the jar in place of the compiled classes."""
     (jar,) = here.trial.packages.glob(f"maven/dev/redlock/redlock-core/{version()}/redlock-core-{version()}.jar")
     _run(["mvn", "-q", "-B", "-ntp", "-f", "kotlin", "-Dredlock.profile=dev", "test", f"-Dredlock.tested={jar}"], ROOT)
 
 
 def _copy(folder: Path) -> Path:
-    """What git has, or would, in another place."""
+    """Copy all files to a folder that git tracks or would track, and return the folder."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
     for name in filter(None, names):

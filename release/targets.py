@@ -1,10 +1,10 @@
-"""The one list: `targets.json`, what is built from this repository, and for which machines.
+"""Reads `targets.json`, the list of everything that is built from this repository and of the machines it is built for.
 
-A further program or JVM module is an entry there. Whatever names a target, a package or a library reads it from here:
-the scripts beside this file, their tests, and the workflows.
+    python3 -m release.targets crossed      lists the targets that Linux can build besides its own
+    python3 -m release.targets unlinked     lists the targets that Linux can compile but not link
 
-    python3 -m release.targets crossed      those that Linux builds beside its own, a line each
-    python3 -m release.targets unlinked     those that it can only compile for
+To add a program or a JVM module, add an entry there. The other release modules, their tests and the workflows read all
+names of targets, packages and libraries from this list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIST = Path(__file__).with_name("targets.json")
 
 @dataclass(frozen=True)
 class NpmPlatform:
-    """What npm calls a target. The packages for it are named after `platform`."""
+    """npm's names of a target. Names of its packages end in `platform`."""
 
     platform: str
     os: str
@@ -35,26 +35,26 @@ class NpmPlatform:
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of machine, as Rust and each registry call it."""
+    """A kind of machine, with its names in Rust and in each registry."""
 
     rust: str
-    """Rust's name of it."""
+    """Rust's name of the target."""
 
     wheel: str
-    """What maturin calls its compatibility: `manylinux2014`, `musllinux_1_2`, or `pypi`."""
+    """maturin's `--compatibility`: `manylinux2014`, `musllinux_1_2`, or `pypi`."""
 
     npm: NpmPlatform
     jna: str
-    """The folder in which JNA looks for a library in a jar."""
+    """The folder of a jar in which JNA looks for a library."""
 
     runner: str
     """The hosted machine that builds it."""
 
     published: bool
-    """Or only proof that the code builds and runs there."""
+    """Whether users get packages for it. If not, it only proves that the code builds and runs there."""
 
     glibc: str | None = None
-    """The oldest glibc that it runs with."""
+    """The oldest glibc that its packages run with."""
 
     @property
     def system(self) -> str:
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def links_on_linux(self) -> bool:
-        """Whether zig has all that it is linked with: not Apple's frameworks, nor Microsoft's libraries."""
+        """Whether zig can link it: zig has neither Apple's frameworks nor Microsoft's libraries."""
         return self.system == "linux" or self.rust.endswith("-windows-gnu")
 
     @property
@@ -73,23 +73,23 @@ class Target:
 
     @property
     def zig(self) -> str:
-        """What cargo-zigbuild calls it."""
+        """cargo-zigbuild's name of the target, which includes the version of glibc."""
         return f"{self.rust}.{self.glibc}" if self.glibc else self.rust
 
     def library(self, name: str) -> str:
-        """The file that cargo makes of the library `name`."""
+        """The file name of the library `name`, as cargo builds it."""
         return {"linux": f"lib{name}.so", "darwin": f"lib{name}.dylib", "windows": f"{name}.dll"}[self.system]
 
     def in_jar(self, name: str) -> str:
-        """Where a jar has the library `name`. JNA knows no musl: its library lies beside the other, and is named so."""
+        """The path of the library `name` in a jar. JNA has no folders for musl, so that library has another name."""
         return f"{self.jna}/{self.library(f'{name}_musl' if self.musl else name)}"
 
     def program(self, name: str) -> str:
-        """The file that cargo makes of the program `name`."""
+        """The file name of the program `name`, as cargo builds it."""
         return f"{name}.exe" if self.system == "windows" else name
 
     def is_host(self) -> bool:
-        """Whether what is built for it runs here."""
+        """Whether this machine can run files built for it."""
         machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
         musl = platform.libc_ver()[0] != "glibc" if self.system == "linux" else False
         return self.rust.startswith(machine) and self.system == platform.system().lower() and self.musl == musl
@@ -102,7 +102,7 @@ class Python:
     folder: str
     crate: str
     abis: list[str]
-    """A wheel for each: `abi3`, `cp314t`, `abi3t`."""
+    """There is a wheel for each: `abi3`, `cp314t`, `abi3t`."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ class Npm:
     crate: str
     library: str
     file: str
-    """What its native module is called in a package."""
+    """The file name of its native module in a package."""
 
     platforms: str
-    """What the names of its platform packages begin with."""
+    """The prefix of the names of its platform packages."""
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Npm:
 
 @dataclass(frozen=True)
 class JvmModule:
-    """A Maven module whose jar has a native library for every target, or none."""
+    """A Maven module. Its jar has a native library for every target, or none at all."""
 
     folder: str
     crate: str | None = None
@@ -135,11 +135,11 @@ class JvmModule:
 
 @dataclass(frozen=True)
 class Program:
-    """A program: an archive for each target, a wheel and npm packages that put it on the PATH."""
+    """A program. Each target gets an archive, and a wheel and an npm package that put the program on the PATH."""
 
     crate: str
     name: str
-    """What people type."""
+    """The command that users type."""
 
     python: str
     """Its distribution on PyPI."""
@@ -148,15 +148,15 @@ class Program:
     """Its package on npm."""
 
     platforms: str
-    """What the names of its platform packages on npm begin with."""
+    """The prefix of the names of its platform packages on npm."""
 
     folder: str
-    """That of its crate, with a pyproject.toml for maturin and a README.md."""
+    """The folder of its crate, which also has a pyproject.toml for maturin and a README.md."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """All that is released together, always in one version."""
+    """Everything that is released together, always in one version."""
 
     crates: list[str]
     python: Python
@@ -166,7 +166,7 @@ class Release:
     targets: list[Target]
 
     def target(self, rust: str) -> Target:
-        """The target of that name; one that is only proof stands in for none."""
+        """The target of that name, whether published or not. Raises Refused if there is none."""
         for target in self.targets:
             if target.rust == rust:
                 return target
@@ -174,7 +174,7 @@ class Release:
         raise Refused(f"no target {rust} in {LIST.name}; there are: {known}")
 
     def host(self) -> Target:
-        """The target that this machine is."""
+        """The published target for this machine. Raises Refused if there is none."""
         for target in self.targets:
             if target.is_host() and target.published:
                 return target
@@ -200,7 +200,7 @@ def load(path: Path = LIST) -> Release:
 
 
 def version() -> str:
-    """The version of everything, as Cargo and npm write it."""
+    """The version of everything, in Cargo's and npm's spelling."""
     manifest = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     return re.findall(r'^\[workspace\.package\]\n(?:[^\[]*\n)?version = "(.+)"$', manifest, re.MULTILINE)[0]
 
@@ -211,7 +211,7 @@ def main() -> None:
     given = parser.parse_args()
     release = load()
     crossed = [target for target in release.targets if target.links_on_linux and target != release.host()]
-    # Nothing but Windows itself has what the C compiler of MSVC needs; its twin stands in for it.
+    # Only Windows has the files that MSVC's C compiler needs. The target windows-gnu stands in for windows-msvc.
     unlinked = [target for target in release.targets if not target.links_on_linux and "msvc" not in target.rust]
     for target in crossed if given.which == "crossed" else unlinked:
         print(target.rust)

@@ -1,12 +1,12 @@
-"""The tools of a release, and what makes this machine build for another one.
+"""Installs the tools of a release, and configures them to build for other targets.
 
-From PyPI, pinned by hash, come zig (which links, compiles C and brings the C library of every target) and maturin.
-Rust's standard library for another target comes from rustup where that has it; otherwise it is built from its source,
-which Debian packages for each version of rustc. All of it lives under target/release-tools (zig's cache where zig has
-it); nothing is installed on the system.
-
-    python3 -m release.toolchain TARGET             what to set, as lines for a shell
+    python3 -m release.toolchain TARGET             prints the environment, as lines for a shell
     python3 -m release.toolchain --check TARGET...  compiles everything for these targets, links nothing
+
+zig and maturin come from PyPI, pinned by hash. zig links, compiles C, and has the C library of every target. Rust's
+standard library for another target comes from rustup if that is installed. Otherwise it is built from its source, which
+Debian packages for each version of rustc. All files are in target/release-tools, except zig's own cache; nothing is
+installed on the system.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from release.targets import ROOT
 
 try:
     import fcntl
-except ImportError:  # Windows, where nothing runs side by side
+except ImportError:  # Windows, where no two of these programs run at once
     fcntl = None  # type: ignore[assignment]
 
 REQUIREMENTS = ROOT / "release" / "requirements.txt"
 FOLDER = ROOT / "target" / "release-tools"
 WINDOWS = os.name == "nt"
-# The suite that has the source of every rustc of the last half year.
+# The Debian suite with the source of every rustc of the last half year.
 SUITE = "trixie-backports"
 
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 @cache
 def tools() -> Path:
-    """The folder with the programs of requirements.txt. Off Linux maturin alone, since zig has nothing to do there."""
+    """The folder with the programs of requirements.txt. On systems other than Linux it has only maturin."""
     wanted = REQUIREMENTS.read_text(encoding="utf-8")
     if not sys.platform.startswith("linux"):
         wanted = _only(wanted, {"maturin", "tomli"})
@@ -82,27 +82,28 @@ def tools() -> Path:
 
 
 def _only(requirements: str, names: set[str]) -> str:
-    """The entries of these names: a line at the margin and the hashes that are indented under it."""
+    """The entries with these names. An entry is a line at the margin and the indented hashes under it."""
     entries = re.split(r"\n(?=\S)", requirements)
     return "\n".join(entry for entry in entries if entry.split("==")[0] in names) + "\n"
 
 
-# ---- what cargo and maturin must be told ----------------------------------------------------------------------------
+# ---- the environment of cargo and maturin ---------------------------------------------------------------------------
 
 
 def environment(target: str) -> dict[str, str]:
-    """What to add to `os.environ`, so that `cargo zigbuild --target TARGET` and `maturin build --zig --target TARGET`
-    work on Linux, and `cargo build` and `maturin build` elsewhere. TARGET may end in a version of glibc: x.2.17.
+    """The variables to add to `os.environ` before `cargo zigbuild --target TARGET` and `maturin build --zig --target
+    TARGET` on Linux, and before `cargo build` and `maturin build` elsewhere. TARGET may end in a version of glibc:
+    x.2.17.
     """
     rust_target, _, glibc = target.partition(".")
     path = [str(tools())]
-    # What maturin says, too: an extension module finds Python's symbols in the process that loads it.
+    # maturin sets this, too: an extension module finds Python's symbols in the process that loads it.
     added = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
     if sys.platform.startswith("linux"):
         wrappers = _wrappers(rust_target, glibc)
         name = rust_target.replace("-", "_")
-        # cargo-zigbuild and maturin have wrappers of their own, in different places. With one set for both, what one
-        # has built is fresh for the other.
+        # cargo-zigbuild and maturin have wrappers of their own, in different places. With the same wrappers, each can
+        # reuse files that the other has built.
         added |= {
             f"CC_{name}": str(wrappers / "cc"),
             f"CXX_{name}": str(wrappers / "c++"),
@@ -113,7 +114,7 @@ def environment(target: str) -> dict[str, str]:
         }
         if rust_target.endswith("-windows-gnu"):
             path.append(str(wrappers / "path"))
-            # napi-build wants to see a libnode.dll. Nothing is taken from it: Node's symbols are looked up at run time.
+            # napi-build requires a libnode.dll, but uses nothing in it: Node's symbols are looked up at run time.
             added["LIBNODE_PATH"] = str(_libnode())
     if not is_installed(rust_target):
         added |= _build_std()
@@ -122,14 +123,14 @@ def environment(target: str) -> dict[str, str]:
 
 
 def rustflags(target: str) -> list[str]:
-    """The flags of rustc that a target cannot do without."""
-    # A library that a host loads uses the host's C library. In two words, as maturin adds it unless it finds them.
+    """The flags of rustc that a target requires."""
+    # A library that a host loads uses the host's C library. Two words: maturin adds the flag unless it finds these.
     return ["-C", "target-feature=-crt-static"] if "-musl" in target else []
 
 
 @cache
 def _rustc() -> dict[str, str]:
-    """What `rustc -vV` says, and its sysroot."""
+    """The output of `rustc -vV` by key, and its sysroot."""
     rustc = os.environ.get("RUSTC", "rustc")
     said = _output(rustc, "-vV")
     facts = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
@@ -138,7 +139,7 @@ def _rustc() -> dict[str, str]:
 
 
 def host() -> str:
-    """The target that this machine's rustc builds for by itself."""
+    """The default target of this machine's rustc."""
     return _rustc()["host"]
 
 
@@ -149,7 +150,7 @@ def is_installed(rust_target: str) -> bool:
 
 # ---- zig ------------------------------------------------------------------------------------------------------------
 
-# As Rust's targets are called by zig.
+# zig's names of Rust's targets, without the architecture.
 ZIG = {
     "unknown-linux-gnu": "linux-gnu",
     "unknown-linux-musl": "linux-musl",
@@ -159,21 +160,21 @@ ZIG = {
 
 
 def _wrappers(rust_target: str, glibc: str) -> Path:
-    """Programs for one target that behave as a C compiler, a linker and binutils do."""
+    """The folder with wrappers of zig for one target: a C compiler, which also links, and binutils."""
     architecture, _, system = rust_target.partition("-")
     if system not in ZIG:
         raise Refused(f"{rust_target} cannot be built on this machine; a machine of its kind can")
     folder = FOLDER / "wrappers" / (f"{rust_target}.{glibc}" if glibc else rust_target)
     zigbuild = tools() / "cargo-zigbuild"
     zig_target = f"{architecture}-{ZIG[system]}" + (f".{glibc}" if glibc else "")
-    # `-g` keeps zig from stripping, which is cargo's to decide.
+    # `-g` keeps zig from stripping; cargo decides about that.
     options = ["-g", "-fno-sanitize=all", "-target", zig_target]
     if system == "pc-windows-gnu":
-        # zig makes an error of __DATE__.
+        # zig turns a use of __DATE__ into an error.
         options.append("-Wno-error=date-time")
     programs = {"cc": ["cc", *options], "c++": ["c++", *options], "ar": ["ar"], "ranlib": ["ranlib"]}
     if system == "pc-windows-gnu":
-        # rustc looks for it on the PATH, where the others must not be: they would hide those of this machine.
+        # rustc looks for it on the PATH. The other wrappers must not be there: they would hide this machine's programs.
         programs[f"path/{architecture}-w64-mingw32-dlltool"] = ["dlltool"]
     for name, (tool, *arguments) in programs.items():
         command = shlex.join([str(zigbuild), "zig", tool, "--", *arguments])
@@ -183,7 +184,7 @@ def _wrappers(rust_target: str, glibc: str) -> Path:
 
 def _libnode() -> Path:
     folder = FOLDER / "libnode"
-    # An archive of nothing satisfies the linker.
+    # An empty archive satisfies the linker.
     for name in ("libnode.dll", "node.lib"):
         _write(folder / name, "!<arch>\n")
     return folder
@@ -193,8 +194,8 @@ def _libnode() -> Path:
 
 
 def _build_std() -> dict[str, str]:
-    """Makes cargo build the standard library. It looks for the source in rustc's sysroot: hence a sysroot of our own,
-    made of links, and a rustc that uses it.
+    """The variables that make cargo build the standard library. cargo looks for the source in rustc's sysroot. So this
+    makes a sysroot of links, and a rustc that uses it.
     """
     release, sysroot = _rustc()["release"], Path(_rustc()["sysroot"])
     folder = FOLDER / f"rust-{release}"
@@ -210,16 +211,16 @@ def _build_std() -> dict[str, str]:
             _write(rustc, f'#!/bin/sh\nexec {command} "$@"\n', executable=True)
     return {
         "RUSTC": str(rustc),
-        # Lets a stable rustc and cargo do what only nightly ones may.
+        # Permits a stable rustc and cargo to use nightly features.
         "RUSTC_BOOTSTRAP": "1",
         "CARGO_UNSTABLE_BUILD_STD": "std,panic_unwind",
-        # Build scripts look at RUSTC_BOOTSTRAP: without a place of its own, each change of target would rebuild all.
+        # Build scripts depend on RUSTC_BOOTSTRAP. Without a separate folder, each change of target would rebuild all.
         "CARGO_BUILD_BUILD_DIR": str(FOLDER / "build-std"),
     }
 
 
 def _rust_source(release: str) -> Path:
-    """A folder with `rust/library` in it, as rustup's component rust-src has it, from Debian's package of that name."""
+    """A folder that contains `rust/library`, like rustup's component rust-src, from Debian's package of that name."""
     versions = debian.versions(SUITE, "amd64", "rust-src")
     fitting = [version for version in versions if version.split("+")[0] == release]
     if not fitting:
@@ -238,7 +239,7 @@ def _rust_source(release: str) -> Path:
 
 
 def check(target: str) -> None:
-    """Compiles everything that packages contain for a target, C included, as far as it goes without linking."""
+    """Compiles the contents of all packages for a target, including C code, without linking."""
     began = time.monotonic()
     _say(f"compiling for {target}")
     rust_target = target.partition(".")[0]
@@ -252,12 +253,12 @@ def check(target: str) -> None:
     _say(f"{target} compiles ({time.monotonic() - began:.0f} s)")
 
 
-# ---- small things ---------------------------------------------------------------------------------------------------
+# ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time."""
+    """A lock between processes: one at a time runs the block."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         if fcntl:
@@ -266,7 +267,7 @@ def _alone() -> Iterator[None]:
 
 
 def _write(path: Path, text: str, *, executable: bool = False) -> None:
-    """Leaves a file alone that is as it should be: others may be reading it."""
+    """Writes a file, unless it already has this text: other processes may be reading it."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What all trials of packages share: the packages, a registry, servers, a folder to work in, a table of what ran."""
+"""The state of a trial of packages: the packages, a registry, servers, a working folder, the table of results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from release.registry import Urls
 from release.targets import ROOT, Release
 
 CONSUMERS = ROOT / "release" / "consumers"
-# Of one command, in seconds.
+# The time limit of one command, in seconds.
 TIMEOUT = 900
 NPM_QUIET = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=warn"]
 JVM_MAIN = "dev.redlock.consumer.Use"
@@ -22,7 +22,7 @@ JVM_MAIN = "dev.redlock.consumer.Use"
 
 @dataclass(frozen=True)
 class Row:
-    """What was installed where, and what it did."""
+    """A row of the table: one installation, and the consumer's output."""
 
     machine: str
     installer: str
@@ -38,7 +38,7 @@ HEAD = "| machine | installed by | s | MB | what ran |\n|---|---|---|---|---|"
 
 
 class Trial:
-    """The packages of OUT, a registry that has them, and servers to lock on."""
+    """The packages of OUT, a registry that serves them, and servers for locks."""
 
     def __init__(self, release: Release, out: Path, work: Path, urls: Urls, servers: list[str]) -> None:
         self.release = release
@@ -50,7 +50,7 @@ class Trial:
         self.rows: list[Row] = []
 
     def note(self, machine: str, installer: str, seconds: float, size: int, said: str) -> None:
-        """Add a row, and print it."""
+        """Add a row to the table, and print it."""
         row = Row(machine, installer, seconds, size, said)
         if not self.rows:
             print(HEAD)
@@ -63,7 +63,7 @@ class Trial:
 
 
 def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = None) -> str:
-    """Run it; what it said."""
+    """Run a command and return its output. Raises Refused if it fails."""
     done = ended(command, env, cwd)
     if done.returncode:
         raise Refused(shown(done))
@@ -71,7 +71,7 @@ def run(command: list[str | Path], *, env: dict[str, str], cwd: Path | None = No
 
 
 def refused(command: list[str | Path], *, env: dict[str, str], cwd: Path) -> str:
-    """Run it; what it said when it failed, which it must."""
+    """Run a command that must fail, and return its error output. Raises Refused if it succeeds."""
     done = ended(command, env, cwd)
     if not done.returncode:
         raise Refused(f"{shown(done)}\na failure was expected")
@@ -79,7 +79,7 @@ def refused(command: list[str | Path], *, env: dict[str, str], cwd: Path) -> str
 
 
 def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
+    """Run a command and return the finished process."""
     words = list(map(str, command))
     return subprocess.run(
         words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
@@ -87,12 +87,12 @@ def ended(command: list[str | Path], env: dict[str, str], cwd: Path | None) -> s
 
 
 def shown(done: subprocess.CompletedProcess[str]) -> str:
-    """A command, and what came of it."""
+    """A command with its exit code and output."""
     return f"{' '.join(done.args)}: exit {done.returncode}\n{done.stdout}{done.stderr}".strip()
 
 
 def line(said: str, about: str) -> str:
-    """The line of what was said that tells what to do; there must be one."""
+    """The first line of an output that contains `about`. Raises Refused if there is none."""
     for candidate in said.splitlines():
         if about in candidate:
             return candidate.strip()
@@ -100,12 +100,12 @@ def line(said: str, about: str) -> str:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """How many seconds it takes."""
+    """The seconds that a function takes."""
     began = time.monotonic()
     work()
     return time.monotonic() - began
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """How many bytes files have."""
+    """The size of all files together, in bytes."""
     return sum(path.stat().st_size for path in paths if path.is_file() and not path.is_symlink())

@@ -1,13 +1,13 @@
-"""The one version of everything that is released, and each place that repeats it.
+"""Checks and writes the version, which all packages share, in every file that repeats it.
 
-The truth is `[workspace.package] version` in Cargo.toml; a lock's protocol spans languages, so all packages carry it.
-Python alone spells a candidate in its own way (1.0.0rc1), which maturin sees to.
-
-    python3 -m release.version                  lists the places that say otherwise, and fails if there are any
-    python3 -m release.version X.Y.Z[-rc.N]     writes it everywhere, and dates what CHANGELOG.md has as unreleased
+    python3 -m release.version                  lists the places with another version, and fails if there are any
+    python3 -m release.version X.Y.Z[-rc.N]     writes it everywhere, and dates the unreleased section of CHANGELOG.md
     python3 -m release.version --check vX.Y.Z   also fails unless that tag fits and CHANGELOG.md has a section for it
 
-A place that has moved, and a file that names the version without being listed here, are failures too.
+The source is `[workspace.package] version` in Cargo.toml. All packages have the same version, because the protocol of a
+lock spans languages. Only Python spells a release candidate differently (1.0.0rc1); maturin converts it.
+
+A listed place that is not found is an error, and so is a file that names the version but is not listed here.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FORM = re.compile(r"(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){2}(?:-rc\.[1-9]\d*)?")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a file repeats the version; the pattern's one group is all of it."""
+    """A place in a file that repeats the version. The one group of the pattern is the version."""
 
     file: str
     pattern: str
 
     def find(self, text: str) -> list[re.Match[str]]:
-        """Every occurrence; at least one, or the place has moved."""
+        """Every occurrence of the place in the file's text. None means that the place has moved."""
         return list(re.finditer(self.pattern, text, re.MULTILINE))
 
 
@@ -44,7 +44,7 @@ TRUTH = Place("Cargo.toml", r'^\[workspace\.package\]\n(?:[^\[\n].*\n)*?version 
 PLACES = [
     TRUTH,
     Place("Cargo.toml", r'^redlock-core = \{ path = "core", version = "([^"]+)"'),
-    # What cargo would write there: packages of a registry have a line with their source.
+    # The same text that cargo would write. Packages from a registry also have a line with their source.
     Place("Cargo.lock", r'^name = "redlock-[a-z-]+"\nversion = "([^"]+)"\n(?!source)'),
     Place("node/package.json", r'^  "version": "([^"]+)"'),
     Place("kotlin/pom.xml", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
@@ -54,35 +54,35 @@ PLACES = [
     Place("bench/jvm/pom.xml", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
     Place("tests/interop/jvm/pom.xml", r"<artifactId>redlock-interop</artifactId>\s*<version>([^<]+)"),
 ]
-# Lines that happen to have the same number: of which files, and what the line matches.
+# Lines that may contain the same number by chance: a pattern of files and a pattern of lines.
 OTHERS = [
-    (r"CHANGELOG\.md", r""),  # it tells of versions
+    (r"CHANGELOG\.md", r""),  # lists versions
     (r"(.*/)?go\.(mod|sum)", r""),  # other modules
     (r"Cargo\.lock", r""),  # other crates; ours are a place
     (r"scripts/redis-versions", r"=="),  # other packages, pinned
     (r"release/requirements.*\.txt", r"=="),  # the same
-    (r"release/tests/.*", r""),  # packages that tests make up
+    (r"release/tests/.*", r""),  # invented packages
 ]
 
 
 def current(root: Path) -> str:
-    """What the truth says."""
+    """The version in Cargo.toml."""
     return TRUTH.find(_read(root, TRUTH.file))[0][1]
 
 
 def python(version: str) -> str:
-    """The same in Python's spelling."""
+    """A version in Python's spelling."""
     return version.replace("-rc.", "rc")
 
 
 def problems(root: Path) -> list[str]:
-    """A line for each place that disagrees with the truth, has moved, or is not listed here."""
+    """A line for each place that differs from Cargo.toml, has moved, or is not listed here."""
     version = current(root)
     return [*_differing(root, version), *_unlisted(root, version)]
 
 
 def write(root: Path, version: str, day: str) -> int:
-    """Write a version everywhere and say in how many lines; `day` is the date of its section in the changelog."""
+    """Write a version everywhere; return the number of changed places. `day` is the date for its changelog section."""
     if not FORM.fullmatch(version):
         raise Refused(f"{version}: a version is X.Y.Z or X.Y.Z-rc.N")
     if moved := [f"{place.file}: nothing matches {place.pattern}" for place in PLACES if not _matches(root, place)]:
@@ -100,7 +100,7 @@ def write(root: Path, version: str, day: str) -> int:
 
 
 def untold(root: Path, tag: str) -> list[str]:
-    """What keeps a tag from being a release: another version, or no section in the changelog."""
+    """The reasons why a tag is not a release: another version, or no section in the changelog."""
     version = current(root)
     found = [] if tag == f"v{version}" else [f"the tag is {tag}, Cargo.toml says {version}: it should be v{version}"]
     if not section(_read(root, CHANGELOG), version):
@@ -109,14 +109,14 @@ def untold(root: Path, tag: str) -> list[str]:
 
 
 def section(changelog: str, version: str) -> str:
-    """What the changelog says of a version that was dated, or nothing."""
+    """The changelog's section of a dated version; empty if there is none."""
     heading = rf"## {re.escape(version)} - \d{{4}}-\d\d-\d\d"
     found = re.search(rf"^{heading}\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     return found[1].strip() if found else ""
 
 
 def _dated(changelog: str, version: str, day: str) -> str:
-    """The changelog with what is unreleased under a heading of its own; the same when that is there already."""
+    """The changelog with its unreleased part under a dated heading; unchanged if that heading exists."""
     if section(changelog, version):
         return changelog
     found = re.search(r"^## Unreleased\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
@@ -138,13 +138,13 @@ def _differing(root: Path, version: str) -> Iterator[str]:
 
 
 def _unlisted(root: Path, version: str) -> Iterator[str]:
-    """Lines that name the version and that nobody would change with it."""
+    """A message for each line that names the version but is neither in PLACES nor in OTHERS."""
     named = re.compile(rf"(?<![\d.]){re.escape(version)}(?![\d]|\.\d)")
     for file in _files(root):
         try:
             text = _read(root, file)
         except (UnicodeDecodeError, OSError):
-            continue  # no text, or removed and not committed
+            continue  # not a text file, or deleted but not committed
         listed = {match.start(1) for place in PLACES if place.file == file for match in place.find(text)}
         others = [re.compile(line) for files, line in OTHERS if re.fullmatch(files, file)]
         for match in named.finditer(text):
@@ -155,7 +155,7 @@ def _unlisted(root: Path, version: str) -> Iterator[str]:
 
 
 def _files(root: Path) -> list[str]:
-    """Everything that belongs to the repository, or will when it is committed."""
+    """All files that git tracks or would track."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     return sorted(set(filter(None, listed.split("\0"))))
@@ -170,7 +170,7 @@ def _read(root: Path, file: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """What the module's documentation says, on the command line."""
+    """The command line, as in the module's documentation."""
     parser = argparse.ArgumentParser(prog="python3 -m release.version", description="The version of everything.")
     parser.add_argument("version", nargs="?", metavar="X.Y.Z", help="write this one everywhere")
     parser.add_argument("--check", metavar="vX.Y.Z", help="also fail unless this tag fits")

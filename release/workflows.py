@@ -1,11 +1,11 @@
-"""Checks the workflows in .github/workflows, as far as that is possible away from GitHub.
+"""Checks the workflows in .github/workflows, as far as that is possible outside of GitHub.
 
     python3 -m release.workflows
 
-They must have the form that GitHub demands and hold no known mistake (actionlint) and no known hole (zizmor); and what
-they call must exist: modules of this package with these arguments, goals of the Makefile, targets of the list. Without
-Go there is no actionlint, which is said. With a GH_TOKEN zizmor also asks GitHub whether the actions are what their
-tags say.
+They must follow GitHub's schema and have no known mistake (actionlint) and no known vulnerability (zizmor). Everything
+that they call must exist: modules of this package with these arguments, goals of the Makefile, targets of targets.json.
+actionlint needs Go; without it, a line says that actionlint was left out. With a GH_TOKEN, zizmor also checks on GitHub
+that each action's commit belongs to its tag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from release.targets import ROOT, load
 FOLDER = ROOT / ".github" / "workflows"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v[0-9.]+$")
-# What a workflow may do by default; each job says what it needs.
+# The required default permissions of a workflow; each job lists its own.
 NOTHING: dict[str, str] = {}
 TO_JSON = (
     "import json, sys; from ruamel.yaml import YAML; print(json.dumps(YAML(typ='safe', pure=True).load(sys.stdin)))"
@@ -37,14 +37,14 @@ TO_JSON = (
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A workflow. Its `on` is a key like any other: the reader is one of YAML 1.2."""
+    """The contents of a workflow. `on` is a string key, because the parser uses YAML 1.2."""
     command = [toolchain.tools() / "python", "-c", TO_JSON]
     text = path.read_text(encoding="utf-8")
     return json.loads(subprocess.run(command, input=text, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def commands(workflow: dict[str, Any]) -> Iterator[str]:
-    """Every line that it has a shell run; a line of a matrix counts, too."""
+    """Every line that a workflow runs in a shell, including those in a matrix."""
     for job in workflow["jobs"].values():
         matrix = job.get("strategy", {}).get("matrix", {})
         yield from (line for line in matrix.get("command", []) if isinstance(line, str))
@@ -53,7 +53,7 @@ def commands(workflow: dict[str, Any]) -> Iterator[str]:
 
 
 def problems(path: Path) -> Iterator[str]:
-    """What is wrong with a workflow that no general checker knows of."""
+    """The faults of a workflow that no general checker finds."""
     text = path.read_text(encoding="utf-8")
     workflow = read(path)
     if workflow.get("permissions") != NOTHING:
@@ -102,7 +102,7 @@ def _wrong_call(line: str) -> Iterator[str]:
 
 @cache
 def _help(module: str) -> str:
-    """What it says of itself, its usage on one line, with each option a word of its own; nothing when it fails."""
+    """A module's --help, with its usage on one line and each option as a separate word; empty if it fails."""
     command = [sys.executable, "-m", f"release.{module}", "--help"]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -112,7 +112,7 @@ def _help(module: str) -> str:
 
 
 def positionals(usage: str) -> tuple[int, int]:
-    """How many arguments without a dash a usage asks for, at least and at most."""
+    """The least and the largest number of arguments without a dash that a usage permits."""
     words = usage.splitlines()[0].split("release.", 1)[1].split()[1:]
     depth = least = most = 0
     option = False
@@ -135,7 +135,7 @@ def _takes_value(usage: str, option: str) -> bool:
 
 
 def check() -> int:
-    """Run every checker; return how many found something."""
+    """Run every checker; return the number of those that found a fault."""
     files = sorted(FOLDER.glob("*.yml"))
     failed = 0
     for path in files:

@@ -1,4 +1,5 @@
-// What the loader of the Node package looks for on a machine: node asked.cjs PLATFORM ARCH. Nothing of it is found.
+// Prints the modules that the Node package's loader tries on a kind of machine: node asked.cjs PLATFORM ARCH. None is
+// found, so the last line is the loader's error message.
 
 const Module = require("node:module");
 const [platform, arch] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-"""The checks find what must not be in a package: each is shown one with exactly that fault."""
+"""Each check of `release.checks` finds its fault in a package that has exactly that one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from release import checks, native, targets
 
 HERE = next(target for target in targets.load().targets if target.glibc)
 LICENSE = (targets.ROOT / "LICENSE").read_bytes()
-# Nothing of these is needed to be linked; `-s` leaves symbols out.
+# The linker option of a library without faults: `-s` strips symbols.
 SOUND = ["-s"]
 
 

@@ -1,4 +1,4 @@
-"""A Python that is built is whole or not there, and knows nothing of this machine's libraries."""
+"""`release.cpython` builds a complete Python or none, and does not use this machine's libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ all:
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Sources whose configure and Makefile are short; the Makefile and configure of Python may be changed."""
+    """Minimal sources. Returns Python's configure and Makefile, which a test can change."""
     python = {"configure": 'test -z "$CFLAGS$LDFLAGS" && test "$PKG_CONFIG" = /bin/false', "Makefile": MAKEFILE}
 
     def source(suite: str, names: list[str], folder: Path) -> None:

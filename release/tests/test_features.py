@@ -1,4 +1,4 @@
-"""What the bindings share is compiled once: each asks the same of it, by the crate redlock-features."""
+"""Cargo compiles the bindings' shared dependencies once: redlock-features gives them equal features everywhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import defaultdict
 
 from release.targets import ROOT
 
-# One by one, as they are built.
+# Each is built by itself, so cargo chooses features for each separately.
 CRATES = ["redlock-python", "redlock-node", "redlock-kotlin", "redlock-toy"]
 
 
 def asked(crate: str) -> dict[str, set[str]]:
-    """What is asked of each crate beneath this one: two sets where it is for a macro, too."""
+    """The features of each dependency of a crate: two sets if a procedural macro also uses the dependency."""
     command = ["cargo", "tree", "--locked", "--package", crate, "--edges", "normal", "--prefix", "none"]
     command += ["--no-dedupe", "--format", "{p}|{f}"]
     said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout

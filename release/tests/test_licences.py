@@ -1,4 +1,4 @@
-"""The licences of what is linked in are complete, for every package on every target."""
+"""The licences of all linked parts are complete, for every package on every target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APACHE = "   Apache License\n   Version 2.0, January 2004\n"
 
 @pytest.fixture
 def crate(tmp_path: Path) -> Part:
-    """A crate with its files in a folder."""
+    """A crate with an empty folder."""
     return Part("tiny", "1.2.3", "MIT OR Apache-2.0", "https://somewhere", "pkg:cargo/tiny@1.2.3", folder=tmp_path)
 
 
@@ -47,10 +47,10 @@ def test_every_package_has_a_text_for_every_part(name, target):
         label = f"{part.name} {part.version}".strip()
         if not part.own:
             assert re.search(rf"^{re.escape(label)} .*{re.escape(part.licence)} +http", document, re.MULTILINE), label
-            # Above a text, but for C code, which its crate's texts are of.
+            # Its name stands above a text. C code has none of its own: its crate's texts cover it.
             above = re.findall(rf"^(?:.*, )?{re.escape(label)}(?:,.*)?$", document, re.MULTILINE)
             assert above or (part.folder is None and not part.texts), label
-    # Of the C code in crates, of the crates without a text, and of what is linked beside all crates.
+    # Texts for the C code in crates, for crates without a text, and for linked parts that are not crates.
     assert "Daan Leijen" in document
     assert "the fiat-crypto authors" in document
     assert "Copyright (c) 2020 LongYinan" in document or name != "redlock-node"
@@ -74,7 +74,7 @@ def test_what_zig_adds_is_there_where_it_links():
 def test_lists_what_is_linked_and_nothing_that_only_builds():
     names = {part.name for part in parts.parts(["redlock-kotlin"], [HOST])}
     assert names.isdisjoint({"syn", "cc", "proc-macro2", "serde_derive", "uniffi_macros", "pyo3", "clap", "proptest"})
-    # Its templates are in the Kotlin code that the jar is compiled from.
+    # The generated Kotlin code of the jar contains its templates.
     assert "uniffi_bindgen" in names
     assert "windows-sys" not in names or "windows" in HOST
 
@@ -103,7 +103,7 @@ def test_every_committed_text_is_used():
     used = {*licences.GIVEN.values()}
     for target in TARGETS:
         used |= {text for part in parts.parts(licences.everything(), [target]) for text in part.texts}
-    # Of static programs, of which there are none yet.
+    # musl.txt is for static programs, and there are none yet.
     assert used | {"musl.txt"} == {file.name for file in parts.TEXTS.iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""A program joins by an entry in the list: a toy is entered here, built, packed, installed and run."""
+"""An entry in the list of targets is enough to add a program: a toy is added, built, packed, installed and run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from release import native, pack, registry, targets
 
 PROGRAM = "redlock-toy"
-# Its name everywhere: what the next program's entry in targets.json looks like.
+# Like an entry under "programs" in targets.json.
 ENTRY = targets.Program(PROGRAM, PROGRAM, PROGRAM, PROGRAM, "@redlock/toy", "release/tests/toy")
 
 

@@ -1,4 +1,4 @@
-"""Publishing, to registries on loopback that keep a record: by the real cargo, twine, npm and gpg."""
+"""Publishing with the real cargo, twine, npm and gpg, to registries on loopback that keep a record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RELEASE = Release(
 )
 PLATFORMS = ["@redlock/core-darwin-arm64", "@redlock/core-linux-x64-gnu"]
 TOKENS = {
-    "CARGO_REGISTRIES_LOOP_TOKEN": "token-of-cargo",  # that of another registry than crates.io is called so
+    "CARGO_REGISTRIES_LOOP_TOKEN": "token-of-cargo",  # the variable's name for the registry `loop`
     "CARGO_REGISTRY_TOKEN": "token-of-crates-io",
     "TWINE_PASSWORD": "token-of-pypi",
     "NPM_TOKEN": "token-of-npm",
@@ -56,7 +56,7 @@ TOKENS = {
 
 
 class Shops:
-    """All registries in one server: what was published, in order, and by whom."""
+    """All registries in one server. Records the published files, in order, and the credentials used."""
 
     def __init__(self) -> None:
         self.published: list[str] = []
@@ -64,10 +64,10 @@ class Shops:
         self.tags: dict[str, str] = {}
         self.authorizations: dict[str, set[str]] = {}
         self.refuses: set[str] = set()
-        """What is not taken."""
+        """The names that the registries reject."""
 
         self.hides: set[str] = set()
-        """What is taken, and not given out."""
+        """The names that the registries accept but do not serve."""
 
         self.deployments: dict[str, dict[str, Any]] = {}
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -227,7 +227,7 @@ def shops() -> Iterator[Shops]:
 
 @pytest.fixture
 def tree(tmp_path: Path, shops: Shops, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one crate."""
+    """A source tree with one crate."""
     root = tmp_path / "tree"
     write(root / "src" / "lib.rs", "//! Nothing.\n")
     write(
@@ -263,7 +263,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch, key: dict[str, str]) -> None:
     for name, value in (TOKENS | key).items():
         if name != "home":
             monkeypatch.setenv(name, value)
-    # The test has no need of what attests.
+    # The release tools include twine; the tests do not attest.
     monkeypatch.setattr(publish, "python_clients", toolchain.tools)
 
 
@@ -397,7 +397,7 @@ def test_everything_is_published_in_order_and_only_once(
         "central": {f"Bearer {bearer}"},
     }
 
-    # Now everything is there: no client is called, and nobody needs a credential.
+    # Everything is published now: a second run calls no client and needs no credential.
     for name in clients.SECRETS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -406,7 +406,7 @@ def test_everything_is_published_in_order_and_only_once(
 
 
 def test_what_stopped_half_way_goes_on(shops: Shops, tree: Path, packages: Callable[..., publish.Packages]) -> None:
-    """One release that stops wherever it can, and is begun again each time."""
+    """A release stops at each possible place, and continues when it is started again."""
     made = packages()
     jar = "dev/redlock/redlock-core/0.1.0/redlock-core-0.1.0.jar"
     stops = {CRATE: 0, made.python[1].name: 2, PLATFORMS[1]: 5, "redlock-core": 6, "maven": 7, jar: 7}
@@ -433,7 +433,7 @@ def test_the_main_package_waits_until_npm_gives_out_the_others(
     )
     assert shops.published == ALL[:6]
 
-    # Later it does.
+    # Later npm serves it.
     shops.files[f"nowhere/{PLATFORMS[1]}.tgz"] = shops.files[f"npm-files/{PLATFORMS[1]}.tgz"]
     publish.publish(made, shops.registries(), dry=False, root=tree)
     assert shops.published == ALL
@@ -546,7 +546,7 @@ def test_a_workflows_identity_stands_in_for_tokens_and_attests(
     packages: Callable[..., publish.Packages],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By clients that write down how they were called: the real ones would ask GitHub."""
+    """Uses fake clients that record their calls: the real ones would send requests to GitHub."""
     made = packages()
     record = tmp_path / "record"
     fake(tmp_path / "bin", record, "npm", 'if [ "$1" = --version ]; then echo 11.5.1; exit; fi')
@@ -557,7 +557,7 @@ def test_a_workflows_identity_stands_in_for_tokens_and_attests(
     for name in ("NPM_TOKEN", "TWINE_PASSWORD"):
         monkeypatch.delenv(name)
     monkeypatch.setenv(clients.IDENTITY, "identity")
-    # What the fakes do not publish is not given out.
+    # The fake npm publishes nothing, so the main package waits in vain.
     with pytest.raises(Refused, match=r"redlock-core 0\.1\.0: not published"):
         publish.publish(made, shops.registries(), dry=False, root=tree)
 
@@ -599,7 +599,7 @@ def test_no_token_is_on_a_command_line(
         ["CARGO_REGISTRY_TOKEN"],
         ["TWINE_PASSWORD"],
         ["TWINE_PASSWORD"],
-        [],  # npm's has another name
+        [],  # npm gets its token in another variable
         [],
     ]
     words = [word for call in calls for word in call["arguments"]]
@@ -633,7 +633,7 @@ def test_each_client_sees_its_own_secrets_only(monkeypatch: pytest.MonkeyPatch, 
 
 
 def fake(folder: Path, record: Path, name: str, does: str = "") -> None:
-    """A program that writes down its arguments and which secrets it sees."""
+    """Makes a program that records its arguments and the secrets in its environment."""
     code = (
         "import json, os, sys\n"
         f"secrets = {{name: os.environ[name] for name in {clients.SECRETS!r} if name in os.environ}}\n"

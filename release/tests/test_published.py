@@ -1,4 +1,4 @@
-"""The last look at a release, at packages of the right name that do as much as it asks for."""
+"""The last check of a release, `release.published`, with minimal packages of the right names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def consumers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path, consumers: None) -> Iterator[tuple[Path, list[str]]]:
-    """A folder, and how to look at what is published there."""
+    """A served folder with packages, and the arguments of `published.main` to install from it."""
     wheel(tmp_path)
     package(tmp_path)
     with registry.serving(tmp_path) as urls:

@@ -1,4 +1,4 @@
-"""The loopback registry, asked by pip and npm themselves."""
+"""The loopback registry, used by the real pip and npm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands in roots see what they were given, and leave nothing; what a machine does not permit is said."""
+"""Commands in roots see only their inputs and leave nothing behind; errors say what the machine does not permit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tiny(tmp_path: Path) -> Root:
 
 @pytest.fixture
 def no_caches() -> Iterator[None]:
-    """What this machine permits is found out anew, and again afterwards."""
+    """Makes `namespaces` test the machine again, in the test and after it."""
     roots.namespaces.cache_clear()
     yield
     roots.namespaces.cache_clear()
@@ -63,7 +63,7 @@ class TestRun:
             script = "exec 3>fifo; echo open >&3; sleep 1000 & exit 0"
             assert tiny.run(["sh", "-c", script], cwd="/work", binds={**HOST, work: "/work"}).returncode == 0
             assert os.read(reader, 100) == b"open\n"
-            # The end of the file: nobody has it open for writing.
+            # End of file: no process has it open for writing.
             assert select.select([reader], [], [], 60)[0]
             assert os.read(reader, 100) == b""
         finally:
@@ -92,7 +92,7 @@ class TestRun:
             tiny.run(["sh", "-c", "echo first >&2; echo the reason >&2; exit 7"], binds=HOST, check=True)
 
     def test_signals_end_a_command(self, tiny: Root) -> None:
-        """As the first process of its namespace it would live on."""
+        """If the command were the first process of its namespace, it would survive the signal."""
         assert tiny.run(["sh", "-c", "kill -TERM $$; exit 0"], binds=HOST).returncode != 0
 
     def test_nothing_of_it_is_mounted_afterwards(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -138,7 +138,7 @@ class TestRefusal:
         monkeypatch.setattr(roots, "_emulator", lambda: Path("/nowhere/qemu"))
         monkeypatch.setattr(roots.platform, "machine", lambda: "x86_64")
         emulated = replace(tiny, recipe=replace(tiny.recipe, architecture="arm64"))
-        # There is no such emulator, which to the kernel is as good a reason.
+        # The emulator does not exist, so registering it fails just as without binfmt_misc.
         with pytest.raises(Unsupported, match="binfmt_misc"):
             emulated.run(["true"], binds=HOST)
 
@@ -228,7 +228,7 @@ class TestRecipes:
 
 
 def test_names_in_an_import_library() -> None:
-    """As `lib /def` writes it: an index of 32-bit big-endian offsets, and the names."""
+    """The library has the format of `lib /def`: an index of 32-bit big-endian offsets, and the names."""
     names = [b"Py_Initialize", b"_Py_NoneStruct", b"__imp_Py_Initialize", b"__imp__Py_NoneStruct"]
     index = struct.pack(">I", len(names)) + struct.pack(">4I", *range(4)) + b"\0".join(names) + b"\0"
     header = b"/".ljust(48) + str(len(index)).encode().ljust(10) + b"`\n"

@@ -1,4 +1,4 @@
-"""Which interpreters are chosen, and what is said of those that cannot be had."""
+"""`release.runtimes` chooses the right interpreters, and gives reasons for the missing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from release.refused import Refused
 
 
 def program(path: Path, body: str) -> Path:
-    """A program that prints something."""
+    """Writes a shell script that can be executed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -26,13 +26,13 @@ def program(path: Path, body: str) -> Path:
 
 
 def python(path: Path, version: str, kind: str = "CPython", *, free: bool = False, usable: bool = True) -> Path:
-    """Something that answers as an interpreter would."""
+    """Writes a program that prints the same as a Python interpreter."""
     return program(path, f"echo '{json.dumps([str(path), version, kind, free, usable])}'")
 
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A machine with nothing on it, and no registry."""
+    """A machine without interpreters and registries."""
 
     def refuse(key: str, *_: object) -> Path:
         raise Refused(f"no {key} today")
@@ -185,7 +185,7 @@ class TestDownloads:
         with zipfile.ZipFile(archive, "w") as jar:
             for name in ("linux/bin/python3", "linux/lib/os.py"):
                 entry = zipfile.ZipInfo(name)
-                # The mode that zipfile would note otherwise.
+                # Not 0, so that zipfile writes no mode of its own.
                 entry.external_attr = 1
                 jar.writestr(entry, "#")
         self.deliver(monkeypatch, "thing.jar", archive.getvalue())

@@ -26,7 +26,7 @@ OWN = f"{FOLDER}/sboms/redlock-python.cyclonedx.json"
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A wheel as maturin makes it, small."""
+    """A small wheel with the files of a wheel of maturin."""
     metadata = "Metadata-Version: 2.4\nName: redlock-core\nVersion: 1.2.3\nLicense-File: LICENSE\n\nText: here\n"
     files = {
         "redlock/__init__.py": b"",
@@ -77,7 +77,7 @@ def test_every_package_has_a_bill(name, target):
 
 @pytest.mark.parametrize("name", licences.everything())
 def test_the_bill_is_valid(name):
-    # Of all targets at once: the schema takes seconds.
+    # One bill for all targets: a validation takes seconds.
     assert_valid(sbom.document([name], TARGETS))
 
 

@@ -1,4 +1,4 @@
-"""The list of targets, and that what names them elsewhere means the same."""
+"""The list of targets is consistent, and so are names of targets elsewhere."""
 
 from __future__ import annotations
 

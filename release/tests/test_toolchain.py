@@ -1,4 +1,4 @@
-"""The tools of a release: what is pinned, and what cargo is told for each target."""
+"""The tools of a release: their pins, and cargo's environment for each target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = "aarch64-unknown-linux-musl"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where tools are kept; PyPI is not asked for any."""
+    """An empty folder of tools; nothing is fetched from PyPI."""
     monkeypatch.setattr(toolchain, "FOLDER", tmp_path)
     monkeypatch.setattr(toolchain, "tools", lambda: tmp_path / "venv" / "bin")
     return tmp_path
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def without_std(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A rustc without the standard library of any target but its own, and a source that fits it."""
+    """A rustc that has only its own target's standard library, and a matching source."""
     source = folder / "source"
     source.mkdir()
     monkeypatch.setattr(toolchain, "is_installed", lambda target: target == toolchain.host())
@@ -47,7 +47,7 @@ def test_everything_asked_for_is_pinned_with_hashes() -> None:
 def test_a_few_entries_can_be_taken_out_with_their_hashes() -> None:
     taken = toolchain._only(toolchain.REQUIREMENTS.read_text(), {"maturin", "tomli"})
     assert re.findall(r"^[a-z]+(?===)", taken, re.M) == ["maturin", "tomli"]
-    # As many as there are platforms; those of the neighbours are not among them.
+    # Each has a hash for every platform. Hashes of neighbouring entries are not among them.
     whole = toolchain.REQUIREMENTS.read_text()
     maturin = whole[whole.index("\nmaturin==") :].split("# via")[0]
     tomli = whole[whole.index("\ntomli==") :].split("# via")[0]
@@ -108,7 +108,7 @@ def test_std_is_built_only_where_rustc_has_none(folder: Path, without_std: Path)
     assert not {"RUSTC", "RUSTC_BOOTSTRAP", "CARGO_UNSTABLE_BUILD_STD"} & own.keys()
     other = toolchain.environment(OTHER)
     assert other["RUSTC_BOOTSTRAP"] == "1"
-    # This is where cargo looks for the source.
+    # cargo looks for the source here.
     command = [other["RUSTC"], "--print", "sysroot"]
     sysroot = Path(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
     assert (sysroot / "lib" / "rustlib" / "src").resolve() == without_std

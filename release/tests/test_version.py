@@ -1,4 +1,4 @@
-"""The version is the same everywhere, and no place can be forgotten."""
+"""The version is the same everywhere, and a forgotten place is found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEXT = "98.76.5-rc.4"
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The repository's files in a repository of their own."""
+    """A copy of the repository's files, in a git repository of its own."""
     for file in version._files(ROOT):
         if (ROOT / file).is_file():
             place = tmp_path / file
@@ -47,7 +47,7 @@ def test_writes_every_place_so_that_nothing_names_the_old_version(copy):
     assert version.current(copy) == NEXT
     for place in version.PLACES:
         assert {match[1] for match in place.find((copy / place.file).read_text())} == {NEXT}
-    # None of the old ones was left: written as the truth, it would be found at each place but there.
+    # No old version is left: with the old one in Cargo.toml, every other place differs and no unlisted place is found.
     replace(copy / "Cargo.toml", f'[workspace.package]\nversion = "{NEXT}"', f'[workspace.package]\nversion = "{old}"')
     assert not [line for line in version.problems(copy) if "should say" not in line]
 

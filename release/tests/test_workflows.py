@@ -1,4 +1,4 @@
-"""The workflows, and that what is wrong with one is found."""
+"""The workflows have no faults, and each kind of fault is found."""
 
 from __future__ import annotations
 

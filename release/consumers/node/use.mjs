@@ -1,6 +1,6 @@
-// Uses an installed redlock-core as a program does: node use.mjs [URL [TLS_URL CA]]. Bun and Deno run it, too.
+// Uses an installed redlock-core as a user's program does: node use.mjs [URL [TLS_URL CA]]. Bun and Deno run it, too.
 //
-// Says in one line what it did, or fails. Needs nothing but the package, and a redis-server where it is given one.
+// Prints one line about what it did, or fails. Needs only the package, and a redis-server if a URL is given.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -41,7 +41,7 @@ async function excluded(url) {
 async function keptAlive(url) {
   const client = new Redlock(url, { watchdog: WATCHDOG });
   const lease = await client.acquire("packaging");
-  // Longer than the lease: that it is renewed is what this looks at.
+  // Longer than the ttl, so that only a renewed lease is still held.
   await sleep(3 * WATCHDOG);
   lease.check();
   assert.equal(await new Redlock(url).lock("packaging").tryAcquire(), null);
@@ -62,13 +62,13 @@ async function contention(url) {
   return "contention of processes";
 }
 
-/** Counts up in a file, ROUNDS times: without the lock, counts would be lost. */
+/** Increments a counter in a file ROUNDS times. Without the lock, increments would be lost. */
 async function count(url, counter) {
   const lock = new Redlock(url).lock("packaging:counter");
   for (let round = 0; round < ROUNDS; round++) {
     await lock.using(async () => {
       const before = Number(readFileSync(counter, "utf8"));
-      // So that the other process gets its chance to spoil it.
+      // Gives the other process time to interfere.
       await sleep(1);
       writeFileSync(counter, String(before + 1));
     });

@@ -1,6 +1,6 @@
-"""Uses an installed redlock as a program does: use.py [URL [TLS_URL CA]]
+"""Uses an installed redlock as a user's program does: use.py [URL [TLS_URL CA]]
 
-Says in one line what it did, or fails. Needs nothing but the package, and a redis-server where it is given one.
+Prints one line about what it did, or fails. Needs only the package, and a redis-server if a URL is given.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def nested(url):
 
 def kept_alive(url):
     with redlock.Redlock(url, watchdog=WATCHDOG).lock("packaging") as lease:
-        # Longer than the lease: that it is renewed is what this looks at.
+        # Longer than the ttl, so that only a renewed lease is still held.
         time.sleep(3 * WATCHDOG)
         lease.check()
         assert redlock.Redlock(url).lock("packaging").acquire(blocking=False) is None
@@ -68,7 +68,7 @@ def contention(url):
 
 
 def count(url, counter):
-    """Count up in a file, ROUNDS times: without the lock, counts would be lost."""
+    """Increment a counter in a file ROUNDS times. Without the lock, increments would be lost."""
     lock = redlock.Redlock(url).lock("packaging:counter")
     for _ in range(ROUNDS):
         with lock:
@@ -80,7 +80,7 @@ def fork(url):
     with client.lock("packaging") as lease:
         child = os.fork()
         if child == 0:
-            # A child holds nothing of its parent's, and takes locks of its own.
+            # A child does not hold its parent's locks, and can acquire its own.
             held = client.lock("packaging").acquire(blocking=False)
             with client.lock("packaging:child"):
                 os._exit(0 if held is None else 1)

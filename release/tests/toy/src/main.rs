@@ -1,5 +1,5 @@
-//! A program for the tests of how programs are packed: takes a lock in memory, says its token, and exits with the code
-//! that it is given.
+//! A program for the tests of how programs are packed. It acquires a lock in memory, prints its token, and exits with
+//! the code in its first argument.
 
 use redlock::{Client, Config, LockError, LockOptions};
 

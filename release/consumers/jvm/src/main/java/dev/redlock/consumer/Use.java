@@ -15,9 +15,9 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Uses an installed redlock-core as a program does: Use [URL [TLS_URL CA]]
+ * Uses an installed redlock-core as a user's program does: Use [URL [TLS_URL CA]]
  *
- * <p>Says in one line what it did, or fails. Needs nothing but the package, and a redis-server where it is given one.
+ * <p>Prints one line about what it did, or fails. Needs only the package, and a redis-server if a URL is given.
  */
 public final class Use {
     private static final int ROUNDS = 30;
@@ -66,7 +66,7 @@ public final class Use {
     private static String keptAlive(String url) throws InterruptedException {
         RedlockOptions options = new RedlockOptions().watchdog(WATCHDOG);
         try (Redlock client = new Redlock(url, options); Lease lease = client.lock("packaging").acquireBlocking()) {
-            // Longer than the lease: that it is renewed is what this looks at.
+            // Longer than the ttl, so that only a renewed lease is still held.
             Thread.sleep(3 * WATCHDOG.toMillis());
             lease.check();
             demand(isTaken(url), "a lease that is renewed");
@@ -85,7 +85,7 @@ public final class Use {
         Files.writeString(counter, "0");
         List<Process> others = new ArrayList<>();
         try (Redlock client = new Redlock(url)) {
-            // Nobody counts before both are there.
+            // Holds the lock until both processes are ready, so that they count at the same time.
             try (Lease lease = client.lock("packaging:counter").acquireBlocking()) {
                 for (int number = 0; number < 2; number++) {
                     others.add(again("count", url, counter.toString()));
@@ -114,14 +114,14 @@ public final class Use {
         return new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
     }
 
-    /** Counts up in a file, ROUNDS times: without the lock, counts would be lost. */
+    /** Increments a counter in a file ROUNDS times. Without the lock, increments would be lost. */
     private static void count(String url, Path counter) throws Exception {
         try (Redlock client = new Redlock(url)) {
             System.out.println("ready");
             for (int round = 0; round < ROUNDS; round++) {
                 try (Lease lease = client.lock("packaging:counter").acquireBlocking()) {
                     int before = Integer.parseInt(Files.readString(counter));
-                    // So that the other process gets its chance to spoil it.
+                    // Gives the other process time to interfere.
                     Thread.sleep(1);
                     lease.check();
                     Files.writeString(counter, String.valueOf(before + 1));

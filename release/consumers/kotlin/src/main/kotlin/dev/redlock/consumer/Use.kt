@@ -1,5 +1,5 @@
-// Uses an installed redlock-core from Kotlin, as a program does, on memory://. Says in one line what it did, or fails.
-// It is written for Kotlin 1.9.
+// Uses an installed redlock-core from Kotlin, as a user's program does, on memory://. Prints one line about what it
+// did, or fails. It is written for Kotlin 1.9.
 
 package dev.redlock.consumer
 
@@ -24,7 +24,7 @@ import kotlin.time.Duration.Companion.seconds
 fun main(): Unit = runBlocking(Dispatchers.Default) {
     val options = RedlockOptions(watchdog = 300.milliseconds)
     Redlock("memory://", options).use { client ->
-        // What hangs fails.
+        // A call that hangs fails.
         val did = withTimeout(60.seconds) {
             listOf(block(client), contention(client), cancellation(client), loss(client), threads(client))
         }
