@@ -1,4 +1,4 @@
-// Giving up: an acquire that is aborted leaves nothing behind, whenever that happens.
+// Tests of aborted acquires: they leave nothing behind, whenever the abort happens.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,14 +6,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { InvalidArgument, Redlock } from "redlock-core";
 import { eventually, Server } from "./servers.mjs";
 
-/** Waits a part of a millisecond too, which timers cannot. */
+/** Waits for a number of milliseconds, fractions included, which timers cannot. */
 async function pause(milliseconds) {
   const end = performance.now() + milliseconds;
   if (milliseconds > 2) await sleep(milliseconds - 2);
   while (performance.now() < end) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Acquires, aborts after a pause, and tells whether that came in time. */
+/** Acquires, and aborts after a pause. Resolves with true if the abort came before the grant. */
 async function abortedAfter(milliseconds, lock) {
   const controller = new AbortController();
   const reason = new Error("never mind");
@@ -56,14 +56,14 @@ test("a waiting acquire aborted at 200 different moments leaves no key and no su
   const server = await Server.of(t);
   const [holder, client] = [new Redlock(server.url), new Redlock(server.url)];
   const lease = await holder.acquire("x");
-  // Ends by itself with the last acquire, in the middle of the others.
+  // The aborts come 0 to 50 ms after the calls; the lock is released after 25 ms, in the middle of them.
   const waits = Array.from({ length: 200 }, (_, moment) => abortedAfter(moment / 4, client.lock("x")));
   await pause(25);
   await lease.release();
   const aborted = (await Promise.all(waits)).filter(Boolean).length;
   assert(aborted > 50, `${aborted} of 200 were aborted in time`);
   await eventually(() => server.locks().length === 0 && server.listeners("x") === 0);
-  // Whoever is next gets it at once.
+  // The next acquire gets the lock at once.
   await (await client.acquire("x", { wait: 0 })).release();
   await Promise.all([holder.close(), client.close()]);
 });
@@ -79,7 +79,7 @@ test("a signal that is aborted already: nothing is sent", async (t) => {
   const body = () => assert.fail("not held");
   await assert.rejects(client.using("x", { signal: AbortSignal.abort(reason) }, body), (error) => error === reason);
   await assert.rejects(client.acquire("x", { signal: AbortSignal.abort() }), { name: "AbortError" });
-  // The first INFO is counted by the second.
+  // The second INFO counts the first one.
   assert.equal(sent(), before + 1);
   await client.close();
 });

@@ -1,5 +1,6 @@
 // @ts-nocheck: passes what the types forbid
-// The drop-in for node-redlock: next to node-redlock itself, in trouble, and where it is better on purpose.
+// Tests of the drop-in for node-redlock: together with node-redlock itself, during failures, and where it is
+// deliberately better.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -15,7 +16,7 @@ import { Cluster, connected, Redis, theirs } from "./foreign.mjs";
 import { run, start } from "./scripts.mjs";
 import { cluster, eventually, freePort, Server } from "./servers.mjs";
 
-/** A client that would tell if anything were sent through it: it never connects. */
+/** A client that has not connected. The test fails if the drop-in sends anything through it. */
 function silent(test, server, options = {}) {
   const client = new Redis({ port: server.port, lazyConnect: true, ...options });
   test.after(() => assert.equal(client.status, "wait", "the given client was used"));
@@ -34,7 +35,7 @@ function on(test, all, settings) {
   );
 }
 
-/** Rejects with an ExecutionError, which is returned. */
+/** Checks that a call rejects with an ExecutionError, and resolves with that error. */
 async function fails(doing) {
   const error = await doing.then(
     () => assert.fail("did not fail"),
@@ -64,8 +65,8 @@ test("nothing is sent through the given client", async (t) => {
   assert(count() <= before + 1);
 });
 
-// On several servers node-redlock keeps what it got of a split vote until its retries are over, and stands in its own way
-// as long as that lives: so that is short there.
+// On several servers, node-redlock keeps its votes of a split vote until its retries are over, and blocks itself until
+// these votes expire. So the duration is short there.
 for (const [count, duration, enough] of [
   [1, 10_000, 300],
   [3, 300, 30],
@@ -91,7 +92,7 @@ for (const [count, duration, enough] of [
         assert.equal(holder, lock);
         holder = undefined;
         await lock.release();
-        // Whoever has just had it lets the other go first.
+        // The last holder pauses, so that the other one goes first.
         await sleep(5);
       }
     };
@@ -116,7 +117,7 @@ test("does not touch what node-redlock holds, nor node-redlock what is held here
   await fails(wrong.release());
   assert.equal(server.cli("GET", "x"), its.value);
   assert(Number(server.cli("PTTL", "x")) <= 10_000);
-  // The value is all that it takes, as between processes of node-redlock.
+  // To extend and release, the value is enough, as between processes of node-redlock.
   const moved = await new Lock(ours, ["x"], its.value, [], its.expiration).extend(20_000);
   assert(Number(server.cli("PTTL", "x")) > 15_000);
   const back = await new theirs.Lock(other, ["x"], moved.value, [], moved.expiration).extend(30_000);
@@ -141,7 +142,7 @@ test("is woken by a release, without polling", async (t) => {
 
 test("a lock that was waited for is not over already", async (t) => {
   const server = await Server.of(t);
-  // Its key alone is there: nobody announces when it ends.
+  // There is only the key, so nobody announces its end.
   server.cli("SET", "x", "other", "PX", 1_500);
   const lock = await on(t, server).acquire(["x"], 500);
   assert(lock.expiration > Date.now());
@@ -164,7 +165,7 @@ test("the wait is as long as the retries", async (t) => {
     const begin = performance.now();
     const error = await fails(redlock.acquire(["x"], 5_000, settings));
     assert.equal(error.attempts.length, attempts);
-    // The core's clock and this one need not agree to the last.
+    // The core's clock and this one may differ a little.
     assert(performance.now() - begin >= least - 5);
   }
   const forEver = redlock.acquire(["x"], 5_000, { retryCount: -1 });
@@ -219,7 +220,7 @@ test("a minority that is frozen changes nothing", async (t) => {
   lock = await lock.extend(40_000);
   await lock.release();
   await redlock.using(["y"], 30_000, async (signal) => assert(!signal.aborted));
-  // Once its silence was noticed, it is told, and counted against.
+  // Once the client notices that the server does not answer, it emits an error, and counts it among the votes against.
   await eventually(() => errors.some((error) => error.message.includes(`:${all[1].port} `)));
   lock = await redlock.acquire(["z"], 30_000);
   const { votesFor, votesAgainst } = await lock.attempts[0];
@@ -232,7 +233,7 @@ test("a minority that is frozen changes nothing", async (t) => {
 test("a majority that is frozen fails within the time of the retries", async (t) => {
   const all = await servers(t, 3);
   const redlock = on(t, all, { retryCount: 2, retryDelay: 50 });
-  // The first one connects, which may take longer on a busy machine.
+  // The first acquire connects, which may take longer on a busy machine.
   const lock = await redlock.acquire(["x"], 30_000, { retryCount: 100 });
   all[0].freeze();
   all[1].freeze();
@@ -243,7 +244,7 @@ test("a majority that is frozen fails within the time of the retries", async (t)
   await fails(lock.release(ONCE));
   all[0].thaw();
   all[1].thaw();
-  // What could not be confirmed is seen through.
+  // The releases that were not confirmed are completed in the background.
   await eventually(() => all.every((server) => server.locks().length === 0));
 });
 
@@ -260,7 +261,7 @@ test("a lock that is over is released at once, with an error", async (t) => {
   const other = await redlock.acquire(["x"], 5_000);
   await other.release();
   await fails(other.release());
-  // Gone before its time: found out by asking, and not asked again and again.
+  // The key was replaced before its end. The first request finds that, and is not retried.
   const stolen = await redlock.acquire(["x", "y"], 5_000);
   server.cli("SET", "x", "other");
   const left = Number(server.cli("PTTL", "y"));
@@ -294,7 +295,7 @@ test("several resources: all or none, in any order", async (t) => {
   server.cli("SET", "b", "other");
   await fails(redlock.acquire(["a", "b", "c"], 5_000));
   assert.deepEqual(server.locks(), ["b"]);
-  // While it waits for one, it keeps nobody from the others.
+  // While an acquire waits for one resource, it does not hold the others.
   const waiting = redlock.acquire(["a", "b", "c"], 5_000, { retryCount: -1 });
   await (await redlock.acquire(["a", "c"], 5_000, { retryCount: 1_000 })).release();
   server.cli("DEL", "b");
@@ -347,7 +348,7 @@ test("using: a server that stops answering is known of before the lock is over",
   const used = redlock.using(["x"], 1_000, async (signal, context) => {
     server.freeze();
     const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
-    // However late the event loop is, what is due first comes first.
+    // However late the event loop is, the abort comes first, because it is due first.
     await Promise.race([aborted, sleep(context.lock.expiration - Date.now() + 300)]);
     server.thaw();
     assert(signal.error instanceof ExecutionError);
@@ -482,7 +483,7 @@ test("settings are taken from clients: password, user, database, prefix", async 
   ]) {
     const lock = await new Redlock([silent(t, server, options)], ONCE).acquire(["x"], 5_000);
     assert.equal(cli("-n", db, "GET", name), lock.value);
-    // Where node-redlock has it, with the same client.
+    // node-redlock uses the same key with the same client settings.
     const other = new theirs.default([connected(t, { port: server.port, ...options })], ONCE);
     await assert.rejects(other.acquire(["x"], 5_000), theirs.ExecutionError);
     await lock.release();
@@ -515,7 +516,7 @@ test("settings are taken from clients: Sentinel", async (t) => {
     file,
     `requirepass "of sentinel"\nsentinel monitor my/master 127.0.0.1 ${master.port} 1\nsentinel auth-pass my/master "of master"\n`,
   );
-  // The file comes first among its arguments.
+  // redis-server takes the file only as its first argument.
   const port = await freePort();
   const sentinel = spawn("redis-server", [file, "--sentinel", "--port", String(port), "--bind", "127.0.0.1"], {
     stdio: "ignore",
@@ -540,7 +541,7 @@ test("settings are taken from clients: a cluster, however it is given", async (t
   for (const seeds of [[port], [`127.0.0.1:${port}`], [`redis://127.0.0.1:${port}`], nodes.map((each) => each.url)]) {
     const client = new Cluster(seeds, { lazyConnect: true, keyPrefix: "app:" });
     const redlock = new Redlock([client]);
-    // Not of one slot, which node-redlock could not do.
+    // The keys are in different slots, which node-redlock does not support.
     const lock = await redlock.acquire(["a", "b", "c"], 5_000);
     const there = nodes.flatMap((node) => node.locks().filter((name) => !name.includes("{")));
     assert.deepEqual(there.sort(), ["app:a", "app:b", "app:c"]);
@@ -655,7 +656,7 @@ test("what cannot be carried over is refused by its name", () => {
       (error) => error instanceof InvalidArgument && error.message.startsWith("acquireScript: "),
     );
   }
-  // ioredis' own defaults are none of these.
+  // ioredis' own defaults are not refused.
   const redis = new Redis({ lazyConnect: true });
   new Redlock([redis]);
   redis.disconnect();

@@ -1,5 +1,5 @@
-// What node-redlock's own tests check, as a black box: of the drop-in on servers and on clusters, on one and on three,
-// and of node-redlock itself, which shows that it is what these tests say.
+// The checks of node-redlock's own tests, as black-box tests. They run on the drop-in, with one and three servers and
+// with one and three clusters. They also run on node-redlock itself, which shows that they describe its behaviour.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -8,14 +8,14 @@ import * as ours from "redlock-core/compat/redlock";
 import { Cluster, connected, Redis, theirs } from "./foreign.mjs";
 import { cluster, eventually, freePort, Server } from "./servers.mjs";
 
-/** What node-redlock's tests use for "for ever". */
+/** The duration that stands for "for ever" in node-redlock's tests, in ms. */
 const LONG = Math.floor(Number.MAX_SAFE_INTEGER / 10);
 const ALL = 11;
 
-/** Its keys on one server or cluster. */
+/** A key with a hash tag, so that all keys are in one slot of a cluster. */
 const key = (name) => `{redlock}${name}`;
 
-// The last of several servers may hear of it a little later.
+// These two checks poll, because the last of several servers may get its request a little later.
 
 async function holds(clients, names, lock, duration) {
   for (const client of clients) {
@@ -52,7 +52,7 @@ const isLocked = (implementation) =>
     for (const error of votesAgainst.values()) assert(error instanceof implementation.ResourceLockedError);
   };
 
-/** One server or cluster. */
+/** The tests on one server or cluster. */
 function single(implementation, client) {
   const make = () => new implementation.default([client()]);
 
@@ -118,7 +118,7 @@ function single(implementation, client) {
   const longer = async (signal, name) => {
     const value = await client().get(name);
     assert.match(value, /^[0-9a-f]{32}$/);
-    // Longer than the lock, which must be extended.
+    // Longer than the lock's duration, so it must be extended meanwhile.
     await sleep(1_700);
     assert.equal(signal.aborted, false);
     assert.equal(signal.error, undefined);
@@ -143,7 +143,7 @@ function single(implementation, client) {
       return value;
     };
     const settings = { automaticExtensionThreshold: 900 };
-    // One after the other, as node-redlock's test has it, which does not pass it otherwise.
+    // One after the other, as in node-redlock's own test: node-redlock fails it otherwise.
     const first = await make().using([key("y")], 1_200, settings, block);
     const second = await make().using([key("y")], 1_200, settings, block);
     assert.notEqual(first, second);
@@ -151,7 +151,7 @@ function single(implementation, client) {
   });
 }
 
-/** Three servers or clusters. */
+/** The tests on three servers or clusters. */
 function multi(implementation, clients) {
   const make = () => new implementation.default(clients());
 
@@ -194,7 +194,7 @@ function multi(implementation, clients) {
   });
 }
 
-/** Clients of one that is started when the tests begin. */
+/** Clients of `count` servers or clusters, which `start` starts before the tests. */
 function deployment(t, count, start) {
   let clients = [];
   t.before(async () => {

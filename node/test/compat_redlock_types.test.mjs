@@ -1,5 +1,5 @@
-// A program of node-redlock's, moved by nothing but the name of the package: compiled strictly, and run, as a module of
-// both kinds, with the types and the results that it has with node-redlock itself.
+// Compiles and runs a program that was written for node-redlock, with only the package's name replaced. It compiles
+// strictly, as a module of both kinds, and has the same types and results as with node-redlock itself.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ const OURS = "redlock-core/compat/redlock";
 
 /** @type {[name: string, kinds: string[], options: Record<string, unknown>][]} */
 const programs = [
-  // Its types are out of reach for its own users, but for those who know where they are.
+  // The compiler does not find node-redlock's types by the package's name: `paths` names their file.
   [
     "redlock",
     ["mts"],

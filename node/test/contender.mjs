@@ -1,7 +1,8 @@
-// One process that takes and releases a lock so many times and logs it: contender.mjs URLS NAME TIMES LOG [HOLD_MS
-// [PAUSE_MS [WIRE [PREFIX]]]], to hold it for up to so many milliseconds, to let others go first for up to so many and note
-// each call, and to write it as others do.
-// `tests/tests/languages.rs` starts it beside those of the other languages; `tests/src/history.rs` describes the log.
+// A process that acquires and releases one lock TIMES times and logs each grant and release:
+// contender.mjs URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]. It holds the lock for up to HOLD_MS. With
+// PAUSE_MS, it pauses for up to so long after each release, and logs the time of each call too. WIRE and PREFIX are the
+// client's options. `tests/tests/languages.rs` starts it together with the contenders of other languages;
+// `tests/src/history.rs` describes the log.
 
 import { openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -17,7 +18,8 @@ for (let turn = 0; turn < Number(times); turn++) {
   const lease = await lock.acquire();
   const granted = process.hrtime.bigint();
   await rest(hold);
-  // Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it was at it.
+  // Read before the release is sent, since another owner may hold the lock from then on. `held` is read later: a lease
+  // that is still held then was held at this moment.
   const released = process.hrtime.bigint();
   const held = lease.held;
   await lease.release();

@@ -1,4 +1,4 @@
-// Errors: their classes, codes and stacks.
+// Tests of errors: their classes, codes and stacks.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

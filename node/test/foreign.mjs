@@ -1,4 +1,4 @@
-// Packages of others that tests need: installed by `npm install --no-save --ignore-scripts` in test/fixtures.
+// Third-party packages that tests need. `npm install --no-save --ignore-scripts` in test/fixtures installs them.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -10,13 +10,13 @@ export const FIXTURES = join(PACKAGE, "test/fixtures");
 
 const require = createRequire(join(FIXTURES, "package.json"));
 
-/** The clients that the shim takes its settings from. */
+/** The client classes from which the drop-in takes its settings. */
 export const { default: Redis, Cluster } = require("ioredis");
 
 /** node-redlock itself. */
 export const theirs = require("redlock");
 
-/** A client of ioredis that ends with a test. Without a server it stays silent. */
+/** An ioredis client that disconnects when the test ends. It ignores connection errors. */
 export function connected(test, ...given) {
   const client = new Redis(...given);
   client.on("error", () => {});
@@ -24,7 +24,7 @@ export function connected(test, ...given) {
   return client;
 }
 
-/** Runs a program in their folder to its end; returns its status, and what it printed. */
+/** Runs a program in the folder of these packages to its end. Resolves with its status and output. */
 export async function program(command, args, env = {}) {
   const child = spawn(command, args, { cwd: FIXTURES, env: { ...process.env, CI: "1", NO_COLOR: "1", ...env } });
   let printed = "";

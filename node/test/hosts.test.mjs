@@ -1,5 +1,5 @@
-// Bun and Deno, which load npm packages with native modules: what users do there with this one. And what all hosts must
-// know after they were frozen.
+// Tests of the package in Bun and Deno, which load npm packages with native modules. One test is for Node too: a
+// process that was frozen for longer than its lease knows of the loss.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -10,7 +10,7 @@ import { Redlock } from "redlock-core";
 import { hosts } from "./hosts/hosts.mjs";
 import { eventually, Server } from "./servers.mjs";
 
-/** Far longer than any call takes, and far shorter than what would wake a loop by chance. In ms. */
+/** In ms: far longer than any call takes, and far shorter than the time after which a loop wakes by chance. */
 const STALL = 5_000;
 
 function start(t, host, program, ...args) {

@@ -1,6 +1,6 @@
-// Gives every test a time-out; to load with `node --test --import=./test/limits.mjs`. In Node 20 `--test-timeout` bounds
-// files, not tests: it does not name the test that hangs, and ends all others of the file, too. A test that blocks its
-// event loop is ended by report.mjs.
+// Gives every test a time-out. Load it with `node --test --import=./test/limits.mjs`. In Node 20, `--test-timeout`
+// limits files and not tests: it does not name the test that hangs, and ends all other tests of the file too. report.mjs
+// ends a test that blocks its event loop.
 
 import { createHook } from "node:async_hooks";
 import { writeSync } from "node:fs";
@@ -28,11 +28,11 @@ if (process.env.NODE_TEST_CONTEXT) {
   beforeEach(({ name }) => {
     clearTimeout(idle);
     running++;
-    // For report.mjs, and written at once: the event loop may block.
+    // report.mjs reads this. It is written synchronously, because the test may block the event loop.
     writeSync(2, `begins ${process.pid} ${name}\n`);
   });
   process.on("exit", () => writeSync(2, `ends ${process.pid}\n`));
-  // What a hanging test has left open must not keep the process alive.
+  // A hanging test may leave something open, which must not keep the process alive.
   afterEach(() => {
     if (--running > 0) return;
     idle = setTimeout(() => {

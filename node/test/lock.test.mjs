@@ -1,4 +1,4 @@
-// Locks and leases as they are used when nothing goes wrong.
+// Tests of locks and leases when nothing fails.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -235,7 +235,7 @@ test("the functions of the package use the default client, found at the first ac
   await (await acquire("x")).release();
   assert.equal(await using("x", () => 1), 1);
   assert.equal(await using("x", { wait: 1000 }, async () => 2), 2);
-  // Its client stays what it was.
+  // A lock keeps the client of its first acquire.
   configure("memory://other");
   const again = await early.acquire();
   assert.deepEqual(server.locks(), ["app:x"]);

@@ -1,4 +1,4 @@
-// What a holder learns of a loss, and how.
+// Tests of losses: how a holder learns of them, by signals, errors, events and warnings.
 
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -13,7 +13,7 @@ function block(milliseconds) {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
 }
 
-/** Waits until a signal is aborted, which does not keep a process alive by itself. */
+/** Waits until a signal is aborted. It polls, because a signal alone does not keep the process alive. */
 async function aborted(signal) {
   const reason = new Promise((resolve) => signal.addEventListener("abort", () => resolve(signal.reason)));
   await eventually(() => signal.aborted);
@@ -49,7 +49,7 @@ test("a loss aborts the signal, with the error as its reason", async (t) => {
   assert.throws(() => lease.check(), LockLost);
   await assert.rejects(lease.extend(1000), LockLost);
   assert.equal(await lease.release(), "lost");
-  // Asked for after the loss.
+  // The signal is first read after the loss.
   const late = await client.acquire("y");
   server.cli("DEL", "y");
   await eventually(() => !late.held);
@@ -97,7 +97,7 @@ test("the end of a block", async () => {
   };
   await assert.rejects(client.using("x", throws), (error) => error === own);
   assert.equal(await client.lock("x").locked(), false);
-  // Released or detached inside: the block has nothing to end.
+  // Released or detached inside the block: its end has nothing to release.
   assert.equal(await client.using("x", (_, lease) => lease.release()), "released");
   const text = await client.using("x", (_, lease) => lease.detach());
   await (await client.attach(text)).release();

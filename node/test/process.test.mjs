@@ -1,4 +1,4 @@
-// How processes and threads end, and what of a client keeps them alive.
+// Tests of the end of processes and threads, and of what keeps them alive.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { Redlock } from "redlock-core";
 import { PACKAGE, run, start } from "./scripts.mjs";
 import { eventually, Server } from "./servers.mjs";
 
-/** Far longer than any exit takes here, and far shorter than any lease. */
+/** In ms: far longer than any exit takes here, and far shorter than any lease. */
 const AT_ONCE = 10_000;
 
 const HOLD = `
@@ -210,7 +210,7 @@ for (const how of ["terminate", "exit", "throw"]) {
       await eventually(() => server.locks().join() === "everybody,mine");
       assert.equal(server.listeners("everybody"), 0);
     }
-    // This thread's own are untouched.
+    // The leases of this thread are untouched.
     assert.deepEqual([mine.held, everybody.held], [true, true]);
     assert.equal(await mine.release(), "released");
     await client.close();

@@ -1,4 +1,4 @@
-// Read/write locks.
+// Tests of read/write locks.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

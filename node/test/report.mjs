@@ -1,11 +1,12 @@
-// A reporter of node:test for scripts/failures: the failed tests in the form of JUnit, each with its file and the names of
-// the tests around it. The `junit` reporter of Node 20 names no file, and loses a test that has subtests and fails itself.
-// If a file itself fails, the last test that began there is reported. A test that blocks its event loop is ended.
+// A reporter of node:test for scripts/failures. It writes the failed tests as JUnit XML, each with its file and the
+// names of the tests around it. The `junit` reporter of Node 20 names no file, and omits a test that has subtests and
+// fails itself. If a file itself fails, the reporter names the last test that began there. It ends a test that blocks
+// its event loop.
 
 import { relative } from "node:path";
 import { limit } from "./limits.mjs";
 
-// XML has no way to write the control characters.
+// XML cannot represent control characters.
 const escaped = (text) =>
   text.replace(/\p{Cc}|[&<>"]/gu, (one) => (one < " " && !"\t\n\r".includes(one) ? "?" : `&#${one.charCodeAt()};`));
 
@@ -14,7 +15,7 @@ function* failed(file, name, message, stack) {
   yield `<failure message="${escaped(message)}">${escaped(stack)}</failure></testcase>\n`;
 }
 
-/** Follows what limits.mjs writes: which test a file began last. Ends the process of one that should long have ended. */
+/** Reads from limits.mjs which test each file began last. Kills the process of a test that takes twice its limit. */
 class Watch {
   #last = new Map();
   #timers = new Map();
@@ -28,7 +29,7 @@ class Watch {
     this.#timers.set(file, setTimeout(() => process.kill(Number(pid), "SIGKILL"), 2 * limit).unref());
   }
 
-  /** The last test that began in a file that is over. */
+  /** The last test that began in a file that has ended. */
   last(file) {
     clearTimeout(this.#timers.get(file));
     return this.#last.get(file) ?? "";
@@ -46,7 +47,7 @@ export default async function* report(events) {
     if (type === "test:start") around.splice(data.nesting, Number.POSITIVE_INFINITY, data.name);
     if (type !== "test:fail" || data.todo !== undefined) continue;
     const { error } = data.details;
-    // Its subtests have failed, and are reported themselves.
+    // Only its subtests have failed, and they are reported themselves.
     if (error.failureType === "subtestsFailed") continue;
     const cause = error.cause ?? error;
     const message = String(cause.message ?? cause);

@@ -1,4 +1,4 @@
-// What `make test` is told of tests that fail in Node: each by its file and name, also one that hangs.
+// Tests of report.mjs, which gives `make test` the failed tests of Node by file and name, even those that hang.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

@@ -1,5 +1,5 @@
-// The package inside other people's tools: Jest, Vitest, and TypeScript of several kinds. They are installed by
-// `npm install --no-save --ignore-scripts` in test/fixtures.
+// Tests of the package in other tools: Jest, Vitest, and TypeScript with several module settings.
+// `npm install --no-save --ignore-scripts` in test/fixtures installs them.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -24,7 +24,7 @@ for (const [runner, ...args] of [
     const { status, printed } = await run(program, args, { REDLOCK_URL: server.url });
     assert.equal(status, 0, printed);
     assert.doesNotMatch(printed, /open handle|did not exit|MaxListeners|leak|close timed out|RedlockWarning/i);
-    // A worker's release, or the runner's way to end its processes, decides what is left; Jest's own process releases.
+    // A worker process may be killed before it releases its locks. With --runInBand, Jest's own process releases them.
     if (args.includes("--runInBand")) assert.deepEqual(server.locks(), []);
   });
 }
@@ -55,7 +55,7 @@ for (const [file, ...options] of [
     const compiled = await run(process.execPath, given);
     assert.equal(compiled.status, 0, compiled.printed);
     if (file === "plain.ts") return;
-    // Compiled, it runs: also its `await using`, on runtimes that lack it.
+    // The compiled program runs, even with its `await using` on runtimes that lack it.
     const { status, printed } = await run(process.execPath, [join(out, file.replace("ts", "js"))]);
     assert.equal(status, 0, printed);
     assert.equal(printed, "token bigint, lost lost deleted, suppressed true\n");

@@ -1,4 +1,4 @@
-// Node's host of the shared scenarios: does with locks and leases what actors do. It speaks the protocol of
+// Node's host of the shared scenarios: it runs the orders of the actors. It speaks the protocol of
 // tests/scenarios/README.md, over standard input and output.
 
 import { createInterface } from "node:readline";
@@ -7,14 +7,14 @@ import { LockError, LockTimeout, Redlock } from "redlock-core";
 
 /** The clients, leases and texts of each scenario. */
 const worlds = new Map();
-/** How to give up the orders under way. */
+/** The abort controllers of the orders under way. */
 const running = new Map();
 
 function say(line) {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
-/** Options as JavaScript spells them: times in milliseconds, without the unit. */
+/** The given options with JavaScript's names: times in milliseconds, without the unit in the name. */
 function spelled(given, names = Object.keys(given)) {
   const camel = (name) => name.replace(/_ms$/, "").replace(/_(.)/g, (_, letter) => letter.toUpperCase());
   const known = names.filter((name) => given[name] !== undefined);
@@ -31,7 +31,7 @@ class World {
     return this.clients.get(name);
   }
 
-  /** One without a name is held to the end all the same. */
+  /** Stores a lease, even one without a name, so that it is held until the scenario ends. */
   keep(lease, { as = `unnamed ${this.leases.size}` }) {
     if (lease === null) throw new LockTimeout("not obtained in time");
     this.leases.set(as, lease);
@@ -96,7 +96,7 @@ class World {
         this.texts.set(step.as, lease.detach());
         return null;
       case "wait_lost":
-        // The signal tells of losses; that a lease was released or detached, only its user knows.
+        // The signal reports a loss, but no release or detach: for these, the loop checks `held`.
         while (!lease.signal.aborted && (lease.held || lease.lostReason !== undefined)) {
           signal.throwIfAborted();
           await sleep(2);
@@ -132,7 +132,7 @@ async function end(scenario) {
   say({ ended: scenario });
 }
 
-// Losses are what scenarios are about.
+// Scenarios cause losses on purpose, so their warnings are not printed.
 process.removeAllListeners("warning");
 say({ hello: "node", actors: false, cancel: true });
 for await (const line of createInterface({ input: process.stdin })) {

@@ -1,11 +1,11 @@
-// Runs scripts as processes of their own: for tests of how a process ends.
+// Runs scripts in processes of their own, for tests of the end of a process.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** The folder of the package. Scripts run here, and so find it by its name. */
+/** The folder of the package. Scripts run in it, so that they find the package by its name. */
 export const PACKAGE = join(dirname(fileURLToPath(import.meta.url)), "..");
 
 /**

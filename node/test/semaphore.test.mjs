@@ -1,4 +1,4 @@
-// Semaphores: numbered slots, in the order of asking.
+// Tests of semaphores: numbered slots, granted in the order of the acquires.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// Real redis-servers for tests: started on free ports, killed, frozen and thawed at will.
+// Real redis-servers for tests: they start on free ports, and tests kill, freeze and thaw them.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -12,8 +12,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 let next = process.pid * 97;
 
 /**
- * A port of 127.0.0.1 that nobody listens on. It lies below those that the kernel gives to outgoing connections, where
- * tests of no other language look for one: nobody takes it while its server is down.
+ * A free port of 127.0.0.1. No other process takes it while its server is down: it lies below the range that the kernel
+ * uses for outgoing connections, in a range that tests of other languages do not use.
  */
 export async function freePort() {
   for (;;) {
@@ -30,7 +30,7 @@ export async function freePort() {
   }
 }
 
-/** Waits until a condition is true, looking every so many milliseconds; fails when it is not within `within`. */
+/** Checks a condition every `every` ms until it is true; fails after `within` ms. */
 export async function eventually(condition, within = 20_000, every = 5) {
   const deadline = performance.now() + within;
   while (!(await condition())) {
@@ -39,15 +39,15 @@ export async function eventually(condition, within = 20_000, every = 5) {
   }
 }
 
-/** Those that run: a test that fails in whatever way leaves none behind. */
+/** The servers that run. The exit kills them, so that no test leaves one behind, however it fails. */
 const running = new Set();
 process.on("exit", () => {
   for (const server of running) server.kill("SIGKILL");
 });
-// How a test runner ends tests that take too long.
+// A test runner sends SIGTERM to end tests that take too long.
 process.once("SIGTERM", () => process.exit(1));
 
-/** As `child.kill(signal)`, which does nothing in Deno once the child was stopped. */
+/** Does the same as `child.kill(signal)`, which has no effect in Deno once the child was stopped. */
 function send(child, signal) {
   if (child.exitCode === null && child.signalCode === null) process.kill(child.pid, signal);
 }
@@ -65,7 +65,7 @@ export class Server {
     this.#arguments = given;
   }
 
-  /** Starts one that ends with a test. */
+  /** Starts a server, which stops when the test ends. */
   static async of(test, ...given) {
     const server = new Server(...given);
     test.after(() => server.stop());
@@ -102,7 +102,7 @@ export class Server {
     });
   }
 
-  /** Ends it; connections break, keys are gone. */
+  /** Shuts it down; connections break, keys are gone. */
   async stop() {
     await this.kill("SIGTERM");
     rmSync(this.#directory, { recursive: true, force: true });
@@ -114,7 +114,7 @@ export class Server {
     this.#process = undefined;
     if (process === undefined) return;
     running.delete(process);
-    // A frozen server would not hear of it.
+    // A stopped process does not handle SIGTERM.
     send(process, "SIGCONT");
     send(process, signal);
     if (process.exitCode === null && process.signalCode === null) {
@@ -123,21 +123,21 @@ export class Server {
     }
   }
 
-  /** Lets it answer nothing while its connections stay open. */
+  /** Stops its process: it answers nothing, and its connections stay open. */
   freeze() {
     send(this.#process, "SIGSTOP");
   }
 
-  /** Ends `freeze()`: it goes on with what it was sent meanwhile. */
+  /** Ends `freeze()`: it runs the requests that it received meanwhile. */
   thaw() {
     send(this.#process, "SIGCONT");
   }
 
-  /** What redis-cli prints; lists have a line for each element. */
+  /** The output of redis-cli, with a line for each element of a list. */
   cli(...words) {
     const { status, stdout, stderr } = spawnSync("redis-cli", ["-p", String(this.port), ...words.map(String)], {
       encoding: "utf8",
-      // Servers that make a cluster wait for each other.
+      // Long, because the servers of a new cluster wait for each other.
       timeout: 60_000,
     });
     assert.equal(status, 0, stderr);
@@ -150,14 +150,14 @@ export class Server {
     return keys.filter((key) => key !== "" && !key.startsWith("redlock_")).sort();
   }
 
-  /** How many connections wait for the release of a lock. */
+  /** The number of connections that listen for the release of a lock. */
   listeners(lock) {
     return Number(this.cli("PUBSUB", "NUMSUB", `redisson_lock__channel:{${lock}}`).split("\n").at(-1));
   }
 }
 
 /**
- * A Redis Cluster of so many masters, which ends with a test.
+ * A Redis Cluster of `masters` masters, which stops when the test ends.
  *
  * @returns {Promise<Server[]>}
  */
@@ -169,7 +169,7 @@ export async function cluster(test, masters = 3) {
   const addresses = servers.map((server) => `127.0.0.1:${server.port}`);
   if (masters < 3) servers[0].cli("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
   else servers[0].cli("--cluster", "create", ...addresses, "--cluster-yes");
-  // Each of them must know where all slots are, and be done with refusing writes after its start.
+  // Each server must know the masters of all slots, and must have stopped refusing writes, as it does after its start.
   const ready = () =>
     servers.every((server) => {
       const info = server.cli("CLUSTER", "INFO");

@@ -1,4 +1,4 @@
-// An event loop that stands still: what comes free meanwhile is nobody's in vain.
+// A test of a blocked event loop: a lock that is released meanwhile goes to other waiters.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,11 +6,11 @@ import { Redlock } from "redlock-core";
 import { PACKAGE, start } from "./scripts.mjs";
 import { eventually, Server } from "./servers.mjs";
 
-/** So long the loop stands still if nobody else gets the lock; and far less, for what takes five seconds. In ms. */
+/** In ms. The loop is blocked for LONG if nobody else gets the lock. SOON is far less; others get it after some 5 s. */
 const LONG = 40_000;
 const SOON = 20_000;
 
-/** A thread that takes a lock once it gets past another one, and then wakes the loop. */
+/** A thread that acquires "gate", then "x", and then unblocks the loop. */
 const THREAD = `
   import { workerData } from "node:worker_threads";
   import { Redlock } from "file://${PACKAGE}/dist/index.mjs";
@@ -21,7 +21,7 @@ const THREAD = `
   Atomics.notify(workerData.over, 0);
 `;
 
-/** Waits for a lock, and stands still from the signal on. */
+/** Waits for "x", and blocks its event loop when SIGUSR2 arrives. */
 const LOOP = `
   import { Worker } from "node:worker_threads";
   import { Redlock } from "redlock-core";
@@ -53,7 +53,7 @@ test("a loop that stands still holds up nobody and goes on", async (t) => {
   const released = performance.now();
   await client.using("x", { wait: LONG }, () => {});
   assert(performance.now() - released < SOON);
-  // Now the thread's turn.
+  // Now it is the thread's turn.
   await gate.release();
   const { code, stdout, stderr } = await script.ended;
   assert.deepEqual([code, stdout, stderr], [0, "stands still\nok\ntrue released\n", ""]);

@@ -1,5 +1,6 @@
 // @ts-nocheck: passes what the types forbid
-// Bad input is refused before anything is sent, with a message that names the argument as JavaScript spells it.
+// Tests of argument checks: bad input is refused before anything is sent. The message has the argument's name in
+// JavaScript.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -10,7 +11,7 @@ function refused(call, message) {
     assert(error instanceof InvalidArgument && error instanceof LockError && error instanceof Error);
     assert.deepEqual([error.name, error.code], ["InvalidArgument", "invalid"]);
     assert.match(error.message, message);
-    // Where the caller can find its own line.
+    // The stack has the caller's own line.
     assert.match(error.stack, /validation\.test\.mjs/);
     return true;
   });

@@ -1,4 +1,4 @@
-// Takes a lock and ends its process: HOST ends.mjs URL HOW. Says "holds" before.
+// Acquires a lock, prints "holds", and ends its process in the way that HOW names: HOST ends.mjs URL HOW.
 
 import { Redlock } from "redlock-core";
 

@@ -1,4 +1,4 @@
-// Ends a process of which only threads loaded the package, while they hold locks and wait: HOST exits.mjs URL.
+// Ends a process in which only worker threads loaded the package, while they hold locks and wait: HOST exits.mjs URL.
 
 import { Worker } from "node:worker_threads";
 

@@ -1,4 +1,5 @@
-// Holds a lock until it is lost: HOST frozen.mjs URL. Says "holds", and then how the release ended and whether it held.
+// Holds a lock until it is lost: HOST frozen.mjs URL. Prints "holds" first, and the release outcome and `held` after the
+// loss.
 
 import { Redlock } from "redlock-core";
 

@@ -1,4 +1,4 @@
-// A thread of node:worker_threads.
+// The code of a thread of node:worker_threads.
 
 import { parentPort, workerData } from "node:worker_threads";
 import { keepBusy } from "./thread.mjs";

@@ -1,5 +1,5 @@
-// Runs files in a host: node run.mjs Bun|Deno run|test FILE... Ends what they started, too: `bun test` ends without telling
-// what it runs.
+// Runs files in a host: node run.mjs Bun|Deno run|test FILE... At the end it also kills the processes that they
+// started, because `bun test` ends without notifying the files that it runs.
 
 import { spawn } from "node:child_process";
 import { hosts } from "./hosts.mjs";
@@ -8,14 +8,14 @@ const [name, how, ...files] = process.argv.slice(2);
 const host = hosts.find((one) => one.name === name);
 if (host?.path === undefined) throw new Error(`there is no ${name} for this machine`);
 const [command, ...options] = host[how];
-// A process group of its own.
+// A process group of its own, so that `end` reaches all its processes.
 const child = spawn(command, [...options, ...files], { stdio: "inherit", detached: true });
 
 function end(signal) {
   try {
     process.kill(-child.pid, signal);
   } catch {
-    // Nothing is left of it.
+    // The group has ended.
   }
 }
 

@@ -1,5 +1,5 @@
-// Many callers and no timer: HOST stalls.mjs URL SECONDS. A wake-up that is lost shows as a call that takes long. Says
-// how long the longest took, in ms.
+// Many callers and no timer: HOST stalls.mjs URL SECONDS. A lost wake-up shows as a call that takes long. Prints the
+// duration of the longest call in ms.
 
 import { Redlock } from "redlock-core";
 
@@ -8,7 +8,7 @@ const client = new Redlock(url);
 const end = performance.now() + Number(seconds) * 1000;
 let longest = 0;
 const caller = async (_, each) => {
-  // A lock for two: one of them waits.
+  // Two callers share a lock, so that one of them waits.
   const lock = client.lock(`stall ${each >> 1}`);
   while (performance.now() < end) {
     const begin = performance.now();

@@ -1,4 +1,4 @@
-// A thread that holds a lock, waits for another one and, unless it is to be idle, uses a third one all the time. Says
+// A thread that holds a lock, waits for a second one and, unless it is `idle`, uses a third one all the time. It sends
 // "busy" to its parent.
 
 import { Redlock } from "redlock-core";

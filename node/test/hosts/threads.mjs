@@ -1,4 +1,4 @@
-// Threads that are terminated while they are busy, and leave nothing behind: HOST threads.mjs URL KIND ROUNDS.
+// Terminates threads while they are busy; they must leave nothing behind: HOST threads.mjs URL KIND ROUNDS.
 
 import assert from "node:assert/strict";
 import { Worker as NodeWorker } from "node:worker_threads";
@@ -19,7 +19,7 @@ let main;
 for (let round = 0; round < Number(rounds); round++) {
   const threads = [0, 1, 2].map(start);
   await Promise.all(threads.map(({ busy }) => busy));
-  // Only now: whoever loads the package first must not make the main thread's locks stay.
+  // Loaded only now: even if a thread loads the package first, the exit must release the main thread's locks.
   main ??= new (await import("redlock-core")).Redlock(url);
   const mine = await main.acquire("mine");
   await Promise.all(threads.map(({ thread }) => thread.terminate()));

@@ -1,4 +1,4 @@
-// What users do with the package, in a host that is not Node: HOST uses.mjs URL. Says what it did, a line each.
+// Typical uses of the package, in a host other than Node: HOST uses.mjs URL. Prints a line for each use.
 
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -43,7 +43,7 @@ const uses = {
     const lease = await client.acquire("x");
     const lost = new Promise((resolve) => lease.signal.addEventListener("abort", resolve));
     assert.equal(await other.forceRelease("x"), true);
-    // Nothing else keeps the process alive.
+    // Only this timer keeps the process alive.
     const alive = setInterval(() => {}, 1000);
     await lost;
     clearInterval(alive);
@@ -53,7 +53,7 @@ const uses = {
 
   async "renews a lease"(client, other) {
     const lease = await client.acquire("x");
-    // For longer than it lasts.
+    // Longer than the lease lasts without a renewal.
     await sleep(3 * WATCHDOG);
     lease.check();
     assert.equal(await other.tryAcquire("x"), null);

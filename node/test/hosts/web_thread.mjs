@@ -1,4 +1,4 @@
-// A thread of the web's kind.
+// The code of a web worker.
 
 import { keepBusy } from "./thread.mjs";
 
