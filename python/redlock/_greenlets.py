@@ -4,7 +4,7 @@ Neither library is imported here. The native layer calls this module once the pr
 it monkey-patched or not.
 
 A greenlet that waits for the core switches to the hub of its thread, which watches the descriptor of the core's calls.
-The hub itself cannot switch, and on Windows hubs watch only sockets: there it blocks as a thread does.
+In the hub itself, and on Windows, where hubs watch only sockets, it blocks as a thread does.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _log() -> None:
         while events := _native.next_events():
             log(events)
     except BaseException:
-        # A greenlet may be killed. From then on calls log.
+        # A greenlet may be killed. From then on each call logs the events before it.
         _native.end_events()
         raise
 

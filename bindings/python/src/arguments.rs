@@ -1,4 +1,4 @@
-//! Python's arguments as the core's. Whatever does not fit is `InvalidArgument` and names the argument.
+//! Converts Python's arguments into the core's. A wrong value raises `InvalidArgument`, which names the argument.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) fn invalid(argument: &'static str, detail: impl Into<String>) -> Fail
     LockError::Invalid { argument, detail: detail.into() }.into()
 }
 
-/// A value as the core takes it; a `timedelta` is its seconds.
+/// Converts a value; a `timedelta` becomes its seconds.
 fn setting(value: &Bound<'_, PyAny>) -> Setting {
     if let Ok(flag) = value.cast::<PyBool>() {
         return Setting::Flag(flag.is_true());
@@ -34,13 +34,13 @@ fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(|_| "this".to_owned(), |text| text.to_string())
 }
 
-/// Options by name. One that is None has its default.
+/// Converts the options. Those that are None are left out, and so have their defaults.
 fn settings(options: Option<&Bound<'_, PyDict>>) -> Vec<(String, Setting)> {
     let given = options.into_iter().flatten().filter(|(_, value)| !value.is_none());
     given.map(|(name, value)| (name.to_string(), setting(&value))).collect()
 }
 
-/// As a function with keyword arguments says it.
+/// An unknown option raises `TypeError`, as in any function with keyword arguments.
 fn unexpected(error: LockError) -> Failure {
     match error {
         LockError::Invalid { argument: "options", detail } => PyTypeError::new_err(detail).into(),
@@ -48,12 +48,12 @@ fn unexpected(error: LockError) -> Failure {
     }
 }
 
-/// Seconds, as a number or a `timedelta`.
+/// Converts a duration: seconds, as a number or a `timedelta`.
 pub(crate) fn duration(argument: &'static str, value: &Bound<'_, PyAny>) -> Fallible<Duration> {
     Ok(SnakeSeconds.duration(argument, &setting(value))?)
 }
 
-/// How long `acquire` waits, by the rules of `threading.Lock`: `own` is the lock's.
+/// How long `acquire` waits, by the rules of `threading.Lock`. `own` is the lock's own `wait`.
 pub(crate) fn wait(
     blocking: Option<&Bound<'_, PyAny>>,
     timeout: Option<&Bound<'_, PyAny>>,
@@ -91,7 +91,7 @@ pub(crate) fn name(value: &Bound<'_, PyAny>) -> Fallible<String> {
     value.extract().map_err(|_| invalid("name", "must be a string of valid Unicode"))
 }
 
-/// Which lock of a name: none, "read" or "write", or a pair for a semaphore: how many slots, and of how many.
+/// Which lock of a name: None, "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
 pub(crate) fn part(value: Option<&Bound<'_, PyAny>>) -> Fallible<Part> {
     match value {
         None => Ok(Part::Whole),

@@ -1,4 +1,4 @@
-//! The calls of the core that a loop of asyncio may begin, one line for each, and how they end.
+//! The calls of the core that an event loop can start, one line for each in `starters!`, and the delivery of results.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -50,15 +50,15 @@ pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// Where calls begin, and who awaits them.
+/// Starts the calls of one event loop, and knows the tasks that await them.
 #[pyclass(frozen, subclass, weakref, module = "redlock._native")]
 pub(crate) struct Calls {
     core: Arc<ffi::Calls>,
     generation: u64,
     waiting: Mutex<HashMap<u64, Py<Pending>>>,
-    /// What ended, and is awaited by a task that has not gone on.
+    /// Calls that have ended, and whose tasks are not resumed yet.
     ready: Mutex<VecDeque<(Waiting, Py<Pending>)>>,
-    /// Whether calls wait for the end of this turn of the loop.
+    /// Whether `flush` is scheduled for the end of this turn of the loop.
     unsent: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Calls {
         }
     }
 
-    /// The loop that runs in this thread, and its calls. Raises `NoEventLoop`.
+    /// The running event loop of this thread, and its calls. Raises `NoEventLoop`.
     fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, Self>)> {
         static RUNNING_LOOP: Known = Known::new();
         static BEGIN: Known = Known::new();
@@ -95,7 +95,7 @@ impl Calls {
         Ok((running, calls))
     }
 
-    /// Begins a call, for a coroutine to await.
+    /// Starts a call that a coroutine awaits.
     fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, Pending>> {
         events::attend_to(py, &operation)?;
         let (running, slf) = Self::current(py)?;
@@ -110,14 +110,14 @@ impl Calls {
             waiting.insert(id, pending.clone().unbind());
             waiting.len() == 1
         };
-        // Calls of one turn share a write. One that is alone was sent at once.
+        // Calls of one turn are sent with one write. A call was sent at once if no other was pending.
         if !alone && !calls.unsent.swap(true, Relaxed) {
             call_soon(&running, slf.getattr(name!(py, "flush")?)?)?;
         }
         Ok(pending)
     }
 
-    /// Takes in what ended, and has the tasks go on that await it: right here, in a callback of their loop.
+    /// Stores the results of ended calls and resumes the tasks that await them. Runs in a callback of their loop.
     pub(crate) fn end(slf: &Bound<'_, Self>, ended: Vec<(u64, Outcome)>) -> PyResult<()> {
         let (py, calls) = (slf.py(), slf.get());
         for (id, outcome) in ended {
@@ -130,7 +130,7 @@ impl Calls {
                 None => discard(&outcome),
             }
         }
-        // Whatever one of them does, be it to end the loop or to run it from within, the others go on.
+        // The first task may stop the loop, or run it re-entrantly: a callback resumes the others in any case.
         let others = locked(&calls.ready).get(1).map(|(waiting, _)| waiting.event_loop.clone_ref(py));
         if let Some(event_loop) = others {
             call_soon(event_loop.bind(py), slf.getattr(name!(py, "go_on")?)?)?;
@@ -149,7 +149,7 @@ fn call_soon(event_loop: &Bound<'_, PyAny>, function: Bound<'_, PyAny>) -> PyRes
     event_loop.call_method1(name!(event_loop.py(), "call_soon")?, (function,)).map(drop)
 }
 
-/// The methods of `Calls`, most of which start a call: what each is given, and which operation that makes.
+/// The methods of `Calls`. Each line of its input is one that starts a call: its arguments, and the operation.
 macro_rules! starters {
     ($py:ident: $($name:ident($($given:tt)*) => $operation:expr;)*) => {
         #[pymethods]
@@ -161,14 +161,14 @@ macro_rules! starters {
                 }
             )*
 
-            /// Sends what was started.
+            /// Sends the calls that were started in this turn.
             fn flush(&self) {
                 self.unsent.store(false, Relaxed);
                 #[cfg(target_os = "linux")]
                 self.core.flush();
             }
 
-            /// Has all tasks go on whose call ended.
+            /// Resumes all tasks whose calls have ended.
             fn go_on(&self, py: Python<'_>) -> PyResult<()> {
                 loop {
                     let next = locked(&self.ready).pop_front();
@@ -177,7 +177,7 @@ macro_rules! starters {
                 }
             }
 
-            /// What is being used is not garbage.
+            /// A locked mutex means that the calls are in use, and so not garbage.
             fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
                 let (Ok(waiting), Ok(ready)) = (self.waiting.try_lock(), self.ready.try_lock()) else { return Ok(()) };
                 waiting.values().try_for_each(|pending| visit.call(pending))?;

@@ -1,4 +1,4 @@
-//! A client: configuration, and what is done with nodes rather than with one lock.
+//! A client as a Python object: its configuration, and the operations that concern nodes rather than one lock.
 
 use pyo3::{prelude::*, types::PyDict};
 use redlock::{
@@ -19,7 +19,7 @@ use crate::{
     waiting::{blocking, run},
 };
 
-/// Nodes, and how to use them.
+/// A client of one node, or of several.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Client {
     pub(crate) core: redlock::Client,
@@ -33,21 +33,21 @@ impl Client {
 
 #[pymethods]
 impl Client {
-    /// A client of one URL or several, with the options of `ClientOptions`. No I/O happens here.
+    /// Makes a client of one URL or several, with the options of `ClientOptions`. Sends nothing.
     #[new]
     #[pyo3(signature = (urls, **options))]
     fn new(urls: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
         Self::of(arguments::config(urls, options)?)
     }
 
-    /// A client of the nodes that the environment names.
+    /// Makes a client of the nodes in the environment variable `REDLOCK_URL`, or else of `redis://127.0.0.1:6379`.
     #[staticmethod]
     #[pyo3(signature = (**options))]
     fn from_env(options: Option<&Bound<'_, PyDict>>) -> Fallible<Self> {
         Self::of(arguments::config_from_env(options)?)
     }
 
-    /// The URLs it was made of, with their credentials.
+    /// The URLs, with their credentials.
     #[getter]
     fn urls(&self) -> Vec<String> {
         self.core.config().urls.clone()
@@ -59,28 +59,28 @@ impl Client {
         self.core.nodes()
     }
 
-    /// Asks every node for a sign of life.
+    /// Pings every node and returns the status of each.
     fn ping(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Ping(&self.core))
     }
 
-    /// For drop-in shims: a lock taken with a value of their library's making, for `ttl` ms or, without it, for ever.
+    /// For drop-in shims: a lock whose key gets this value. The key expires after `ttl` ms; without `ttl`, never.
     #[pyo3(signature = (name, value, ttl))]
     fn shim_lock(&self, name: &str, value: String, ttl: Option<u64>) -> Fallible<Lock> {
         Lock::of(&self.core, name, ffi::shim_options(value, ttl))
     }
 
-    /// For drop-in shims: a value that may stand in the key of a lock.
+    /// For drop-in shims: a value that the key of a lock may hold.
     fn value(&self, name: &str, value: &str) -> Fallible<HeldValue> {
         Ok(HeldValue { core: self.core.value(name, value)? })
     }
 
-    /// Frees a lock whoever holds it; says whether anybody did.
+    /// Frees a lock, whoever holds it. Returns whether it was held.
     fn force_release(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         run(py, ForceRelease(&self.core, &arguments::name(name)?))
     }
 
-    /// Vouches for all nodes of a quorum.
+    /// Lets all nodes of a quorum vote at once, including restarted ones.
     fn init_nodes(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, InitNodes(&self.core))
     }
@@ -90,14 +90,14 @@ impl Client {
         run(py, Attach(&self.core, text, Caller::current(py)?.owner))
     }
 
-    /// Releases what this client holds, and disconnects.
+    /// Releases all locks of this client, within a second, and disconnects.
     fn close(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Close(&self.core))
     }
 }
 
-/// Closes every client of this process: releases what they hold, within a second. Greenlets go on after it only: the
-/// process ends.
+/// Closes every client of this process and releases its locks, within a second. Blocks all greenlets of the thread
+/// meanwhile, since the process ends.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> Fallible<()> {
     blocking(py, |check| ffi::close_all(check))

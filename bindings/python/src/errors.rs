@@ -1,5 +1,5 @@
-//! The core's errors as Python's. The classes are declared in `redlock/errors.py`, since only Python can derive from
-//! two exceptions; here one is picked by its code.
+//! Converts the core's errors into Python's exceptions. The classes are declared in `redlock/errors.py`, since only
+//! Python can derive from two exceptions. The error's code picks the class.
 
 use pyo3::{
     prelude::*,
@@ -9,13 +9,13 @@ use redlock::{LockError, ffi::Idiom::SnakeSeconds};
 
 use crate::known::Known;
 
-/// Why a call failed: the core said so, or Python did (a signal handler raised, an argument is none of its kind).
+/// Why a call failed: an error of the core, or an exception of Python, such as one that a signal handler raised.
 pub(crate) enum Failure {
     Lock(LockError),
     Python(PyErr),
 }
 
-/// What a method returns.
+/// The result of a method.
 pub(crate) type Fallible<T> = Result<T, Failure>;
 
 impl From<LockError> for Failure {
@@ -39,12 +39,12 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// An error of the core as the exception of its code.
+/// Converts an error of the core into the exception with its code.
 pub(crate) fn raised(error: &LockError) -> PyErr {
     Python::attach(|py| instance(py, error).map_or_else(|error| error, PyErr::from_value))
 }
 
-/// The exception itself, for whoever raises it later.
+/// The exception object for an error of the core.
 pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyAny>> {
     let failure = SnakeSeconds.failure(error);
     let class = class(py, failure.code)?;

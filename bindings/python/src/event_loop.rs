@@ -1,5 +1,5 @@
-//! One event loop's side of the core: asyncio's, or the hub of greenlets. The ends of calls come when a descriptor that
-//! the loop watches is readable, all that are there at once. No Python object leaves the loop's thread.
+//! Connects an event loop to the core: a loop of asyncio, or a hub of greenlets. The loop watches one descriptor. When
+//! it is readable, the loop takes the results of all calls that have ended. No Python object leaves the loop's thread.
 
 use std::{
     collections::HashMap,
@@ -15,17 +15,17 @@ use redlock::ffi::{self, Outcome};
 
 use crate::{calls::Calls, errors::Fallible};
 
-/// The calls of one event loop. A loop of asyncio calls `drain` whenever `fileno()` is readable, a hub `ended`.
+/// The calls of one event loop. When `fileno()` is readable, a loop of asyncio calls `drain`, and a hub calls `ended`.
 #[pyclass(frozen, extends = Calls, module = "redlock._native")]
 pub(crate) struct Loop {
     calls: Arc<ffi::Calls>,
-    /// For loops that do no round trips of their own.
+    /// Readable when there are results, for loops that make no round trips themselves.
     pipe: Option<Py<Pipe>>,
-    /// How calls of greenlets ended, until these go on.
+    /// The results of greenlets' calls, until the greenlets take them.
     ended: Mutex<HashMap<u64, Outcome>>,
 }
 
-/// Where a loop that does no round trips of its own is told that there is something to drain.
+/// Wakes a loop that makes no round trips itself, when there are results to drain.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Pipe {
     woken: PipeReader,
@@ -35,7 +35,7 @@ pub(crate) struct Pipe {
 
 #[pymethods]
 impl Pipe {
-    /// Blocks until there is something to drain, for loops that cannot watch a pipe. False after `stop`.
+    /// Blocks until there are results to drain, for loops that cannot watch a pipe. Returns False after `stop`.
     fn wait(&self, py: Python<'_>) -> bool {
         let read = py.detach(|| (&self.woken).read(&mut [0; 64]));
         read.is_ok() && !self.stopped.load(SeqCst)
@@ -53,7 +53,7 @@ impl Loop {
         &self.calls
     }
 
-    /// How a greenlet's call ended; nothing before it did.
+    /// Takes the result of a greenlet's call; `None` if it has not ended.
     pub(crate) fn take(&self, id: u64) -> Option<Outcome> {
         self.kept().remove(&id)
     }
@@ -64,7 +64,7 @@ impl Loop {
 
     fn empty(&self) {
         if let Some(pipe) = &self.pipe {
-            // Not blocking: the event loop set it so.
+            // Does not block: the event loop made the descriptor non-blocking.
             let _ = (&pipe.get().woken).read(&mut [0; 64]);
         }
     }
@@ -72,7 +72,7 @@ impl Loop {
 
 #[pymethods]
 impl Loop {
-    /// `hosted`: the loop watches `fileno()` itself, and so can do round trips of its own.
+    /// `hosted`: the loop watches `fileno()` itself, and so can make round trips itself.
     #[new]
     fn new(py: Python<'_>, hosted: bool) -> Fallible<PyClassInitializer<Self>> {
         let (calls, pipe) = begin(hosted)?;
@@ -82,7 +82,7 @@ impl Loop {
         Ok(PyClassInitializer::from(Calls::new(calls)).add_subclass(own))
     }
 
-    /// What to watch for readability.
+    /// The descriptor that the loop watches for readability.
     #[cfg(unix)]
     fn fileno(&self) -> i32 {
         use std::os::fd::AsRawFd;
@@ -93,20 +93,20 @@ impl Loop {
         self.pipe.as_ref().map_or(-1, |pipe| pipe.get().woken.as_raw_fd())
     }
 
-    /// Nothing: loops elsewhere watch sockets alone, as far as they watch anything.
+    /// Raises `NotImplementedError`: outside Unix, loops watch sockets at most.
     #[cfg(not(unix))]
     fn fileno(&self) -> PyResult<i32> {
         let _ = self;
         Err(pyo3::exceptions::PyNotImplementedError::new_err("a pipe cannot be watched here"))
     }
 
-    /// What tells that there is something to drain, for loops that cannot watch `fileno()`.
+    /// The pipe to wait for, for loops that cannot watch `fileno()`.
     #[getter]
     fn pipe(&self, py: Python<'_>) -> Option<Py<Pipe>> {
         Some(self.pipe.as_ref()?.clone_ref(py))
     }
 
-    /// Has the tasks go on whose calls ended. Empties the pipe, unless who waits for it did.
+    /// Resumes the tasks whose calls have ended. Empties the pipe, unless `Pipe.wait` has `emptied` it.
     fn drain(slf: &Bound<'_, Self>, emptied: bool) -> Fallible<()> {
         let native = slf.get();
         if !emptied {
@@ -116,7 +116,7 @@ impl Loop {
         Ok(Calls::end(slf.as_super(), ended)?)
     }
 
-    /// For greenlets: the calls that ended. Whoever made them takes the results.
+    /// For greenlets: the ids of the calls that have ended. The greenlets that made them take the results.
     fn ended(&self) -> Fallible<Vec<u64>> {
         self.empty();
         let results = self.calls.drain()?;
@@ -126,7 +126,7 @@ impl Loop {
     }
 }
 
-/// Calls, and what tells of their ends where the loop does no round trips of its own.
+/// Makes the calls of a loop, and the pipe of a loop that makes no round trips itself.
 fn begin(hosted: bool) -> PyResult<(ffi::Calls, Option<Pipe>)> {
     #[cfg(target_os = "linux")]
     if hosted {
@@ -137,7 +137,7 @@ fn begin(hosted: bool) -> PyResult<(ffi::Calls, Option<Pipe>)> {
     let wake = Arc::new(wake);
     let waker = wake.clone();
     let calls = ffi::Calls::new(move || {
-        // One byte for each time the queue fills: the pipe is never full. It breaks when the loop is gone.
+        // One byte each time the queue is no longer empty, so the pipe is never full. Fails if the loop is gone.
         let _ = (&*waker).write(&[1]);
     });
     Ok((calls, Some(Pipe { woken, wake, stopped: AtomicBool::new(false) })))

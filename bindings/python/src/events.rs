@@ -1,6 +1,6 @@
-//! What happens inside the core, on its way to Python's log. The core's threads only queue; a Python thread, started
-//! with the first call of each process, waits here and logs: a greenlet, where the program makes threads of these.
-//! Where there can be none, each call logs what happened before.
+//! Brings the core's events to Python's log. The core's threads only queue events. A Python thread, started with the
+//! first call of each process, waits here and logs them; it is a greenlet if the program made greenlets of threads.
+//! Where no such thread can run, each call logs the events before it.
 
 use std::{
     future::poll_fn,
@@ -31,14 +31,14 @@ use crate::{
 /// `logging.DEBUG`.
 const DEBUG: i32 = 10;
 
-/// The events of one process. A fork may happen while another thread holds a lock in there, so a child has its own,
-/// linked from its parent's.
+/// The events of one process. A child of a fork has its own, linked from its parent's: the parent's may contain a mutex
+/// that another thread had locked when the process forked.
 struct Process {
     started: AtomicBool,
-    /// Whether nobody waits for events.
+    /// Whether no thread waits for events any more.
     ended: AtomicBool,
     queue: OnceLock<(EventSink, Events)>,
-    /// Of the thread that waits for events.
+    /// The waker of the thread that waits for events.
     waiting: Mutex<Option<Waker>>,
     child: OnceLock<Box<Process>>,
 }
@@ -64,7 +64,7 @@ impl Process {
             if let Some(child) = self.child.get() {
                 return child;
             }
-            // Not `get_or_init`: a fork must not catch it while it waits for memory.
+            // Not `get_or_init`: if the process forked while that allocates, the child would wait for it for ever.
             let _ = self.child.set(Box::new(Self::new()));
         }
     }
@@ -73,7 +73,7 @@ impl Process {
         self.queue.get_or_init(Events::queue)
     }
 
-    /// What happened, without waiting for it.
+    /// The queued events, without waiting.
     fn now(&self) -> Vec<Event> {
         match pin!(self.queue().1.next()).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(events) => events,
@@ -81,7 +81,7 @@ impl Process {
         }
     }
 
-    /// What happened, once something did; nothing at the end, after everything else.
+    /// Waits for events and returns them. Returns none after `end`, once the queue is empty.
     async fn next(&self) -> Vec<Event> {
         let mut next = pin!(self.queue().1.next());
         poll_fn(|context| {
@@ -103,12 +103,12 @@ impl Process {
     }
 }
 
-/// Where clients put their events.
+/// The sink for the events of clients.
 pub(crate) fn sink() -> EventSink {
     Arc::new(|event| (Process::current().queue().0)(event))
 }
 
-/// A warning or not, about a forgotten lock or not, and a line for people.
+/// An event: whether it is a warning, whether it is about an orphan, and its text.
 type Line = (bool, bool, String);
 
 fn lines(events: &[Event]) -> Vec<Line> {
@@ -116,7 +116,7 @@ fn lines(events: &[Event]) -> Vec<Line> {
     events.iter().map(line).collect()
 }
 
-/// Notes the log's level, and starts what a process needs once: the thread that logs, and the clean-up at exit.
+/// Reads the log's level. The first time in a process, starts the thread that logs and registers the release at exit.
 fn attend(py: Python<'_>) -> PyResult<()> {
     let process = Process::current();
     if !process.started.swap(true, Relaxed) {
@@ -134,7 +134,7 @@ fn attend(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What tells the log's level. None: nobody has set one, since nobody has imported `logging`.
+/// The function that returns whether a level is logged. `None` while `logging` is not imported: no level is set then.
 fn logs(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static LOGS: Known = Known::new();
     if let Some(known) = LOGS.get(py) {
@@ -150,7 +150,7 @@ fn logs(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     LOGS.or_find(py, || Ok(logs)).map(Some)
 }
 
-/// `attend`, unless an operation ends what another began.
+/// Calls `attend`, unless the operation follows an earlier one, such as the release after an acquire.
 pub(crate) fn attend_to(py: Python<'_>, operation: &Operation<'_>) -> PyResult<()> {
     use Operation::{Close, Extend, Leave, Lost, Release, ReleaseNewest};
     match operation {
@@ -159,7 +159,7 @@ pub(crate) fn attend_to(py: Python<'_>, operation: &Operation<'_>) -> PyResult<(
     }
 }
 
-/// Blocks until something happened. After `end_events` it only fetches what is there.
+/// Blocks until there are events. After `end_events` returns the queued ones without waiting.
 #[pyfunction]
 pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
     let process = Process::current();
@@ -171,13 +171,13 @@ pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
     };
     match hub.attend(|calls| calls.events_of(process.next())) {
         Ok(Value::Events(events)) => Ok(lines(&events)),
-        // A greenlet of the parent of this process ends with it.
+        // In a child of a fork, the parent's greenlet that logs has to end.
         Ok(_) | Err(Failure::Lock(_)) => Ok(Vec::new()),
         Err(failure) => Err(failure),
     }
 }
 
-/// Says that nobody waits for events, from now on.
+/// Ends the waiting for events: from now on each call logs the events before it.
 #[pyfunction]
 pub(crate) fn end_events() {
     Process::current().end();

@@ -1,5 +1,5 @@
-//! Greenlets of gevent and eventlet. One that calls waits in the hub of its thread, so that others run meanwhile; who
-//! has no hub, which is everybody where neither library was imported, blocks.
+//! Greenlets of gevent and eventlet. A greenlet that makes a call waits in the hub of its thread, so that others run
+//! meanwhile. In a thread without a hub a call blocks, as in every program that has imported neither library.
 
 use pyo3::{call::PyCallArgs, prelude::*, types::PyString};
 use redlock::{
@@ -14,13 +14,13 @@ use crate::{
     owner::Identity,
 };
 
-/// Whether a module was imported, by whomever.
+/// Whether the program has imported a module.
 pub(crate) fn is_imported(py: Python<'_>, module: &Bound<'_, PyString>) -> PyResult<bool> {
     static MODULES: Known = Known::new();
     MODULES.import(py, "sys", "modules")?.contains(module)
 }
 
-/// Calls a function of `redlock/_greenlets.py`, if there can be greenlets. None: it has nothing to say.
+/// Calls a function of `redlock/_greenlets.py`. `None` if there can be no greenlets, or if it returns None.
 fn ask<'py>(
     py: Python<'py>,
     known: &'static Known,
@@ -36,13 +36,13 @@ fn ask<'py>(
     Ok(Some(answer).filter(|answer| !answer.is_none()))
 }
 
-/// The identity of the current greenlet. None: it is its thread's only one, or the first.
+/// The identity of the current greenlet. `None` if it has its thread's, as the only or the first one of the thread.
 pub(crate) fn identity(py: Python<'_>) -> PyResult<Option<Bound<'_, Identity>>> {
     static IDENTITY: Known = Known::new();
     Ok(ask(py, &IDENTITY, "identity", ())?.map(Bound::cast_into).transpose()?)
 }
 
-/// Whether a loop runs a hub, and with it greenlets that are none of its tasks, this one among them.
+/// Whether an asyncio loop drives the hub of this thread, and the current greenlet is none of the loop's tasks.
 pub(crate) fn is_run_by(py: Python<'_>, running: &Bound<'_, PyAny>) -> PyResult<bool> {
     static IS_RUN_BY: Known = Known::new();
     ask(py, &IS_RUN_BY, "is_run_by", (running,))?.map_or(Ok(false), |answer| answer.is_truthy())
@@ -55,7 +55,7 @@ pub(crate) struct Hub<'py> {
 }
 
 impl<'py> Hub<'py> {
-    /// None: this caller has to block.
+    /// The hub of this thread. `None` if the caller must block.
     pub(crate) fn current(py: Python<'py>) -> PyResult<Option<Self>> {
         static BRIDGE: Known = Known::new();
         let Some(bridge) = ask(py, &BRIDGE, "bridge", ())? else { return Ok(None) };
@@ -63,18 +63,18 @@ impl<'py> Hub<'py> {
         Ok(Some(Self { bridge, native }))
     }
 
-    /// Makes a call of the core and waits for its end. What ends the waiting gives the call up: an acquire leaves nothing
-    /// behind, a release goes on.
+    /// Makes a call of the core and waits for its result. An exception that ends the wait gives the call up: an acquire
+    /// leaves no lock behind, a release continues in the background.
     pub(crate) fn run(&self, operation: Operation<'_>) -> Fallible<Value> {
         self.run_in(&name!(self.bridge.py(), "wait")?, operation.name(), |calls| calls.start(operation))
     }
 
-    /// `run`, for what the process does not wait for: its hub may end before.
+    /// As `run`, but does not keep the hub from ending.
     pub(crate) fn attend(&self, begin: impl FnOnce(&Calls) -> Result<Call, LockError>) -> Fallible<Value> {
         self.run_in(&name!(self.bridge.py(), "idle")?, "", begin)
     }
 
-    /// `name` is what it is about, should the process fork meanwhile.
+    /// `name` is the lock that the error names if the process forks meanwhile.
     fn run_in(
         &self,
         how: &Bound<'_, PyString>,

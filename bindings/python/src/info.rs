@@ -1,5 +1,5 @@
-//! What the library tells about locks and nodes: plain values, equal when their parts are. They are made here because
-//! Python's `dataclasses` would take longer to import than everything else of the package.
+//! Information about locks and nodes: plain values, which are equal if their parts are. They are native classes because
+//! Python's `dataclasses` would take longer to import than the rest of the package.
 
 use pyo3::{
     prelude::*,
@@ -7,29 +7,29 @@ use pyo3::{
 };
 use redlock::ffi::{self, Idiom::SnakeSeconds};
 
-/// A value as the call that would make it.
+/// The repr of a value: the call that makes an equal one.
 fn shown<const N: usize>(class: &str, names: [&str; N], parts: &Bound<'_, PyTuple>) -> PyResult<String> {
     let named = names.iter().zip(parts).map(|(name, part)| Ok(format!("{name}={}", part.repr()?)));
     Ok(format!("{class}({})", named.collect::<PyResult<Vec<_>>>()?.join(", ")))
 }
 
-/// What makes a value again, in another process too.
+/// A pickled value: the class and the arguments that make an equal one, in any process.
 type Pickled<'py> = (Bound<'py, PyType>, Bound<'py, PyTuple>);
 
-/// Who holds a lock, as a quorum of nodes saw it.
+/// The holders of a lock, as a quorum of nodes reported them.
 #[pyclass(frozen, eq, module = "redlock")]
 #[derive(PartialEq)]
 pub(crate) struct LockInfo {
-    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first.
+    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first one of several.
     #[pyo3(get)]
     owner: String,
-    /// Seconds until the key ends unless it is renewed; None when a peer gave it no time to live.
+    /// Seconds until the key expires unless it is renewed; None if the key has no ttl.
     #[pyo3(get)]
     ttl: Option<f64>,
-    /// The last fencing token; 0 when the holder draws none.
+    /// The last fencing token; 0 for a semaphore, and if the holder draws none or the counter has expired.
     #[pyo3(get)]
     token: u64,
-    /// How it is held: "lock", "read" or "write" for a read/write lock, or "semaphore".
+    /// The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore".
     #[pyo3(get)]
     kind: String,
     owners: Vec<String>,
@@ -52,7 +52,7 @@ impl LockInfo {
         Self { owner, ttl, token, kind, owners }
     }
 
-    /// All owners: several only if they read, or have permits of a semaphore.
+    /// All owners. There are several only for readers, and for permits of a semaphore.
     #[getter]
     fn owners<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.owners)
@@ -76,19 +76,19 @@ impl LockInfo {
     }
 }
 
-/// What a node says of itself.
+/// The status of a node, as `ping()` returns it.
 #[pyclass(frozen, eq, get_all, module = "redlock")]
 #[derive(PartialEq)]
 pub(crate) struct NodeStatus {
     /// Its address, without credentials.
     node: String,
-    /// Whether it answered as it should.
+    /// Whether the ping succeeded.
     ok: bool,
-    /// The run of the server, which changes with each restart.
+    /// The run id of the server, which changes with each restart.
     run: Option<String>,
     /// The version of the server.
     version: Option<String>,
-    /// Why it did not answer, when it did not.
+    /// The reason if the ping failed, else None.
     cause: Option<String>,
 }
 

@@ -1,15 +1,16 @@
-//! Which interpreter of this process is served: the one that imported the library first. What is kept in statics, here and
-//! in pyo3, are objects of one interpreter; in another its exceptions would not be caught, its tasks not be known.
+//! Restricts the library to one interpreter of the process: the first that imports it. Statics, here and in pyo3, hold
+//! objects of one interpreter. In another interpreter `except` would not match their exceptions, and tasks would not be
+//! recognised.
 #![allow(unsafe_code, reason = "pyo3 has no safe function for the number of an interpreter")]
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use pyo3::{exceptions::PyImportError, ffi, prelude::*};
 
-/// Its number. That of the main one is 0.
+/// The id of that interpreter; -1 before the first import. The main interpreter has 0.
 static SERVED: AtomicI64 = AtomicI64::new(-1);
 
-/// Refuses every interpreter but the first. There is no second one after it, either: what it left stays.
+/// Refuses every interpreter but the first, even after the first has ended: its objects stay in the statics.
 pub(crate) fn claim(_attached: Python<'_>) -> PyResult<()> {
     // SAFETY: this thread is attached to an interpreter.
     let current = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
@@ -22,7 +23,7 @@ pub(crate) fn claim(_attached: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Whether that is the main one.
+/// Whether the library was imported by the main interpreter.
 #[pyfunction]
 pub(crate) fn is_main_interpreter() -> bool {
     SERVED.load(SeqCst) == 0

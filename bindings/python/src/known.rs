@@ -1,9 +1,10 @@
-//! What is looked up in Python once. pyo3's own `import`, `get_or_init` and `intern!` let go of the interpreter in the
-//! middle of it: a thread that forks then leaves its child a value that nobody will ever finish.
+//! Caches Python objects that are looked up once. pyo3's own `import`, `get_or_init` and `intern!` release the GIL
+//! while they initialise a value. If another thread forks in that moment, no thread of the child ever finishes the
+//! value.
 
 use pyo3::{prelude::*, sync::PyOnceLock};
 
-/// Something of Python's, from when it was first needed.
+/// A Python object, looked up when it is first needed.
 pub(crate) struct Known<T = PyAny>(PyOnceLock<Py<T>>);
 
 impl<T> Known<T> {
@@ -15,7 +16,8 @@ impl<T> Known<T> {
         self.0.get(py).map(|known| known.bind(py).clone())
     }
 
-    /// `find` may run in several threads at once, and finds the same in all of them.
+    /// The object, which `find` looks up the first time. Several threads may run `find` at once: all must find the
+    /// same.
     pub(crate) fn or_find<'py>(
         &self,
         py: Python<'py>,
@@ -25,20 +27,20 @@ impl<T> Known<T> {
             return Ok(known);
         }
         let found = find()?;
-        // Attached from the beginning to the end.
+        // This never detaches from the interpreter.
         let _ = self.0.set(py, found.clone().unbind());
         Ok(found)
     }
 }
 
 impl Known {
-    /// What a module has under a name.
+    /// An attribute of a module.
     pub(crate) fn import<'py>(&self, py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.or_find(py, || py.import(module)?.getattr(name))
     }
 }
 
-/// A string as Python keeps it.
+/// An interned string.
 macro_rules! name {
     ($py:expr, $text:literal) => {{
         static NAME: $crate::known::Known<pyo3::types::PyString> = $crate::known::Known::new();

@@ -1,9 +1,9 @@
-//! The Python layer: `redlock._native`. It turns Python's arguments, owners, errors and waiting into the core's; what a
-//! lock does is decided in the core, how Python spells it in the package `python/redlock`.
+//! The native module `redlock._native`. It converts arguments, owners, errors and waiting between Python and the core.
+//! The core decides what a lock does; the package `python/redlock` defines Python's API.
 //!
 //! The library's own threads never run Python: results go through a
-//! [`CompletionQueue`](redlock::ffi::completions::CompletionQueue), events through a queue of their own, and blocking calls
-//! wait detached from the interpreter.
+//! [`CompletionQueue`](redlock::ffi::completions::CompletionQueue), events through a queue of their own, and blocking
+//! calls wait detached from the interpreter.
 
 mod arguments;
 mod calls;
@@ -22,7 +22,7 @@ mod pending;
 mod value;
 mod waiting;
 
-/// `redlock._native`, the core as the Python package uses it. Not an interface: it changes without notice.
+/// The native module of the package `redlock`. It is private, and changes without notice.
 #[pyo3::pymodule(name = "_native", gil_used = false)]
 mod native {
     use pyo3::prelude::*;
@@ -45,7 +45,7 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::interpreter::claim(module.py())?;
-        // Forks are counted from here on.
+        // Starts counting forks.
         redlock::process::fork::generation();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

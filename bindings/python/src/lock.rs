@@ -1,5 +1,5 @@
-//! A lock as Python uses it: `acquire`, `release` and `with` blocks of threads, greenlets and tasks. These are the hot
-//! path, so they are here and not in Python.
+//! A lock as a Python object: `acquire`, `release` and `with` blocks of threads, greenlets and tasks. They are the hot
+//! path, so they are written in Rust.
 
 use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -30,13 +30,13 @@ use crate::{
 pub(crate) struct Lock {
     /// Its name and options.
     known: Unbound,
-    /// Made with the lock, or, on the default client, at its first use.
+    /// The core's lock. A lock of the default client gets it at its first use.
     core: OnceLock<redlock::Lock>,
     entered: Entered,
 }
 
-/// An acquire that was asked for: who asked, and how long it waits. Made when `acquire()` is called; an asyncio task
-/// created for the call would be another owner.
+/// The caller and the wait of an acquire. Made when `acquire()` is called: if the caller wraps the await in a new
+/// asyncio task, that task would be another owner.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Request {
     caller: Option<Caller>,
@@ -48,26 +48,26 @@ impl Request {
         self.caller.as_ref().map_or_else(|| Caller::current(py), |caller| Ok(caller.clone()))
     }
 
-    /// As the core takes it, on behalf of an event loop.
+    /// Converts it into the core's request, for a call of an event loop.
     pub(crate) fn for_loop(&self, py: Python<'_>) -> Fallible<redlock::Request> {
         let caller = self.caller(py)?;
         Ok(redlock::Request { owner: caller.owner, wait: self.wait, thread: Some(caller.thread), blocking: false })
     }
 }
 
-/// The leases that `with` blocks took and have not given back.
+/// The leases of `with` blocks that have not ended, each with the number of its caller.
 #[derive(Default)]
 struct Entered(Mutex<Vec<(u64, Py<Lease>)>>);
 
 impl Entered {
-    /// Only ever locked by threads that are attached to the interpreter and stay so: never for long, and by nobody
-    /// while the process forks.
+    /// Only threads that are attached to the interpreter lock it, and they stay attached. So it is never locked for
+    /// long, and not while the process forks.
     fn stack(&self) -> MutexGuard<'_, Vec<(u64, Py<Lease>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest lease of this caller. A block may end elsewhere than it began, as that of a collected generator
-    /// does: then it is the newest of whoever has been inside for longest.
+    /// Removes the newest lease of this caller. A block may end in another thread or task than it began, as in a
+    /// generator that is collected. Then it removes the newest lease of the caller whose block began first.
     fn pop(&self, caller: u64) -> Option<Py<Lease>> {
         let mut stack = self.stack();
         let newest = |of: u64| stack.iter().rposition(|(number, _)| *number == of);
@@ -77,7 +77,7 @@ impl Entered {
 }
 
 impl Lock {
-    /// The core's lock; finds the default client when it is needed for the first time.
+    /// The core's lock. A lock of the default client looks the client up at its first use.
     pub(crate) fn core(&self, py: Python<'_>) -> Fallible<&redlock::Lock> {
         static DEFAULT_CLIENT: Known = Known::new();
         if let Some(core) = self.core.get() {
@@ -89,7 +89,7 @@ impl Lock {
         Ok(self.core.get_or_init(|| core))
     }
 
-    /// A lock of a client.
+    /// Makes a lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
         let known = Unbound { name: name.to_owned(), options, part: Part::Whole };
         Ok(Self { core: OnceLock::from(known.of(client)?), known, entered: Entered::default() })
@@ -107,8 +107,8 @@ impl Lock {
 
 #[pymethods]
 impl Lock {
-    /// A lock of a client, or of the default client, with the options of `LockOptions`. Nothing is sent here. `part`: "read" or
-    /// "write" of a read/write lock, or (n, k): n slots of a semaphore that has k.
+    /// Makes a lock of a client, or of the default client, with the options of `LockOptions`. Sends nothing. `part`:
+    /// "read" or "write" of a read/write lock, or `(n, permits)` for n slots of a semaphore.
     #[new]
     #[pyo3(signature = (client, name, part=None, **options))]
     fn new(
@@ -121,7 +121,7 @@ impl Lock {
         let known = Unbound { name, options, part: arguments::part(part)? };
         let core = match client {
             Some(client) => OnceLock::from(known.of(&client.core)?),
-            // Bad options are refused now, not when the default client is known.
+            // Invalid options fail now, not at the first use.
             None => known.check().map(|()| OnceLock::new())?,
         };
         Ok(Self { known, core, entered: Entered::default() })
@@ -133,9 +133,9 @@ impl Lock {
         &self.known.name
     }
 
-    /// Takes the lock, blocking the calling thread or greenlet. `timeout`, in seconds or as a `timedelta`: None waits
-    /// as long as the lock's own `wait`, -1 for ever, 0 tries once, as `blocking=False` does. Returns a `Lease`, or
-    /// None when somebody else holds the lock to the end.
+    /// Acquires the lock, blocking the calling thread or greenlet. `timeout` is in seconds or a `timedelta`: None waits
+    /// for the lock's own `wait`, -1 without limit, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None
+    /// if another owner still holds the lock by then.
     ///
     /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
     /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
@@ -154,28 +154,28 @@ impl Lock {
     }
 
     /// Releases the newest lease of the calling thread, greenlet or task. Returns "released", "lost" or "unconfirmed",
-    /// as `Lease.release()` does. A lock with an explicit owner and no lease in this process ends that owner's tenures
-    /// wherever they were taken. Raises `NotHeld` when there is nothing to release.
+    /// as `Lease.release()` does. If the lock has an explicit owner and this process has no lease of it, the release
+    /// ends all tenures of that owner, in every process. Raises `NotHeld` if there is nothing to release.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, ReleaseNewest(self.core(py)?, Caller::current(py)?.owner))
     }
 
-    /// Whether the calling thread, greenlet or task holds the lock. Asks nobody.
+    /// Whether the calling thread, greenlet or task holds the lock. Sends nothing.
     fn owned(&self, py: Python<'_>) -> Fallible<bool> {
         Ok(self.core(py)?.owned(&Caller::current(py)?.owner))
     }
 
-    /// Whether anybody holds the lock. Raises `Unavailable` when too few nodes answer.
+    /// Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer.
     fn locked(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Locked(self.core(py)?))
     }
 
-    /// Who holds the lock, as a `LockInfo`; None when nobody does. Raises `Unavailable` when too few nodes answer.
+    /// Returns who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer.
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Inspect(self.core(py)?))
     }
 
-    /// How many slots of its semaphore are free.
+    /// The number of free slots of its semaphore.
     #[pyo3(name = "_available")]
     fn available(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Available(self.core(py)?))
@@ -203,7 +203,7 @@ impl Lock {
         }
     }
 
-    /// For asyncio: what `acquire()` was asked for, and by whom.
+    /// For asyncio: the caller and the wait of an `acquire()`.
     #[pyo3(signature = (blocking=None, timeout=None))]
     fn request(
         &self,
@@ -214,13 +214,13 @@ impl Lock {
         Ok(Request { caller: Caller::task(py)?, wait: arguments::wait(blocking, timeout, self.known.options.wait)? })
     }
 
-    /// For asyncio: notes the lease of an `async with` block, and whose it is.
+    /// For asyncio: stores the lease of an `async with` block that begins.
     fn entered(&self, py: Python<'_>, request: &Request, lease: Py<Lease>) -> Fallible<()> {
         self.entered.stack().push((request.caller(py)?.number, lease));
         Ok(())
     }
 
-    /// For asyncio: the lease of the `async with` block that ends.
+    /// For asyncio: removes the lease of the `async with` block that ends.
     fn left(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
         Ok(self.entered.pop(Caller::current(py)?.number))
     }

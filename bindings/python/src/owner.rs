@@ -1,7 +1,8 @@
-//! Who calls: the thread, or, when an event loop or a hub runs in it, its current task or greenlet.
+//! The caller of an operation: the thread, or its current task or greenlet if an event loop or a hub runs in it.
 //!
-//! A thread's identity lives in thread-local storage and ends with the thread. A task's is an attribute of it, given by
-//! `redlock/_tasks.py`, and ends with the task; so is a greenlet's, given by `redlock/_greenlets.py`.
+//! The identity of a thread is in thread-local storage and ends with the thread. The identity of a task is an attribute
+//! of the task and ends with it; `redlock/_tasks.py` keeps it for tasks that accept no attributes. The identity of a
+//! greenlet is an attribute as well, set by `redlock/_greenlets.py`.
 
 use std::{
     cell::Cell,
@@ -16,7 +17,7 @@ use crate::{
     known::{Known, name},
 };
 
-/// The identity of a thread, a task or a greenlet. Whatever it holds is renewed for as long as this object lives.
+/// The identity of a thread, a task or a greenlet. The locks that it holds are renewed while this object lives.
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Identity {
     number: u64,
@@ -27,12 +28,13 @@ pub(crate) struct Identity {
 impl Identity {
     #[new]
     fn new() -> Self {
-        // Never used twice, unlike a thread's id.
+        // Never reused, unlike a thread's id.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { number: NEXT.fetch_add(1, Relaxed), identity: redlock::Identity::new() }
     }
 
-    /// Its task is done: it owns nothing, even while somebody keeps it for its result.
+    /// Called when its task is done. A task that has ended owns nothing, even while the program keeps it for its
+    /// result.
     #[allow(clippy::unused_self, reason = "a method of Python's")]
     #[pyo3(signature = (task, /))]
     fn __call__(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -58,17 +60,17 @@ fn identify<'py>(task: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Identity>> {
 
 thread_local! {
     static THREAD: Identity = Identity::new();
-    /// Whether this is the main thread, as far as known in this fork generation.
+    /// Whether this is the main thread, and the fork generation in which that was looked up.
     static MAIN: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
 }
 
-/// Who makes a call.
+/// The caller of an operation.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    /// Tells callers apart.
+    /// The number of its identity.
     pub(crate) number: u64,
     pub(crate) owner: Owner,
-    /// Its thread.
+    /// The number of its thread's identity.
     pub(crate) thread: u64,
 }
 
@@ -114,7 +116,7 @@ pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>>
     Ok(Some(running_loop.call0()?).filter(|running| !running.is_none()))
 }
 
-/// Whether this thread handles signals. Asked once a thread.
+/// Whether this is the main thread, which handles signals. Looked up once in each thread, and again after a fork.
 pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let generation = fork::generation();
     if let Some((known, main)) = MAIN.get()

@@ -1,13 +1,12 @@
-//! What a coroutine awaits: a call of the core that is under way. A task of asyncio takes it for a future that somebody
-//! else made (`asyncio.isfuture`): it leaves its wake-up there, and cancels it when it is cancelled itself.
+//! A pending call of the core, which a coroutine awaits. To a task of asyncio it is a future (`asyncio.isfuture`): the
+//! task adds its wake-up as a callback, and cancels the call when it is cancelled itself.
 //!
 //! ```text
-//! waiting ─the call ended─▶ ended ─taken─▶ over
-//!         ─cancel─▶ cancelled ─told─▶ over
+//! waiting ─the call ended─▶ ended ─result returned─▶ over
+//!         ─cancel─▶ cancelled ─CancelledError raised─▶ over
 //!         ─close─▶ over
 //! ```
-//! One that is given up before its call ended leaves nothing behind, and neither does one that is dropped before its lease
-//! was taken.
+//! No lock stays held if the call is given up before it ends, or dropped before its lease is returned.
 
 use std::{
     mem,
@@ -35,14 +34,14 @@ use crate::{
 #[pyclass(frozen, module = "redlock._native")]
 pub(crate) struct Pending {
     state: Mutex<State>,
-    /// How asyncio tells `await` from a mere `yield`.
+    /// asyncio sets and reads it to distinguish an `await` from a plain `yield`.
     blocking: AtomicBool,
 }
 
 enum State {
     Waiting(Waiting),
     Ended(Outcome),
-    /// With what the caller of `cancel` has to say.
+    /// With the message that was passed to `cancel`.
     Cancelled(Option<Py<PyAny>>),
     Over,
 }
@@ -51,7 +50,7 @@ pub(crate) struct Waiting {
     calls: Py<Calls>,
     id: u64,
     pub(crate) event_loop: Py<PyAny>,
-    /// How the task goes on, and the context in which it does.
+    /// The callback that resumes the task, and the context in which to call it.
     wakeup: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
@@ -64,13 +63,13 @@ impl Waiting {
         visit.call(context)
     }
 
-    /// Has the task go on, in a callback of its loop.
+    /// Resumes the task at once. Called in a callback of its loop.
     pub(crate) fn wake(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
         let Some((wakeup, context)) = &self.wakeup else { return Ok(()) };
         context.call_method1(pending.py(), name!(pending.py(), "run")?, (wakeup, pending)).map(drop)
     }
 
-    /// Has it go on soon.
+    /// Resumes the task in a later callback of its loop.
     fn wake_soon(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
         let Some((wakeup, context)) = &self.wakeup else { return Ok(()) };
         let keywords = [("context", context)].into_py_dict(pending.py())?;
@@ -78,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Releases a lease that nobody gets to see.
+/// Releases a lease that no caller will receive.
 pub(crate) fn discard(outcome: &Outcome) {
     if let Ok(Value::Lease(lease)) = outcome {
         lease.abandon();
@@ -86,7 +85,7 @@ pub(crate) fn discard(outcome: &Outcome) {
 }
 
 impl Pending {
-    /// A call that is under way.
+    /// A call that is pending.
     pub(crate) fn new(calls: Py<Calls>, id: u64, event_loop: Py<PyAny>) -> Self {
         Self::of(State::Waiting(Waiting { calls, id, event_loop, wakeup: None }))
     }
@@ -104,7 +103,7 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes from waiting to the next state. If it does not wait it stays as it is, and returns what would have been next.
+    /// Changes the state from waiting to `next`. Any other state it leaves unchanged, and returns `next`.
     fn stop_waiting(&self, next: State) -> Result<Waiting, State> {
         let mut state = self.state();
         match mem::replace(&mut *state, next) {
@@ -113,8 +112,8 @@ impl Pending {
         }
     }
 
-    /// Notes the outcome of the call and returns its waiter. Discards the outcome if there is none any more: without a GIL
-    /// another thread may cancel or close this while the loop takes the outcome in.
+    /// Stores the outcome of the call and returns its waiter. Discards the outcome if no task waits any more: without a
+    /// GIL another thread may cancel or close the call in this moment.
     pub(crate) fn end(&self, outcome: Outcome) -> Option<Waiting> {
         match self.stop_waiting(State::Ended(outcome)) {
             Ok(waiting) => Some(waiting),
@@ -141,7 +140,7 @@ impl Pending {
         slf
     }
 
-    /// Itself as long as it waits, then its end.
+    /// Yields itself while the call is pending. Then it ends the await: with the result, or by raising.
     fn __next__(slf: Bound<'_, Self>) -> Fallible<Bound<'_, Self>> {
         static CANCELLED: Known = Known::new();
         let py = slf.py();
@@ -176,7 +175,7 @@ impl Pending {
         self.blocking.store(blocking, Relaxed);
     }
 
-    /// The loop, while it waits.
+    /// The event loop while the call is pending, then None.
     fn get_loop(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &*self.state() {
             State::Waiting(waiting) => Some(waiting.event_loop.clone_ref(py)),
@@ -184,7 +183,7 @@ impl Pending {
         }
     }
 
-    /// How the task goes on. There is only one: nobody else gets to see this object.
+    /// Sets the callback that resumes the task. One is enough, since only that task sees this object.
     #[pyo3(signature = (function, *, context))]
     fn add_done_callback(&self, function: Py<PyAny>, context: Py<PyAny>) {
         if let State::Waiting(waiting) = &mut *self.state() {
@@ -192,7 +191,7 @@ impl Pending {
         }
     }
 
-    /// Nothing, and no error: these come where it is awaited.
+    /// Returns nothing: the await returns the result, or raises.
     #[allow(clippy::unused_self, reason = "a method of Python's")]
     fn result(&self) {}
 
@@ -205,14 +204,14 @@ impl Pending {
         Ok(true)
     }
 
-    /// The coroutine that awaits it is closed.
+    /// Gives the call up, since the coroutine that awaits it is closed.
     fn close(&self) {
         if let Ok(waiting) = self.stop_waiting(State::Over) {
             waiting.calls.get().abandon(waiting.id);
         }
     }
 
-    /// A state that is being used is not garbage.
+    /// A locked mutex means that the state is in use, and so not garbage.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.state.try_lock().as_deref() {
             Ok(State::Waiting(waiting)) => waiting.traverse(visit),

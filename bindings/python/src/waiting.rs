@@ -1,5 +1,5 @@
-//! Calls that wait: a greenlet in its hub, everybody else blocked, which is detached from the interpreter, so that
-//! other threads run, and deaf to signals for 50 ms at most.
+//! Calls that wait for their result. A greenlet waits in its hub. Any other caller blocks, detached from the
+//! interpreter so that other threads run; it handles signals every 50 ms.
 
 use pyo3::prelude::*;
 use redlock::ffi::{Operation, Value};
@@ -12,7 +12,7 @@ use crate::{
     owner,
 };
 
-/// What the core runs every 50 ms of a blocking call, and what may end it.
+/// The function that the core calls every 50 ms of a blocking call. Its error ends the call.
 pub(crate) type Check<'a> = &'a mut dyn FnMut() -> Fallible<()>;
 
 /// Runs a blocking call of the core.
@@ -21,14 +21,14 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
     py.detach(|| {
         call(&mut || {
             #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general enough")]
-            // Only the main thread runs signal handlers. Others do not come back to the interpreter before they are
-            // done: daemon threads may be in here when it ends.
+            // Only the main thread runs signal handlers. Other threads do not attach before the call ends: they may be
+            // daemon threads that are still in here when the interpreter ends.
             if main { Python::attach(|py| py.check_signals()).map_err(Failure::Python) } else { Ok(()) }
         })
     })
 }
 
-/// Makes a call of the core and waits for its end: a greenlet in its hub, everybody else blocked.
+/// Makes a call of the core and waits for its result: a greenlet in its hub, any other caller blocked.
 pub(crate) fn value(py: Python<'_>, operation: Operation<'_>) -> Fallible<Value> {
     events::attend_to(py, &operation)?;
     match Hub::current(py)? {
@@ -37,7 +37,7 @@ pub(crate) fn value(py: Python<'_>, operation: Operation<'_>) -> Fallible<Value>
     }
 }
 
-/// `value`, as Python's.
+/// As `value`, with the result as a Python object.
 pub(crate) fn run(py: Python<'_>, operation: Operation<'_>) -> Fallible<Py<PyAny>> {
     Ok(python(py, value(py, operation)?)?)
 }
