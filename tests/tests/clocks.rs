@@ -1,6 +1,6 @@
-//! Clocks that jump. A lease counts as over by whichever clock ran fastest, so a suspended machine or a wall clock set
-//! forward ends it, and a wall clock set back does not prolong it. The tests move the clocks of the process, one after the
-//! other.
+//! Clocks that jump. A lease counts as over by whichever clock ran fastest. So the suspension of the machine or a wall
+//! clock set forward ends it, and a wall clock set back does not prolong it. The tests move the clocks of the process,
+//! one test at a time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ const HOUR: i64 = 3_600_000_000_000;
 const SECOND: i64 = HOUR / 3600;
 const SOON: Duration = Duration::from_secs(20);
 
-/// Whose turn it is to move the clocks.
+/// Held by the test that moves the clocks.
 static CLOCKS: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test]
@@ -32,13 +32,14 @@ async fn a_jump_forward_ends_a_lease_and_a_jump_back_does_not_prolong_it() {
     let _turn = CLOCKS.lock().await;
     let server = Server::start();
     let client = Client::new(Config::new([server.url()])).unwrap();
-    // Boot time and raw time: the machine was suspended. Wall time: it was set forward, and so may the server's be.
+    // Boot time and raw time advance while the machine is suspended. The wall clock was set forward, and the server's
+    // may be too.
     for (boot, raw, real) in [(HOUR, 0, 0), (0, HOUR, 0), (0, 0, HOUR)] {
         let lease = client.lock("x", LockOptions::default()).unwrap().acquire().await.unwrap();
         assert!(lease.held());
         clock::test::shift(boot, raw, real);
         assert!(!lease.held(), "at once, by reading a clock: {boot} {raw} {real}");
-        // The watchdog's own timer slept through it; its tick finds out.
+        // The watchdog's own timer did not advance; its next tick notices the loss.
         assert_eq!(lease.lost().await, Some(LostReason::Expired));
         clock::test::shift(-boot, -raw, -real);
         assert!(!lease.held(), "lost is final");
@@ -49,7 +50,7 @@ async fn a_jump_forward_ends_a_lease_and_a_jump_back_does_not_prolong_it() {
     assert!(lease.held());
     assert!(lease.remaining() <= Duration::from_secs(27));
     clock::test::shift(0, 0, HOUR);
-    // A wait counts otherwise: one of a minute is not over because the wall clock was set forward by an hour.
+    // A wait uses another clock: a wait of a minute is not over because the wall clock was set forward by an hour.
     let _: () = server.command(&["HSET", "z", "somebody:1", "1"]);
     let _: () = server.command(&["EXPIRE", "z", "7200"]);
     let mut options = LockOptions::default();
@@ -61,12 +62,12 @@ async fn a_jump_forward_ends_a_lease_and_a_jump_back_does_not_prolong_it() {
     let _: () = server.command(&["PUBLISH", &release_channel("z"), "0"]);
     waiting.await.unwrap().expect("it waits for a minute").release().await.unwrap();
     clock::test::shift(0, 0, -HOUR);
-    // And a loss that nobody looks at is still reported within a tick.
+    // A loss that nobody checks for is still reported within a tick.
     clock::test::shift(HOUR, 0, 0);
     assert_eq!(lease.lost().await, Some(LostReason::Expired));
 }
 
-/// A client whose counters live for ten minutes, on leases that are renewed every 63 to 77 s.
+/// A client whose counters live for ten minutes, with leases that are renewed every 63 to 77 s.
 fn client(url: &str) -> Client {
     let mut config = Config::new([url]);
     config.token_ttl = Some(Duration::from_secs(600));
@@ -74,13 +75,13 @@ fn client(url: &str) -> Client {
     Client::new(config).unwrap()
 }
 
-/// All clocks go on by 80 s: the watchdog renews the lease, once.
+/// Advances all clocks by 80 s, so that the watchdog renews the lease once.
 async fn let_it_renew(lease: &Lease) {
     clock::test::shift(80 * SECOND, 80 * SECOND, 80 * SECOND);
     until(SOON, "the lease is renewed", || lease.remaining() > Duration::from_secs(150)).await;
 }
 
-/// The store in memory reads the same clocks: its keys expire as on a server after that time.
+/// The store in memory reads the same clocks, so its keys expire as on a server.
 #[tokio::test]
 async fn a_lock_that_is_held_for_longer_than_its_counter_lives_keeps_its_token() {
     let _turn = CLOCKS.lock().await;
@@ -91,7 +92,7 @@ async fn a_lock_that_is_held_for_longer_than_its_counter_lives_keeps_its_token()
         let_it_renew(&lease).await;
         assert_eq!(lock.inspect().await.unwrap().unwrap().token, token);
     }
-    // The acquire arrives again, and is answered as it was.
+    // The acquire arrives again, and gets the same reply.
     let node = MemoryNode::open("held-for-long", None);
     let keys = ["x", "redlock_token:{x}"].map(str::to_owned).to_vec();
     let args = [lease.owner(), "", "210000", "600000", "0"].map(str::to_owned).to_vec();
@@ -105,7 +106,7 @@ async fn a_lock_that_is_held_for_longer_than_its_counter_lives_keeps_its_token()
     assert!(!Memory::named("held-for-long").exists("redlock_token:{x}"));
 }
 
-/// The server goes by its own clock; the counter's ttl there says when it was prolonged.
+/// The server has its own clock; the ttl of the counter there shows when it was prolonged.
 #[tokio::test]
 async fn a_counter_is_prolonged_once_every_half_of_its_ttl() {
     let _turn = CLOCKS.lock().await;
@@ -118,7 +119,7 @@ async fn a_counter_is_prolonged_once_every_half_of_its_ttl() {
         line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse::<u64>().unwrap())
     };
     for _ in 0..2 {
-        // The client does not notice.
+        // Shortens the counter's ttl without the client's knowledge.
         let _: () = server.command(&["PEXPIRE", "redlock_token:{x}", "20000"]);
         let _: () = server.command(&["CONFIG", "RESETSTAT"]);
         for _ in 0..3 {

@@ -1,9 +1,10 @@
-//! Holds the in-memory node, and the server of the simulation, against a real redis-server: the same random calls go to
-//! both, and whatever a client could notice must be the same. This is what allows other tests to run on them.
+//! Compares the in-memory node, and the server of the simulation, with a real redis-server: the same random calls go to
+//! both, and everything that a client could notice must be the same. This is why other tests may run on them.
 //!
-//! Numbers are compared exactly, except for what depends on the moment (times, what is left of a ttl, tokens): each
-//! side reads its own clock. There a tolerance applies, which every ttl used exceeds by far, and each granted token
-//! is computed anew from the time in its reply. `REDLOCK_SEED` repeats a run, `REDLOCK_DIFF_STEPS` makes it longer.
+//! Numbers are compared exactly, except for those that depend on the moment (times, the rest of a ttl, tokens), since
+//! each side reads its own clock. For these a tolerance applies, which every ttl used exceeds by far, and each granted
+//! token is computed anew from the time in its reply. `REDLOCK_SEED` repeats a run, `REDLOCK_DIFF_STEPS` makes it
+//! longer.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -44,7 +45,7 @@ const MISSING: &str = "never written";
 const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
 /// "!" is a value of the caller's choosing.
 const OWNERS: [&str; 4] = ["", "=a", "=b", "!"];
-/// Far from each other and from 0, so that no comparison of two depends on the moment it is made.
+/// Far from each other and from 0, so that no comparison of two ttls depends on the moment at which it is made.
 const TTLS: [&str; 4] = ["60000", "120000", "600000", "3600000"];
 const CLIENTS: [&str; 2] = ["one", "two"];
 const TOLERANCE_MS: i64 = 5_000;
@@ -70,7 +71,7 @@ fn alive(lock: &str) -> String {
     format!("alive:{lock}")
 }
 
-/// Where a client of a lock's queue is told of its turn.
+/// The channel on which a client in a lock's queue learns of its turn.
 fn wake(lock: &str, client: &str) -> String {
     format!("wake:{lock}:{client}")
 }
@@ -79,25 +80,25 @@ fn readers(lock: &str) -> String {
     format!("readers:{lock}")
 }
 
-/// Where the end of a read/write lock is announced.
+/// The channel on which the end of a read/write lock is announced.
 fn inside_channel(lock: &str) -> String {
     format!("inside:{lock}")
 }
 
-/// What says that a reader's lease goes on.
+/// The key that lives as long as a reader's lease.
 fn note_of(lock: &str, reader: &str) -> String {
     format!("{}:{reader}:rwlock_timeout:1", notes(lock))
 }
 
-/// What the keys of its readers begin with.
+/// The prefix of the keys of a lock's readers.
 fn notes(lock: &str) -> String {
     format!("{{{lock}}}")
 }
 
-/// What a semaphore keeps besides its key.
+/// The keys of a semaphore besides the one with its name.
 const BESIDE: [&str; 3] = ["slots", "taken", "slot_tokens"];
 
-/// Everything that may have a channel.
+/// All names that may have a channel.
 fn all_names() -> impl Iterator<Item = &'static &'static str> {
     LOCKS.iter().chain(&READ_WRITE).chain(&SEMAPHORES)
 }
@@ -109,7 +110,7 @@ fn channels(lock: &str) -> Vec<String> {
     channels
 }
 
-/// A redis-server of our own, behind a socket in a directory of its own.
+/// A private redis-server, on a socket in a directory of its own.
 struct Server {
     process: Child,
     directory: PathBuf,
@@ -142,14 +143,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing to do about an error but to leave a process or a directory behind.
+        // An error leaves only a process or a directory behind.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// What a caller learns from a call.
+/// The result of a call, as its caller sees it.
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Reply(Reply),
@@ -168,7 +169,7 @@ impl Outcome {
             }
         }
         match result.and_then(Value::extract_error) {
-            // A reply of nothing is as useless to a caller as an error.
+            // A reply that cannot be converted, such as nil, is as useless to a caller as an error.
             Ok(value) => convert(value).map_or(Self::Failed, Self::Reply),
             Err(error) if error.code() == Some("WRONGTYPE") => Self::WrongType,
             Err(error) => {
@@ -178,7 +179,7 @@ impl Outcome {
         }
     }
 
-    /// A vote as the list of what it says: a counter may be no number.
+    /// Splits a vote into a list of its parts. A counter may be no number.
     fn spelled_out(self) -> Self {
         let Self::Reply(Reply::Text(text)) = &self else { return self };
         let one = |text: &str| text.parse().map_or_else(|_| Reply::Text(text.to_owned()), Reply::Int);
@@ -196,7 +197,7 @@ impl Outcome {
         })
     }
 
-    /// Permits in the order of their owners: leases that end at the same moment are in either order.
+    /// Sorts permits by owner, since leases that end at the same moment come in either order.
     fn by_owner(self) -> Self {
         let Self::Reply(Reply::List(list)) = self else { return self };
         let mut permits: Vec<&[Reply]> = list.chunks(3).collect();
@@ -204,7 +205,8 @@ impl Outcome {
         Self::Reply(Reply::List(permits.concat()))
     }
 
-    /// Fields that were written again by when their leases end.
+    /// Sorts the fields of a semaphore's hash. A lost one is written again in the order in which the leases end, and
+    /// some end at the same moment.
     fn in_any_order(self) -> Self {
         let Self::Reply(Reply::List(mut list)) = self else { return self };
         let fields = list.iter().position(|one| matches!(one, Reply::Text(_))).unwrap_or(list.len());
@@ -223,7 +225,7 @@ impl Outcome {
         self.list().get(index).and_then(Reply::int)
     }
 
-    /// What kind of outcome it is, for statistics.
+    /// The kind of outcome, for statistics.
     fn code(&self) -> String {
         match self {
             Self::Reply(Reply::Int(number)) if (-2..=4).contains(number) => number.to_string(),
@@ -242,7 +244,7 @@ impl Outcome {
 #[derive(Clone, Debug)]
 enum Arg {
     Same(String),
-    /// The counter as it is on that side, plus so much.
+    /// The value of the counter on that side, plus this number.
     Counter(i64),
 }
 
@@ -261,7 +263,7 @@ fn same<T: ToString + ?Sized>(value: &T) -> Arg {
     Arg::Same(value.to_string())
 }
 
-/// What is held against a real server.
+/// An implementation that is compared with a real server.
 trait Other {
     fn eval(&mut self, call: Call) -> Result<Reply, NodeError>;
     fn delete(&mut self, key: &str) -> bool;
@@ -270,7 +272,7 @@ trait Other {
     fn expire(&mut self, key: &str, ttl: Duration) -> bool;
     fn exists(&mut self, key: &str) -> bool;
     fn flush(&mut self);
-    /// How many messages a channel got.
+    /// How many messages arrived on a channel.
     fn heard(&self, channel: &str) -> u64;
 }
 
@@ -324,7 +326,7 @@ impl Other for InMemory {
     }
 }
 
-/// The server of the simulation, at the real time.
+/// The server of the simulation, with the real time as its clock.
 #[derive(Default)]
 struct Simulated {
     store: Store,
@@ -431,7 +433,7 @@ impl Diff {
         self.random.u32(..100) < percent
     }
 
-    /// Runs a script on both sides: what Redis answered, and what the memory answered.
+    /// Runs a script on both sides. Returns the outcomes on Redis and in memory.
     fn both(&mut self, script: &'static Script, keys: &[String], args: [Vec<String>; 2]) -> [Outcome; 2] {
         self.commands += 1;
         let [redis_args, memory_args] = args;
@@ -478,7 +480,7 @@ impl Diff {
         self.both(&semaphore_scripts().inspect, &[key.to_owned()], [Vec::new(), Vec::new()])
     }
 
-    /// Compares all there is.
+    /// Compares all keys.
     fn compare_stores(&mut self) {
         let mut keys: Vec<String> = [&MARKERS[..], &AVERAGES[..]].concat().into_iter().map(String::from).collect();
         keys.extend(LOCKS.iter().flat_map(|lock| [lock.to_string(), counter(lock), note(lock)]));
@@ -508,7 +510,7 @@ impl Diff {
     }
 
     fn compare_messages(&mut self) {
-        // All that was published comes before this.
+        // All messages published so far arrive before this one.
         let last = channel(LOCKS[0]);
         let heard: u64 = redis::cmd("PUBLISH").arg(&last).arg("end").query(&mut self.redis).expect("published");
         assert_eq!(heard, 1);
@@ -530,7 +532,7 @@ impl Diff {
         }
     }
 
-    /// What hardly ever comes up by chance: a lock that somebody wrote without a ttl.
+    /// Provokes what hardly ever happens by chance: a lock that another program wrote without a ttl.
     fn provoke(&mut self) {
         for lock in ["lock:a", "lock:b"] {
             let written = Step::Hset(lock.to_owned(), "somebody".to_owned());
@@ -551,12 +553,12 @@ impl Diff {
         }
         let inside = self.chance(25);
         let lock = if inside { self.pick(&READ_WRITE) } else { self.pick(&LOCKS) };
-        // Each lock has a wire of its own, but somebody may be configured differently.
+        // Each lock has a wire of its own, but a client may be configured for the other one.
         let own = if inside || lock < "lock:c" { Wire::Redisson } else { Wire::Token };
         let other = if own == Wire::Token { Wire::Redisson } else { Wire::Token };
         let wire = if inside || self.chance(92) { own } else { other };
         let [redis, memory] = if inside { self.inspect_inside(lock) } else { self.inspect(wire, lock, MISSING) };
-        // A counter or a marker that was written to this key differs, and would not be the same argument.
+        // Uses only fields that are the same on both sides: a counter or a marker that was written to this key differs.
         let held: Vec<String> = redis
             .list()
             .iter()
@@ -638,7 +640,8 @@ impl Diff {
                 }
             }
             "end" | "read_write/end" | "semaphore/end" => {
-                // The note of a lock without a ttl lives for a second only: do not let it end in a comparison.
+                // The note of a lock without a ttl lives for a second only. Deletes it, so that it does not expire
+                // during a comparison.
                 let note = keys.last().expect("a note").clone();
                 let [left, _] = self.inspect(Wire::Token, &note, MISSING);
                 if left.int(0).is_some_and(|ttl| (0..=1000).contains(&ttl)) {
@@ -649,7 +652,7 @@ impl Diff {
         }
     }
 
-    /// Something that is done to a key from outside, on both sides.
+    /// Changes a key from outside, on both sides.
     fn write(&mut self, step: Step) {
         self.commands += 1;
         let mut command = redis::Cmd::new();
@@ -719,7 +722,7 @@ impl Diff {
         let key = self.any_key(lock);
         match self.random.u32(..100) {
             0..20 => {
-                // Among them what a counter, a marker and a lock may hold, and what they never should.
+                // Among them values that a counter, a marker and a lock may have, and values that they never should.
                 let values = ["5", "4000000000000000", "abc", "run1 0", "run2  7", "x:1", "=a:1"];
                 Step::Set(key, self.pick(&values).to_owned())
             }
@@ -742,15 +745,15 @@ impl Diff {
     }
 
     fn ttl(&mut self) -> String {
-        // A ttl of nothing is refused long before; a script must not do something else with it all the same.
+        // The client refuses a ttl of 0 before it sends anything. The scripts must treat it alike nevertheless.
         if self.chance(1) {
             return "0".into();
         }
-        // None at all.
+        // -1 stands for no ttl.
         if self.chance(3) { "-1".into() } else { self.pick(&TTLS).to_owned() }
     }
 
-    /// The counter of the lock, once in a while something else.
+    /// The given key, or once in a while another one.
     fn other_key(&mut self, right: String) -> String {
         if self.chance(98) {
             return right;
@@ -803,7 +806,7 @@ impl Diff {
                 let args = vec![same(&field), same(&channel(lock))];
                 Step::Call { script: &all.release, keys: vec![key], args }
             }
-            // What it is was a read/write lock a moment ago.
+            // Ends the lock as a read/write lock, as a client does that saw one a moment ago.
             74 => {
                 let keys = vec![key, counter(lock), readers(lock), note(lock)];
                 let args = vec![same(&notes(lock)), same(&channel(lock)), same(&inside_channel(lock))];
@@ -820,7 +823,7 @@ impl Diff {
             }
             84..88 => {
                 let how = self.pick(&["add", "replace", "set"]).to_owned();
-                // To an earlier time as well, but to none that passes while the two are compared.
+                // Also an earlier time, but none that passes during the comparison.
                 let time = if self.chance(10) { self.pick(&["0", "-1", "-9999999999"]) } else { self.pick(&TTLS) };
                 let args = vec![same(&field), same(time), same(&how)];
                 Step::Call { script: &all.retime, keys: vec![key], args }
@@ -857,7 +860,7 @@ impl Diff {
         let keys = vec![lock.to_owned(), self.other_key(counter(lock)), queue(lock), self.other_key(alive(lock))];
         let mut args = vec![same(&field), same(owner), same(self.pick(&TTLS)), self.counter_ttl()];
         args.push(same(self.pick(&CLIENTS)));
-        // Long, so that no client is gone by a moment; or it takes no place.
+        // Long, so that no client's places expire during a comparison; 0 takes no place.
         args.push(same(self.pick(&["0", "900000", "7200000"])));
         args.push(same(&format!("wake:{lock}")));
         args.push(same(self.pick(&["1", "1", "0"])));
@@ -873,7 +876,7 @@ impl Diff {
         Step::Call { script: &scripts(wire).leave, keys, args }
     }
 
-    /// A request about a read/write lock, or what one of Redisson's does to it.
+    /// A request about a read/write lock, or a change that a client of Redisson makes to it.
     fn inside(&mut self, lock: &str, held: &[String]) -> Step {
         let all = read_write_scripts();
         let field = if !held.is_empty() && self.chance(60) { self.field(held) } else { self.pick(&READERS).to_owned() };
@@ -968,7 +971,7 @@ impl Diff {
         }
     }
 
-    /// A request about a semaphore, or what becomes of its keys otherwise.
+    /// A request about a semaphore, or another change to its keys.
     fn permit(&mut self, name: &str, held: &[String]) -> Step {
         let all = semaphore_scripts();
         let field = if !held.is_empty() && self.chance(50) { self.field(held) } else { self.pick(&READERS).to_owned() };
@@ -978,7 +981,7 @@ impl Diff {
         let mut args = vec![same(&field)];
         let how = self.pick(&["1", "1", "1", "0"]);
         let turn = [self.counter_ttl(), same(&format!("wake:{name}")), same(how), same("0")];
-        // What one asks for stays the same.
+        // A field always makes the same request.
         let sum = field.bytes().map(usize::from).sum::<usize>();
         let (ttl, client, count) = (TTLS[sum % 4], CLIENTS[sum / 2 % 2], ["1", "1", "2", "3"][sum % 4]);
         let of = ["3", "3", "4", "12"][sum / 3 % 4];
@@ -1040,7 +1043,7 @@ impl Diff {
     }
 
     fn repair(&mut self, wire: Wire, lock: &str, field: &str) -> Step {
-        // Told by its second key which counter is meant.
+        // `Arg::Counter` refers to the counter in the second key.
         let mut keys = vec![lock.to_owned(), self.other_key(counter(lock)), self.other_key(note(lock))];
         let token = Arg::Counter(self.pick(&["-1000", "0", "1000"]).parse().expect("a number"));
         let mut args = vec![same(field), same(self.pick(&OWNERS)), same(&self.ttl()), token, self.counter_ttl()];
@@ -1054,7 +1057,7 @@ impl Diff {
     }
 
     fn acquire(&mut self, wire: Wire, lock: &str, held: &[String]) -> Step {
-        // Half of the tries ask for what is held, so that all paths are used.
+        // Half of the tries name a field that holds the lock, so that all paths are used.
         let (field, owner) = (self.field(held), self.pick(&OWNERS));
         let mut keys = vec![lock.to_owned(), self.other_key(counter(lock))];
         let proposal = match self.random.u32(..6) {
@@ -1078,10 +1081,10 @@ impl Diff {
     }
 }
 
-/// How far from a node's time a proposed token counts, µs.
+/// How far a proposed token may be from the node's time, µs.
 const PROPOSAL_SLACK: i64 = 20_000;
 
-/// What is wrong with a granted token, given the counter and whether the field held the lock before.
+/// Describes what is wrong with a granted token, given the counter and whether the field held the lock before.
 fn wrong_token(outcome: &Outcome, args: &[String], known: (Option<i64>, bool)) -> Option<String> {
     let (Some(1), Some(token), Some(now)) = (outcome.int(0), outcome.int(1), outcome.int(2)) else {
         return None;
@@ -1091,14 +1094,14 @@ fn wrong_token(outcome: &Outcome, args: &[String], known: (Option<i64>, bool)) -
         0 => now,
         proposal => proposal.clamp(now - PROPOSAL_SLACK, now + PROPOSAL_SLACK),
     };
-    // What is no number was not written by a lock.
+    // A counter that is no number was not written by a lock.
     let fresh = before.map_or(proposal, |before| proposal.max(before + 2));
     let expected = before.filter(|_| held).unwrap_or(fresh);
     let soon = (wall_micros() - now).abs() < TOLERANCE_US;
     (token != expected || !soon).then(|| format!("granted {token} at {now}, expected {expected} after {before:?}"))
 }
 
-/// Whether two outcomes are the same but for the moment they were made in.
+/// Whether two outcomes are the same, except for the moment at which they were made.
 fn alike(script: &str, redis: &Outcome, memory: &Outcome) -> bool {
     fn reply(script: &str, redis: &Reply, memory: &Reply) -> bool {
         match (redis, memory) {
@@ -1112,7 +1115,7 @@ fn alike(script: &str, redis: &Outcome, memory: &Outcome) -> bool {
         let apart = (redis - memory).abs();
         match redis.min(memory) {
             _ if apart == 0 => true,
-            // Tokens, times and what is left of a quarantine; an average learned from a key that holds a token.
+            // Tokens, times and the rest of a quarantine, or an average learned from a key that holds a token.
             1_000_000_000.. => apart < TOLERANCE_US,
             // TTLs.
             1_001.. => {
@@ -1132,7 +1135,7 @@ fn alike(script: &str, redis: &Outcome, memory: &Outcome) -> bool {
             (Ok(a), Ok(b)) => a > 1_000_000_000_i64 && int("", a, b),
             _ => false,
         };
-        // A note of ended tenures is padded with spaces, and they are in any order.
+        // A note of ended tenures is padded with spaces, and its words are in any order.
         let words = |text: &str| {
             let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
             words.sort();
@@ -1157,7 +1160,7 @@ fn all_scripts() -> impl Iterator<Item = &'static Script> {
     of_locks.chain(read_write_scripts().all()).chain(semaphore_scripts().all())
 }
 
-/// The in-memory node needs no time.
+/// Returns the result of a future that is ready at once, as those of the in-memory node are.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("an answer at once")
 }
@@ -1167,7 +1170,7 @@ fn wall_micros() -> i64 {
     since.as_micros() as i64
 }
 
-/// What must have happened, else the comparison proves little.
+/// Outcomes that must have occurred, or the comparison would prove little.
 const EXPECTED: &[&str] = &[
     "acquire Redisson 0",
     "acquire Redisson 1",

@@ -191,7 +191,7 @@ async fn a_writer_that_is_gone_or_gives_up_lets_readers_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_holds_it_one_way_can_hold_it_the_other() {
+async fn a_writer_becomes_a_reader_and_a_lone_reader_a_writer() {
     for nodes in [1, 3] {
         let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
@@ -233,7 +233,7 @@ async fn what_holds_it_one_way_can_hold_it_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_has_by_writing_what_reading_gives_and_never_waits_for_itself() {
+async fn a_writer_may_also_read_and_an_owner_never_waits_for_itself() {
     let server = Server::start();
     let client = client(&server);
     let (lock, me) = (lock(&client), Identity::new());

@@ -1,4 +1,4 @@
-//! What keeps leases alive goes on, whatever one of them, or whoever listens to events, runs into.
+//! The watchdog keeps all other leases alive, whatever happens to one lease or to a listener for events.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -37,14 +37,14 @@ async fn hold(client: &Client, name: &str) -> Lease {
     client.lock(name, LockOptions::default()).unwrap().acquire().await.unwrap()
 }
 
-/// Waits until leases that were renewed once are so again: no answer from before now does for that.
+/// Waits until leases that were renewed once are renewed again, so that no earlier reply counts.
 async fn all_outlive_their_deadlines(what: &str, leases: &[Lease]) {
     for _ in 0..2 {
         join_all(leases.iter().map(|lease| renewed(SOON, what, lease))).await;
     }
 }
 
-/// A note of another type about a lock that is gone: the server fails the script.
+/// The lock's key is gone and its note has another type, so the script fails on the server.
 #[tokio::test]
 async fn a_lock_that_cannot_be_renewed_takes_no_other_with_it() {
     for backend in [Backend::Redis, Backend::Memory] {
@@ -62,7 +62,7 @@ async fn a_lock_that_cannot_be_renewed_takes_no_other_with_it() {
     }
 }
 
-/// A right that was taken away: the server refuses every request that names such a key.
+/// The user loses the right to some keys, so the server refuses every request that names one of them.
 #[tokio::test]
 async fn a_lock_that_may_not_be_renewed_takes_no_other_with_it() {
     let server = Server::start();
@@ -107,9 +107,9 @@ async fn a_sink_that_panics_ends_no_renewal() {
     all_outlive_their_deadlines("after the panics", &[kept]).await;
 }
 
-/// What a sink asks is answered: it runs under no lock of the client's.
+/// A sink may call the client and gets an answer: the client holds no mutex while it runs.
 #[tokio::test]
-async fn a_sink_may_ask() {
+async fn a_sink_may_call_the_client() {
     let server = Server::start();
     let (tell, told) = mpsc::channel();
     let known: Arc<Mutex<Option<Lock>>> = Arc::default();
