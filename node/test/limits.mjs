@@ -1,6 +1,6 @@
 // Gives every test a time-out. Load it with `node --test --import=./test/limits.mjs`. In Node 20, `--test-timeout`
-// limits files and not tests: it does not name the test that hangs, and ends all other tests of the file too. report.mjs
-// ends a test that blocks its event loop.
+// limits files and not tests: it does not name the test that hangs, and ends all other tests of the file too.
+// report.mjs ends a test that blocks its event loop.
 
 import { createHook } from "node:async_hooks";
 import { writeSync } from "node:fs";

@@ -294,7 +294,7 @@ test("close releases what is held; a reservation lives on", async (t) => {
   await assert.rejects(client.acquire("mine"), { code: "closed" });
 });
 
-test("both packages' worlds share one implementation", async () => {
+test("`import` and `require` share one implementation", async () => {
   const { createRequire } = await import("node:module");
   const required = createRequire(import.meta.url)("redlock-core");
   const imported = await import("redlock-core");

@@ -301,7 +301,7 @@ test("garbage collection loses no call", async (t) => {
   assert.equal(stdout, "released\n");
 });
 
-test("what a call resolves with reaches the async context of its caller", async () => {
+test("a call resolves in the async context of its caller", async () => {
   const client = new Redlock("memory://contexts");
   const storage = new AsyncLocalStorage();
   const users = Array.from({ length: 10 }, (_, user) =>

@@ -49,7 +49,7 @@ test("a writer becomes a reader and a reader a writer", async (t) => {
   await client.close();
 });
 
-test("of the default client", async (t) => {
+test("a read/write lock of the default client", async (t) => {
   const server = await Server.of(t);
   const config = readWriteLock("config", { ttl: 5000 });
   configure(server.url);

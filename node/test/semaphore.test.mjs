@@ -32,7 +32,7 @@ test("there are as many slots as it has", async (t) => {
   await client.close();
 });
 
-test("a name of something else is refused, and seen as what it is", async (t) => {
+test("a name that another kind of lock holds is refused, and inspect says which kind", async (t) => {
   const client = new Redlock((await Server.of(t)).url);
   const permit = await client.semaphore("gpu", { permits: 2 }).acquire();
   const info = await client.lock("gpu").inspect();

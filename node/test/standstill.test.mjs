@@ -40,7 +40,7 @@ const LOOP = `
   await client.close();
 `;
 
-test("a loop that stands still holds up nobody and goes on", async (t) => {
+test("a blocked event loop holds up no other waiter, and gets the lock later", async (t) => {
   const server = await Server.of(t);
   const client = new Redlock(server.url);
   const gate = await client.acquire("gate");

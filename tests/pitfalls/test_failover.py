@@ -100,7 +100,7 @@ def test_one_server_with_a_replica_lets_two_believe_and_the_token_protects(pair:
         assert first.lost.reason in ("taken", "deleted")
         assert not first.held
         assert first.release() == "lost"
-        assert second.release() == "released", "which the first one's release did not touch"
+        assert second.release() == "released", "the release of the first owner has changed the second one's lock"
 
 
 @contextlib.contextmanager

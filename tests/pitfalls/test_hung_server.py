@@ -42,8 +42,8 @@ def test_naive_holder_is_not_told(server: Server, peer: redis.Redis) -> None:
         believes = False
     assert time.monotonic() - acquired > 0.3
     server.thaw()
-    assert believes, "with a lease that is over,"
-    assert eventually(lambda: peer.set("x", "b", nx=True)), "while somebody else is inside"
+    assert believes, "the naive holder has noticed that its lease is over"
+    assert eventually(lambda: peer.set("x", "b", nx=True)), "a second owner gets the lock meanwhile"
 
 
 @pytest.mark.parametrize("ttl", [TTL, None], ids=["fixed", "watchdog"])

@@ -86,7 +86,7 @@ def test_naive_release_repeated_frees_the_next_hold(peer: redis.Redis, proxy: Pr
         fragile.eval(COUNTING_RELEASE, 1, "x", "uuid:thread-1")
     assert fragile.eval(COUNTING_ACQUIRE, 1, "x", "uuid:thread-1", 60_000) == 1, "the next hold of this thread"
     fragile.eval(COUNTING_RELEASE, 1, "x", "uuid:thread-1")  # the release, once more
-    assert not peer.exists("x"), "and it is inside without a lock"
+    assert not peer.exists("x"), "the thread is inside without a lock"
 
 
 @pytest.mark.parametrize("wire", ["redisson", "token"])

@@ -1,5 +1,5 @@
-// Holds a lock until it is lost: HOST frozen.mjs URL. Prints "holds" first, and the release outcome and `held` after the
-// loss.
+// Holds a lock until it is lost: HOST frozen.mjs URL. Prints "holds" first, and after the loss the release outcome and
+// `held`.
 
 import { Redlock } from "redlock-core";
 
