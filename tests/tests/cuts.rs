@@ -140,8 +140,8 @@ impl Case {
             }
             _ => drop(lock.acquire().await.unwrap().release().await),
         }
-        // A release returns once a majority confirmed it. If the last node were cut off before its own release arrives, it
-        // would deny the next acquire, and with a second node cut off nobody could tell that from another holder.
+        // A release returns once a majority has confirmed it. If the last node were cut off before its own release
+        // arrives, it would deny the next acquire. With a second node cut off, that would look like another holder.
         until("all nodes have released it", || !self.exists()).await;
         match call {
             Call::First | Call::Try | Call::TryBlocking | Call::TryHosted | Call::FirstHosted => {

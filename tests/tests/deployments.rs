@@ -404,7 +404,7 @@ async fn a_quorum_of_deployments_agrees() {
         lease.release().await.unwrap();
     }
     let lease = lock.acquire().await.unwrap();
-    // One server of the cluster is down, so the cluster has no vote. The other two nodes know who holds the lock.
+    // One server of the cluster is down, so the cluster does not vote. The other two nodes know who holds the lock.
     let owner = cluster.owner("x");
     cluster.server(owner).stop();
     renewed("it is renewed on the two others", &lease).await;

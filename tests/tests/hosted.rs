@@ -109,8 +109,8 @@ fn calls_of_one_turn_share_a_write() {
     for call in begun {
         host.lease(call);
     }
-    // The first reply is read by itself and the others together, at most 16 KiB at a time; reading the statistics adds
-    // two.
+    // The server reads the first request by itself and the others together, at most 16 KiB at a time. The requests for
+    // the statistics count as well.
     let reads = reads() - before;
     assert!(reads < 10, "{reads} reads for 50 calls");
 }
