@@ -366,9 +366,9 @@ def _restore_lock(
 class ReadWriteLock(BaseReadWriteLock):
     """A read/write lock by name: many tasks may read at once, or one may write.
 
-    On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out until
-    the present readers have released. When it releases, all waiting readers acquire the lock, and then the next writer.
-    On a quorum no order is promised.
+    On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out, and
+    acquires the lock once the current readers have released. When the writer releases, all waiting readers acquire the
+    lock, and then the next writer. On a quorum no order is promised.
     """
 
     __slots__ = ()
