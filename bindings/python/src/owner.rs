@@ -108,7 +108,7 @@ impl Caller {
 /// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
 pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static RUNNING_LOOP: Known = Known::new();
-    // No loop can run before asyncio was imported, and importing it takes longer than a lock.
+    // No loop can run before asyncio is imported, and importing it takes longer than an acquire.
     if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, &name!(py, "asyncio.events")?)? {
         return Ok(None);
     }
