@@ -4,6 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
+    acquire::pending_grant::{PendingGrant, Requeue},
     compat::HeldValue,
     config::{Config, LockOptions},
     detached::{Attach, Detached},
@@ -12,12 +13,11 @@ use crate::{
     holders::end_by_force,
     lease::Lease,
     lock::Lock,
-    offer::{Again, Offer},
     owner::Owner,
     process::runtime,
     protocol::names::Names,
     server::{Node, NodeInfo},
-    session::{ClientInner, seen_through},
+    session::{ClientInner, run_to_completion},
 };
 
 /// A client of one or several nodes. Cheap to clone.
@@ -81,7 +81,7 @@ impl Client {
                 async move { NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) } }
             });
             let all = futures_util::future::join_all(pings.collect::<Vec<_>>());
-            seen_through(async { Ok(all.await) }).await
+            run_to_completion(async { Ok(all.await) }).await
         }
     }
 
@@ -91,7 +91,7 @@ impl Client {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
             let (session, names) = begun?;
-            seen_through(async move { end_by_force(&session, &names).await }).await
+            run_to_completion(async move { end_by_force(&session, &names).await }).await
         }
     }
 
@@ -101,7 +101,7 @@ impl Client {
         let session = self.inner.session();
         async move {
             let session = session?;
-            seen_through(async move { session.quorum.provision_all().await }).await
+            run_to_completion(async move { session.quorum.provision_all().await }).await
         }
     }
 
@@ -129,20 +129,20 @@ impl Client {
     /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
     /// fails otherwise, or whose future is dropped, leaves the text as it was.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let attached = Offer::taken(self.offer_attached(text, owner));
+        let attached = PendingGrant::collected(self.attach_for_queue(text, owner));
         async move { Ok(attached.await?.seen()) }
     }
 
     /// `attach` for a host's queue.
-    pub(crate) fn offer_attached(
+    pub(crate) fn attach_for_queue(
         &self,
         text: &str,
         owner: Owner,
-    ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<PendingGrant, LockError>> + Send + use<> {
         let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
             Ok(Attach { names: self.names_of(&detached)?, session: self.inner.session()?, detached, owner })
         });
-        async move { Box::new(attach?).start().await }
+        async move { Box::new(attach?).requeue().await }
     }
 
     /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and

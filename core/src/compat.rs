@@ -16,10 +16,10 @@ use crate::{
         calls::Label,
         names::Names,
         reply,
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     quorum::{CLEANUP_LIMIT, FanOut, Quorum, insist},
-    session::{ClientInner, Session, seen_through},
+    session::{ClientInner, Session, run_to_completion},
 };
 
 /// A value that may stand in a lock's key. A lease of this process that has it learns nothing of what happens here.
@@ -83,13 +83,13 @@ impl HeldValue {
     /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
     /// `unavailable` when too few nodes answer; they are then asked again in the background.
     pub fn release(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        self.ask(Ok(Question::Release))
+        self.ask(Ok(ValueRequest::Release))
     }
 
     /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
     /// there.
     pub fn release_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
-        let released = self.ask_blocking(Question::Release, check);
+        let released = self.ask_blocking(ValueRequest::Release, check);
         if let Err(Interrupted::Check(_)) = released {
             // Once more changes nothing, and what the caller began may have been cut short.
             drop(self.release());
@@ -116,15 +116,15 @@ impl HeldValue {
 
     /// Whether the value stands in the key, on a quorum of the nodes.
     pub fn is_there(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        self.ask(Ok(Question::Look))
+        self.ask(Ok(ValueRequest::Look))
     }
 
     /// `is_there`, blocking. Not for async code: it panics there.
     pub fn is_there_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
-        self.answered(self.ask_blocking(Question::Look, check))
+        self.answered(self.ask_blocking(ValueRequest::Look, check))
     }
 
-    fn check(&self, how: Retime, millis: i64) -> Result<Question, LockError> {
+    fn check(&self, how: Retime, millis: i64) -> Result<ValueRequest, LockError> {
         if !(-LARGEST_EXACT..=LARGEST_EXACT).contains(&millis) {
             return Err(LockError::invalid("ttl", format!("must be at most 2^53 ms, not {millis} ms")));
         }
@@ -133,23 +133,23 @@ impl HeldValue {
             return Err(LockError::invalid("how", "nothing can be added on a quorum, where max_ttl bounds every ttl"));
         }
         settings.check_quorum_ttl("ttl", Duration::from_millis(millis.max(0).unsigned_abs()))?;
-        Ok(Question::Retime(how, millis))
+        Ok(ValueRequest::Retime(how, millis))
     }
 
     fn ask(
         &self,
-        question: Result<Question, LockError>,
+        request: Result<ValueRequest, LockError>,
     ) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let begun = question.and_then(|question| {
+        let begun = request.and_then(|request| {
             let session = self.client.session()?;
-            Ok(seen_through(question.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
+            Ok(run_to_completion(request.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
         });
         async move { begun?.await }
     }
 
     fn ask_blocking<E>(
         &self,
-        question: Question,
+        request: ValueRequest,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, LockError>, Interrupted<E>> {
         let session = match self.client.session() {
@@ -157,9 +157,9 @@ impl HeldValue {
             Err(error) => return Ok(Err(error)),
         };
         match session.quorum.polled(Caller::Thread) {
-            Polled::Behind => runtime::block(Driver::Background, self.ask(Ok(question)), check),
+            Polled::InBackground => runtime::block(Driver::Background, self.ask(Ok(request)), check),
             Polled::Here(driver) => {
-                runtime::block(driver, question.ask(session, driver, self.names.clone(), self.value.clone()), check)
+                runtime::block(driver, request.ask(session, driver, self.names.clone(), self.value.clone()), check)
             }
         }
     }
@@ -170,13 +170,13 @@ impl HeldValue {
 }
 
 #[derive(Clone, Copy)]
-enum Question {
+enum ValueRequest {
     Release,
     Retime(Retime, i64),
     Look,
 }
 
-impl Question {
+impl ValueRequest {
     async fn ask(
         self,
         session: Arc<Session>,
@@ -206,7 +206,7 @@ impl Question {
     }
 
     /// Waits for the other answers; has a release run on those nodes, too, that have not answered.
-    async fn see_through(self, quorum: Arc<Quorum>, call: Call, mut silent: Vec<usize>, mut others: FanOut) {
+    async fn see_through(self, quorum: Arc<Quorum>, call: ScriptCall, mut silent: Vec<usize>, mut others: FanOut) {
         while let Some((node, answer)) = others.late().await {
             if answer.is_err() {
                 silent.push(node);

@@ -8,11 +8,11 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
+    acquire::pending_grant::{PendingGrant, Requeue},
     clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     lease::Lease,
-    offer::{Again, Offer},
     owner::{Owner, OwnerKey},
     process::driver::Driver,
     protocol::{
@@ -24,7 +24,7 @@ use crate::{
     quorum::{Count, Grant, Presence, clean_up, insist},
     release::begin_release,
     server::{BoxFuture, ConnectionId, NodeErrorKind, SentOn},
-    session::{Session, seen_through},
+    session::{Session, run_to_completion},
     tenure::{Claim, Fate, Tenure, Terms},
 };
 
@@ -167,14 +167,14 @@ pub(crate) struct Attach {
     pub(crate) owner: Owner,
 }
 
-impl Again for Attach {
+impl Requeue for Attach {
     /// Dropped before it was taken, the offer is as if nobody had attached.
-    fn start(self: Box<Self>) -> BoxFuture<Result<Offer, LockError>> {
-        Box::pin(seen_through(async move {
+    fn requeue(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+        Box::pin(run_to_completion(async move {
             let lease = attach((*self).clone()).await?;
-            let offer = Offer::new(lease, self);
-            offer.hold_out();
-            Ok(offer)
+            let grant = PendingGrant::new(lease, self);
+            grant.mark_uncollected();
+            Ok(grant)
         }))
     }
 }

@@ -26,8 +26,6 @@ mod mutant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod acquire;
-mod acquisition;
-mod claimant;
 mod client;
 pub mod clock;
 #[doc(hidden)]
@@ -43,7 +41,6 @@ pub mod ffi;
 mod holders;
 mod lease;
 mod lock;
-mod offer;
 mod owner;
 #[doc(hidden)]
 pub mod process;
@@ -63,7 +60,7 @@ mod testing;
 mod url;
 mod wait;
 
-pub use claimant::Request;
+pub use acquire::claimant::Request;
 pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};

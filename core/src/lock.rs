@@ -3,14 +3,13 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    acquire::{acquire, acquire_blocking, wait},
-    acquisition::Acquisition,
-    claimant::{Claimant, Request},
+    acquire::claimant::{Claimant, Request},
+    acquire::pending_grant::PendingGrant,
+    acquire::{Acquisition, acquire, acquire_blocking, wait},
     config::{LockOptions, check_owner, check_unnamed, check_unowned},
     error::LockError,
     holders::{self, LockInfo},
     lease::Lease,
-    offer::Offer,
     owner::Owner,
     process::{
         driver::{Caller, Driver, Polled},
@@ -20,8 +19,8 @@ use crate::{
         names::Names,
         primitive::{Family, Primitive},
     },
-    release::{Begun, begin_release},
-    session::{ClientInner, Session, seen_through},
+    release::{ReleaseStart, begin_release},
+    session::{ClientInner, Session, run_to_completion},
     tenure::{Fate, ReleaseOutcome, Tenure},
 };
 
@@ -99,33 +98,33 @@ impl Lock {
                 Err(acquisition) => acquisition,
             };
             let polled = acquisition.polled(Caller::Task);
-            Offer::taken(acquire(acquisition, polled)).await
+            PendingGrant::collected(acquire(acquisition, polled)).await
         }
     }
 
     /// An acquire for a host's queue. Dropping it gives up.
-    pub(crate) fn offer(
+    pub(crate) fn acquire_for_queue(
         &self,
         polled: Polled,
         request: Request,
-    ) -> impl Future<Output = Result<Offer, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<PendingGrant, LockError>> + Send + use<> {
         let first = self.claimant(request).map(|claimant| {
             let mut acquisition = Box::new(Acquisition::new(claimant));
-            (acquisition.look_first(), acquisition)
+            (acquisition.decide_first(), acquisition)
         });
         async move {
             match (first?, polled) {
-                ((Some(lease), acquisition), _) => Ok(Offer::new(lease, acquisition)),
+                ((Some(lease), acquisition), _) => Ok(PendingGrant::new(lease, acquisition)),
                 ((None, acquisition), Polled::Here(_)) => acquire(acquisition, polled).await,
                 // Already in the background.
-                ((None, acquisition), Polled::Behind) => wait(acquisition).await,
+                ((None, acquisition), Polled::InBackground) => wait(acquisition).await,
             }
         }
     }
 
     /// Where calls are polled.
     pub(crate) fn polled(&self, caller: Caller) -> Polled {
-        self.client.session().map_or(Polled::Behind, |session| session.quorum.polled(caller))
+        self.client.session().map_or(Polled::InBackground, |session| session.quorum.polled(caller))
     }
 
     /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
@@ -160,7 +159,7 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        Offer::taken(self.offer(Polled::Behind, self.request(owner)))
+        PendingGrant::collected(self.acquire_for_queue(Polled::InBackground, self.request(owner)))
     }
 
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {
@@ -194,7 +193,7 @@ impl Lock {
         async move {
             match begun? {
                 Ending::Local(begun) => Ok(begun.finish(polled).await),
-                Ending::Everywhere(end) => seen_through(end).await,
+                Ending::Everywhere(end) => run_to_completion(end).await,
             }
         }
     }
@@ -316,7 +315,7 @@ impl Lock {
                 return Err(LockError::invalid("lock", "is no semaphore"));
             };
             let session = session?;
-            seen_through(async move { holders::available(&session, &names, of).await }).await
+            run_to_completion(async move { holders::available(&session, &names, of).await }).await
         }
     }
 
@@ -325,14 +324,14 @@ impl Lock {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
             let session = session?;
-            seen_through(async move { holders::inspect(&session, &names).await }).await
+            run_to_completion(async move { holders::inspect(&session, &names).await }).await
         }
     }
 }
 
 enum Ending<F> {
     /// A lease of this process.
-    Local(Begun),
+    Local(ReleaseStart),
     /// The tenures of an explicit owner.
     Everywhere(F),
 }

@@ -13,7 +13,7 @@ use crate::{
         names::Names,
         primitive::{Family, Primitive},
     },
-    session::{ClientInner, seen_through},
+    session::{ClientInner, run_to_completion},
     tenure::Fate,
 };
 
@@ -77,7 +77,7 @@ impl Lease {
     /// with `invalid` for a lease of another lock.
     pub fn downgrade(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.changing("downgrade").map(|(session, tenure, name)| {
-            seen_through(async move {
+            run_to_completion(async move {
                 tenure.clone().downgrade().await.map_err(|fallen| explained(&session, &tenure, &name, fallen))
             })
         });
@@ -89,7 +89,7 @@ impl Lease {
     /// `invalid` for a lease of another lock.
     pub fn try_upgrade(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let work = self.changing("try_upgrade").map(|(session, tenure, name)| {
-            seen_through(async move {
+            run_to_completion(async move {
                 let upgraded = tenure.clone().upgrade().await;
                 session.watchdog.reconsider(&tenure);
                 upgraded.map_err(|fallen| explained(&session, &tenure, &name, fallen))

@@ -14,31 +14,31 @@ use crate::{
         runtime::{self, Interrupted},
     },
     session::Session,
-    tenure::{Attended, Claim, Fate, ReleaseOutcome, Tenure, Unclaimed},
+    tenure::{Claim, Fate, ReleaseOutcome, Supervised, Tenure, Unclaimed},
 };
 
 /// How far a release could be decided here.
-pub(crate) enum Begun {
+pub(crate) enum ReleaseStart {
     Done(ReleaseOutcome),
     /// Another call is at it.
     Elsewhere(Arc<Tenure>),
-    Ours(Decided),
+    Ours(DecidedRelease),
 }
 
 /// A release that was decided: the tenure ended here, and its nodes are still to be told. They are told in the background
 /// if this is dropped before they are, or if nobody polls it to its end.
-pub(crate) struct Decided {
+pub(crate) struct DecidedRelease {
     tenure: Arc<Tenure>,
-    attended: Option<Attended>,
+    supervised: Option<Supervised>,
     sent: bool,
 }
 
-impl Decided {
+impl DecidedRelease {
     fn new(session: &Session, tenure: Arc<Tenure>) -> Self {
         let last_reply = session.settings.config.reply_timeout;
         let overdue = tenure.clone();
-        let attended = session.watchdog.attend(last_reply, move || overdue.release_in_background());
-        Self { tenure, attended: Some(attended), sent: false }
+        let supervised = session.watchdog.supervise(last_reply, move || overdue.release_in_background());
+        Self { tenure, supervised: Some(supervised), sent: false }
     }
 
     /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
@@ -56,11 +56,11 @@ impl Decided {
 
     /// Whether the background has taken it over.
     fn is_overdue(&mut self) -> bool {
-        self.attended.take().is_some_and(|attended| !attended.ended())
+        self.supervised.take().is_some_and(|supervised| !supervised.finish())
     }
 }
 
-impl Drop for Decided {
+impl Drop for DecidedRelease {
     fn drop(&mut self) {
         if !self.sent && !self.tenure.forked() && !self.is_overdue() {
             self.tenure.release_in_background();
@@ -68,33 +68,37 @@ impl Drop for Decided {
     }
 }
 
-pub(crate) fn begin_release(session: &Arc<Session>, tenure: &Arc<Tenure>, claim: &Arc<Claim>) -> Result<Begun, Fate> {
+pub(crate) fn begin_release(
+    session: &Arc<Session>,
+    tenure: &Arc<Tenure>,
+    claim: &Arc<Claim>,
+) -> Result<ReleaseStart, Fate> {
     let fate = match tenure.unclaim(claim) {
         Unclaimed::Before => {
             return match tenure.current_fate() {
                 // A nested lease ended before the tenure did.
-                _ if claim.left.load(Relaxed) => Ok(Begun::Done(ReleaseOutcome::Released)),
+                _ if claim.left.load(Relaxed) => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
                 Fate::Detached => Err(Fate::Detached),
-                Fate::Held => Ok(Begun::Done(ReleaseOutcome::Released)),
-                Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
-                Fate::Released => Ok(Begun::Elsewhere(tenure.clone())),
+                Fate::Held => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
+                Fate::Lost(_) => Ok(ReleaseStart::Done(ReleaseOutcome::Lost)),
+                Fate::Released => Ok(ReleaseStart::Elsewhere(tenure.clone())),
             };
         }
         Unclaimed::Others => {
             let left = claim.left.load(Relaxed);
-            return Ok(Begun::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+            return Ok(ReleaseStart::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
         }
         Unclaimed::Ended(fate) => fate,
     };
     session.forget(tenure);
     match fate {
-        Fate::Released => Ok(Begun::Ours(Decided::new(session, tenure.clone()))),
+        Fate::Released => Ok(ReleaseStart::Ours(DecidedRelease::new(session, tenure.clone()))),
         Fate::Detached => Err(Fate::Detached),
-        Fate::Held | Fate::Lost(_) => Ok(Begun::Done(ReleaseOutcome::Lost)),
+        Fate::Held | Fate::Lost(_) => Ok(ReleaseStart::Done(ReleaseOutcome::Lost)),
     }
 }
 
-impl Begun {
+impl ReleaseStart {
     /// Sees the release through; it goes on when the caller gives up.
     pub(crate) async fn finish(self, polled: Polled) -> ReleaseOutcome {
         match self {
@@ -102,7 +106,7 @@ impl Begun {
             Self::Elsewhere(tenure) => elsewhere(tenure).await,
             Self::Ours(decided) => match polled {
                 Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
-                Polled::Behind => {
+                Polled::InBackground => {
                     let outcome = runtime::detached(decided.send(Driver::Background)).await;
                     outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
                 }
@@ -131,7 +135,7 @@ impl Begun {
 
 /// The outcome of a release that another call makes.
 async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
-    let mut told = tenure.told.subscribe();
-    let known = told.wait_for(|told| told.outcome.is_some()).await.ok().and_then(|told| told.outcome);
+    let mut status = tenure.status.subscribe();
+    let known = status.wait_for(|status| status.outcome.is_some()).await.ok().and_then(|status| status.outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)
 }

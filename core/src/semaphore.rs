@@ -16,7 +16,7 @@ use crate::{
         primitive::{Family, Primitive},
         reply::Permitted,
     },
-    session::{ClientInner, seen_through},
+    session::{ClientInner, run_to_completion},
 };
 
 /// A semaphore by name: at most so many slots of it are held at once, everywhere. Cheap to clone.
@@ -100,7 +100,7 @@ impl Semaphore {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
             let session = session?;
-            let held = seen_through(async move { holders::permits(&session, &names).await }).await?;
+            let held = run_to_completion(async move { holders::permits(&session, &names).await }).await?;
             let info = |Permitted { field, slots, left }| {
                 let owner = owner::shown(&field).to_owned();
                 PermitInfo { owner, slots, ttl: left }

@@ -172,7 +172,7 @@ impl Session {
     }
 
     /// The lease to ask for, when that needs no round trip.
-    pub(crate) fn ttl_at_hand(&self, names: &Names, ttl: Ttl) -> Option<Duration> {
+    pub(crate) fn known_ttl(&self, names: &Names, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
             Ttl::Fixed(ttl) => Some(ttl),
@@ -183,7 +183,7 @@ impl Session {
 
     /// The lease to ask for.
     pub(crate) async fn ttl(&self, names: &Names, ttl: Ttl) -> Duration {
-        match self.ttl_at_hand(names, ttl) {
+        match self.known_ttl(names, ttl) {
             Some(ttl) => ttl,
             None => self.adaptive(self.learn(names, None).await.unwrap_or_default()),
         }
@@ -207,19 +207,19 @@ impl Session {
 
     /// Takes in a new tenure.
     pub(crate) fn register(self: &Arc<Self>, tenure: &Arc<Tenure>) {
-        tenure.keep(self.clone());
+        tenure.keep_session(self.clone());
         self.registry.insert(tenure.clone());
         self.watchdog.add(tenure);
     }
 
     /// The same, unless the owner holds the lock here already; says whether it did.
     pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
-        tenure.keep(self.clone());
+        tenure.keep_session(self.clone());
         let first = self.registry.insert_first(tenure);
         if first {
             self.watchdog.add(tenure);
         } else {
-            tenure.unkeep();
+            tenure.drop_session();
         }
         first
     }
@@ -257,14 +257,14 @@ impl Session {
             free.await;
             drop(turn);
         });
-        Err(self.quorum.unavailable(self.quorum.unheard()))
+        Err(self.quorum.unavailable(self.quorum.unanswered_causes()))
     }
 
     /// Forgets a tenure whose last lease was released.
     pub(crate) fn forget(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         self.registry.remove(tenure);
         self.watchdog.remove(tenure);
-        tenure.unkeep();
+        tenure.drop_session();
         if tenure.terms.adaptive {
             let (session, names, sample) = (self.clone(), tenure.terms.names.clone(), tenure.since.elapsed());
             self.quorum.spawn_pending(async move {
@@ -287,7 +287,7 @@ impl Session {
             tenure.lose(LostReason::Closed);
         }
         self.registry.wake_all();
-        let ended = |tenure: &Tenure| tenure.told.borrow().fate == Fate::Lost(LostReason::Closed);
+        let ended = |tenure: &Tenure| tenure.status.borrow().fate == Fate::Lost(LostReason::Closed);
         let releases =
             ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
@@ -352,7 +352,7 @@ impl EndsWithProcess for Session {
 
 /// Sees a call through in the background, whether or not its caller waits for it. Fails with `closed` if the
 /// background is gone before that.
-pub(crate) fn seen_through<T: Send + 'static>(
+pub(crate) fn run_to_completion<T: Send + 'static>(
     call: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
     let task = runtime::detached(call);

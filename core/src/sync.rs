@@ -16,7 +16,7 @@ use tokio::sync::watch;
 pub(crate) use self::sync::{MutexGuard, atomic};
 
 /// Changes what a channel tells. Without a receiver nobody is notified: that alone costs as much as the change.
-pub(crate) fn tell<T>(sender: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
+pub(crate) fn notify<T>(sender: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
     sender.send_if_modified(|value| {
         change(value);
         // Whoever subscribes from now on reads the new value: it cannot be read before this returns.

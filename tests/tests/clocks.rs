@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock::{
     Client, Config, Lease, LockOptions, LostReason, ReleaseOutcome, Wire, clock,
     process::driver::Driver,
-    protocol::script::{Call, Reply, scripts},
+    protocol::script::{Reply, ScriptCall, scripts},
     server::{
         Node, SentOn,
         memory::{Memory, MemoryNode},
@@ -96,7 +96,7 @@ async fn a_lock_that_is_held_for_longer_than_its_counter_lives_keeps_its_token()
     let node = MemoryNode::open("held-for-long", None);
     let keys = ["x", "redlock_token:{x}"].map(str::to_owned).to_vec();
     let args = [lease.owner(), "", "210000", "600000", "0"].map(str::to_owned).to_vec();
-    let call = Call::new(&scripts(Wire::Redisson).acquire, keys, args);
+    let call = ScriptCall::new(&scripts(Wire::Redisson).acquire, keys, args);
     let Reply::Text(vote) = node.eval(Driver::Background, call, SOON, SentOn::default()).await.unwrap() else {
         panic!("a vote")
     };

@@ -24,7 +24,7 @@ use redis::Value;
 use redlock::{
     Wire,
     process::driver::Driver,
-    protocol::script::{Call, Reply, Script, read_write_scripts, scripts, semaphore_scripts},
+    protocol::script::{Reply, Script, ScriptCall, read_write_scripts, scripts, semaphore_scripts},
     server::{
         Node, NodeError, NodeErrorKind, SentOn, Subscription,
         memory::{Memory, MemoryNode},
@@ -265,7 +265,7 @@ fn same<T: ToString + ?Sized>(value: &T) -> Arg {
 
 /// An implementation that is compared with a real server.
 trait Other {
-    fn eval(&mut self, call: Call) -> Result<Reply, NodeError>;
+    fn eval(&mut self, call: ScriptCall) -> Result<Reply, NodeError>;
     fn delete(&mut self, key: &str) -> bool;
     fn set(&mut self, key: &str, value: &str);
     fn hset(&mut self, key: &str, field: &str) -> bool;
@@ -293,7 +293,7 @@ impl InMemory {
 }
 
 impl Other for InMemory {
-    fn eval(&mut self, call: Call) -> Result<Reply, NodeError> {
+    fn eval(&mut self, call: ScriptCall) -> Result<Reply, NodeError> {
         at_once(self.node.eval(Driver::Caller, call, Duration::from_secs(60), SentOn::default()))
     }
 
@@ -342,7 +342,7 @@ impl Simulated {
 }
 
 impl Other for Simulated {
-    fn eval(&mut self, call: Call) -> Result<Reply, NodeError> {
+    fn eval(&mut self, call: ScriptCall) -> Result<Reply, NodeError> {
         self.store.now = wall_micros();
         let reply = self.store.run(&call);
         for channel in self.store.published.drain(..) {
@@ -440,7 +440,7 @@ impl Diff {
         let mut eval = redis::cmd("EVALSHA");
         eval.arg(&script.sha).arg(keys.len()).arg(keys).arg(redis_args);
         let mut redis = Outcome::of_redis(eval.query(&mut self.redis));
-        let call = Call::new(script, keys.to_vec(), memory_args);
+        let call = ScriptCall::new(script, keys.to_vec(), memory_args);
         let mut memory = match self.memory.eval(call) {
             Ok(reply) => Outcome::Reply(reply),
             Err(error) if error.kind == NodeErrorKind::WrongType => Outcome::WrongType,

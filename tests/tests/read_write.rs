@@ -310,7 +310,7 @@ async fn a_reader_that_dies_frees_its_share_alone() {
     let (one, two) = (client(&server), client(&server));
     let short = lock_with(&one, |options| options.ttl = Ttl::Fixed(Duration::from_secs(1))).unwrap();
     let dead = short.read().acquire().await.unwrap();
-    dead.keep();
+    dead.disable_release_on_drop();
     let alive = reader(&two).await;
     let writer = waits(&server, &one, "wqueue").await;
     until(PATIENCE, "its lease ends", || !dead.held()).await;

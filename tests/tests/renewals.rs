@@ -101,7 +101,7 @@ async fn a_sink_that_panics_ends_no_renewal() {
     let kept = hold(&client, "kept").await;
     {
         let forgotten = hold(&client, "forgotten").await;
-        forgotten.keep();
+        forgotten.disable_release_on_drop();
     }
     until(SOON, "it is told that one was forgotten, and that it ended", || panicked.load(SeqCst) == 2).await;
     all_outlive_their_deadlines("after the panics", &[kept]).await;
@@ -129,7 +129,7 @@ async fn a_sink_may_call_the_client() {
         client.lock("x", options).unwrap()
     };
     *known.lock().unwrap() = Some(lock());
-    lock().acquire().await.unwrap().keep();
+    lock().acquire().await.unwrap().disable_release_on_drop();
     let told = tokio::task::spawn_blocking(move || (0..2).map(|_| told.recv_timeout(SOON)).collect::<Vec<_>>());
     assert_eq!(told.await.unwrap(), [Ok(("orphaned", true)), Ok(("lost", false))]);
 }

@@ -1,5 +1,5 @@
-//! One event loop's side of the core. Calls start here and return their end or a number; what the others end with is
-//! delivered when a descriptor that the event loop watches is readable.
+//! The calls of one event loop. A method starts a call, and returns its result or, if the call is pending, its number.
+//! The event loop is woken when pending calls end, and takes their results.
 
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
@@ -42,14 +42,14 @@ type Listener<'env> = Function<'env, (), ()>;
 /// The clients of an event loop.
 type Clients = Arc<Mutex<Vec<Weak<redlock::Client>>>>;
 
-/// What wakes an event loop. Closed before the descriptor that it watches.
+/// The way in which an event loop is woken. `Loop` drops it before the calls, whose descriptor it may watch.
 enum Wakes {
-    /// The loop itself watches a descriptor.
+    /// The event loop itself watches a descriptor.
     #[cfg(target_os = "linux")]
     Poll(#[allow(dead_code, reason = "dropped")] Poll),
-    /// A thread waits for results.
+    /// A thread waits for results and wakes the event loop.
     Watch(#[allow(dead_code, reason = "dropped")] Watch),
-    /// Whoever completes a call wakes it.
+    /// The thread that completes a call wakes the event loop.
     Waker,
 }
 
@@ -62,7 +62,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Calls of a loop of Node.
+    /// The calls of an event loop of Node.
     fn of_node(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
         #[cfg(target_os = "linux")]
         if let Ok(calls) = Calls::hosted().map(Arc::new)
@@ -78,12 +78,12 @@ impl Loop {
                 waker.wake();
             }
         }));
-        // No call was started: nothing was to be told yet.
+        // Not too late: no call was started yet, so there was no result to wake for.
         let _ = waker.set(Waker::new(env, Delivery::new(env, take, &calls)?)?);
         Ok((calls, Wakes::Waker))
     }
 
-    /// Calls of a loop of another host, whose libuv cannot be relied on.
+    /// The calls of an event loop of Bun or Deno, whose libuv functions do not work as Node's (ADR 41).
     fn watched(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
         #[cfg(unix)]
         at_exit::hooks::register();
@@ -107,7 +107,7 @@ impl Loop {
     }
 }
 
-/// What a worker thread's event loop leaves behind ends with it, also when the thread was terminated.
+/// Ends the calls and closes the clients of an event loop, also when its worker thread was terminated.
 fn end_all(calls: &Calls, clients: &Clients) {
     calls.end();
     let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
@@ -116,15 +116,15 @@ fn end_all(calls: &Calls, clients: &Clients) {
 
 #[napi]
 impl Loop {
-    /// The calls of the event loop that makes it; `take` is called there with what ended: the number of each call, its
-    /// value, and the failure it ended with instead. `is_node`: the host is Node, and does not imitate it.
+    /// The calls of the event loop of this thread, which calls `take` with the results. `take` gets three arguments for
+    /// each result: the number of the call, its value and its failure. `is_node`: the host is Node, not Bun or Deno.
     #[napi(constructor)]
     pub fn new(env: &Env, take: Taker, is_node: bool) -> Result<Self> {
         let (calls, wakes) = if is_node { Self::of_node(env, &take)? } else { Self::watched(env, &take)? };
         Self { _wakes: wakes, calls, clients: Clients::default() }.closed_with(env)
     }
 
-    /// Closes every client of the process when it exits. For the main thread.
+    /// Makes the process close all of its clients when it exits. For the main thread.
     #[napi]
     pub fn close_at_exit(env: &Env) -> Result<()> {
         static ONCE: Once = Once::new();
@@ -135,7 +135,7 @@ impl Loop {
             at_exit::close_clients();
             Ok(())
         })?;
-        // Not the `process` of a test runner's sandbox, which hears of no exit.
+        // The real `process`: that of a test runner's sandbox emits no `exit`.
         let process: Object = env.get_global()?.get_named_property("process")?;
         let on: Function<FnArgs<(&str, Listener)>, Unknown> = process.get_named_property("on")?;
         on.apply(process, ("exit", close).into())?;
@@ -143,7 +143,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Sends what was started while other calls were under way.
+    /// Sends the calls that were started while others were pending.
     #[napi]
     pub fn flush(&self) {
         #[cfg(not(target_os = "linux"))]
@@ -152,7 +152,7 @@ impl Loop {
         self.calls.flush();
     }
 
-    /// What every use of a lock starts: functions that know their calls, and need not look for them as a method does.
+    /// The functions that every use of a lock calls. They are closures, since a method looks up `self` first (ADR 32).
     #[napi]
     pub fn starters<'e>(&self, env: &'e Env) -> Result<Object<'e>> {
         let mut all = Object::new(env)?;
@@ -174,31 +174,31 @@ impl Loop {
         start: impl Fn(&Calls, &T, Option<Given>) -> std::result::Result<Call, LockError> + 'static,
     ) -> Result<()> {
         let calls = self.calls.clone();
-        let function: Function<'_, (), Begun> = env.create_function_from_closure(name, move |given| {
+        let function: Function<'_, (), StartedCall> = env.create_function_from_closure(name, move |given| {
             let held: Held<'_, T> = given.get(0)?;
             let setting = if given.length() > 1 { given.get(1)? } else { None };
-            start(&calls, &held, setting).or_throw(given.env).map(Begun)
+            start(&calls, &held, setting).or_throw(given.env).map(StartedCall)
         })?;
         all.set_named_property(name, function)
     }
 
-    /// Gives up a call; says whether it was not drained, so that nothing more comes of it.
+    /// Cancels a call. True if its result was not drained yet, and never will be.
     #[napi]
     pub fn abandon(&self, id: f64) -> bool {
         self.calls.abandon(id as u64)
     }
 }
 
-/// Methods that start a call: what each is given, and which operation that makes. They return the call's end or number.
+/// Makes methods that start a call, each with its arguments and its operation. They return the call's result or number.
 macro_rules! starters {
     ($($name:ident($($given:tt)*) => $operation:expr;)*) => {
         #[napi]
         impl Loop {
             $(
                 #[napi]
-                pub fn $name(&self, env: &Env, $($given)*) -> Result<Begun> {
+                pub fn $name(&self, env: &Env, $($given)*) -> Result<StartedCall> {
                     let start = || self.calls.start($operation);
-                    start().or_throw(env).map(Begun)
+                    start().or_throw(env).map(StartedCall)
                 }
             )*
         }
@@ -224,17 +224,17 @@ starters! {
     events(events: &Events) => Operation::Events(&events.core);
 }
 
-/// What ended since the last time: the number of each call, its value, and the failure it ended with instead.
+/// Drains the results: for each call its number, its value and its failure.
 pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<[Unknown<'e>; 3]>> {
     let ended = calls.drain().or_throw(env)?.into_iter().map(|(id, outcome)| {
-        // What cannot be made ends its own call, and no other.
+        // If a result cannot be converted, only its own call fails.
         let [value, failure] = end(env, outcome).or_else(|error| refused(env, error))?;
         Ok([number(id).into_unknown(env)?, value, failure])
     });
     ended.collect()
 }
 
-/// The value of a call, and the failure it ended with instead.
+/// The value and the failure of a call; one of them is undefined.
 fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
     Ok(match outcome {
         Ok(value) => [result(env, value)?, ().into_unknown(env)?],
@@ -242,17 +242,17 @@ fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
     })
 }
 
-/// No value, and an error of the engine's own.
+/// No value, and an error of the engine as the failure.
 fn refused(env: &Env, error: Error) -> Result<[Unknown<'_>; 2]> {
     Ok([().into_unknown(env)?, JsError::from(error).into_unknown(*env)])
 }
 
-/// A call on its way to JavaScript, as its number or its end.
-pub struct Begun(Call);
+/// A started call, which JavaScript gets as its number or its result.
+pub struct StartedCall(Call);
 
-impl ToNapiValue for Begun {
+impl ToNapiValue for StartedCall {
     unsafe fn to_napi_value(env: sys::napi_env, Self(call): Self) -> Result<sys::napi_value> {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             match call {
                 Started::Pending(id) => f64::to_napi_value(env, number(id)),
@@ -262,7 +262,7 @@ impl ToNapiValue for Begun {
     }
 }
 
-/// Numbers of calls are exact as JavaScript's up to 2^53: for longer than any process lives.
+/// The number of a call for JavaScript. It is exact up to 2^53, which no process reaches.
 fn number(id: u64) -> f64 {
     id as f64
 }

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 #[cfg(target_os = "linux")]
 use crate::ffi::reactor::Reactor;
 use crate::{
+    acquire::pending_grant::PendingGrant,
     error::LockError,
     event::Event,
     ffi::{
@@ -23,7 +24,6 @@ use crate::{
         operations::{self, Operation},
         outcome::{Outcome, Value},
     },
-    offer::Offer,
     process::{
         driver::{Caller, Polled},
         fork::Tied,
@@ -35,56 +35,56 @@ use crate::{
 pub type Call = Started<Outcome>;
 
 /// The end of a call, as it waits in the queue.
-enum Ended {
+enum QueuedResult {
     Outcome(Outcome),
     /// A lease, until its host takes it.
-    Offer(Offer),
+    Grant(PendingGrant),
 }
 
-impl Entry for Ended {
+impl Entry for QueuedResult {
     type Taken = Outcome;
 
     fn queued(&self) {
-        if let Self::Offer(offer) = self {
-            offer.hold_out();
+        if let Self::Grant(grant) = self {
+            grant.mark_uncollected();
         }
     }
 
     fn tell(self) -> (Outcome, Option<Self>) {
         match self {
             Self::Outcome(outcome) => (outcome, None),
-            Self::Offer(offer) => (Ok(Value::Lease(offer.shown())), Some(Self::Offer(offer))),
+            Self::Grant(grant) => (Ok(Value::Lease(grant.preview())), Some(Self::Grant(grant))),
         }
     }
 
     fn take(self) -> Result<Outcome, BoxFuture<Self>> {
         match self {
             Self::Outcome(outcome) => Ok(outcome),
-            Self::Offer(offer) => match offer.take() {
+            Self::Grant(grant) => match grant.collect() {
                 Ok(lease) => {
                     // The host now owns it: collecting it releases nothing.
-                    lease.keep();
+                    lease.disable_release_on_drop();
                     Ok(Ok(Value::Lease(lease)))
                 }
-                Err(again) => Err(Box::pin(again.start().map(offered))),
+                Err(again) => Err(Box::pin(again.requeue().map(queued_grant))),
             },
         }
     }
 }
 
-fn offered(offer: Result<Offer, LockError>) -> Ended {
-    offer.map_or_else(|error| Ended::Outcome(Err(error)), Ended::Offer)
+fn queued_grant(grant: Result<PendingGrant, LockError>) -> QueuedResult {
+    grant.map_or_else(|error| QueuedResult::Outcome(Err(error)), QueuedResult::Grant)
 }
 
-fn ended<T>(end: Result<T, LockError>, value: impl FnOnce(T) -> Value) -> Ended {
-    Ended::Outcome(end.map(value))
+fn ended<T>(end: Result<T, LockError>, value: impl FnOnce(T) -> Value) -> QueuedResult {
+    QueuedResult::Outcome(end.map(value))
 }
 
 /// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
 /// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
 /// fork every call fails with `closed`.
 pub struct Calls {
-    queue: Tied<Arc<CompletionQueue<Ended>>>,
+    queue: Tied<Arc<CompletionQueue<QueuedResult>>>,
     /// Where a thread waits for results, unless it watches a descriptor.
     results: Option<Results>,
     /// The event loop ended.
@@ -103,7 +103,7 @@ impl Calls {
         Self::with(CompletionQueue::new(wake), None)
     }
 
-    fn with(queue: Arc<CompletionQueue<Ended>>, results: Option<Results>) -> Self {
+    fn with(queue: Arc<CompletionQueue<QueuedResult>>, results: Option<Results>) -> Self {
         Self { queue: Tied::new(queue), results, has_ended: AtomicBool::new(false) }
     }
 
@@ -202,7 +202,7 @@ impl Calls {
         }
     }
 
-    fn queue(&self) -> Result<&Arc<CompletionQueue<Ended>>, LockError> {
+    fn queue(&self) -> Result<&Arc<CompletionQueue<QueuedResult>>, LockError> {
         self.queue.get().ok_or(LockError::Closed)
     }
 
@@ -212,9 +212,9 @@ impl Calls {
         may_be_cut: bool,
         polled: impl FnOnce(Caller) -> Polled,
         call: impl FnOnce(Polled) -> F,
-    ) -> Result<Started<Ended>, LockError>
+    ) -> Result<Started<QueuedResult>, LockError>
     where
-        F: Future<Output = Ended> + Send + 'static,
+        F: Future<Output = QueuedResult> + Send + 'static,
     {
         let queue = self.queue()?;
         #[cfg(not(target_os = "linux"))]
@@ -225,7 +225,7 @@ impl Calls {
         {
             return Ok(queue.run_in(reactor, call(polled)));
         }
-        let call = call(Polled::Behind);
+        let call = call(Polled::InBackground);
         Ok(Started::Pending(if may_be_cut { queue.watch(call) } else { queue.run(call) }))
     }
 
@@ -277,13 +277,13 @@ impl Calls {
         })
     }
 
-    fn begin(&self, operation: Operation<'_>) -> Result<Started<Ended>, LockError> {
+    fn begin(&self, operation: Operation<'_>) -> Result<Started<QueuedResult>, LockError> {
         use Operation as Do;
         let pending = |id| Ok(Started::Pending(id));
         let queue = self.queue()?;
         match operation {
             Do::Acquire(lock, request) => {
-                let call = |polled| lock.offer(polled, request).map(offered);
+                let call = |polled| lock.acquire_for_queue(polled, request).map(queued_grant);
                 self.start_where_polled(true, |caller| lock.polled(caller), call)
             }
             Do::ReleaseNewest(lock, owner) => {
@@ -308,8 +308,8 @@ impl Calls {
             }
             Do::Downgrade(lease) => Ok(Self::run(queue, lease.downgrade(), Value::from)),
             Do::TryUpgrade(lease) => Ok(Self::run(queue, lease.try_upgrade(), Value::Flag)),
-            Do::Lost(lease, limit) => pending(queue.listen(operations::lost(lease, limit).map(Ended::Outcome))),
-            Do::Events(events) => pending(queue.watch(operations::happened(events).map(Ended::Outcome))),
+            Do::Lost(lease, limit) => pending(queue.listen(operations::lost(lease, limit).map(QueuedResult::Outcome))),
+            Do::Events(events) => pending(queue.watch(operations::happened(events).map(QueuedResult::Outcome))),
             Do::Locked(lock) => Ok(Self::run(queue, lock.locked(), Value::Flag)),
             Do::Inspect(lock) => Ok(Self::run(queue, lock.inspect(), Value::Info)),
             Do::Available(lock) => Ok(Self::run(queue, lock.available(), Value::Count)),
@@ -319,23 +319,25 @@ impl Calls {
             Do::Ping(client) => Ok(Self::run(queue, client.ping(), Value::from)),
             Do::ForceRelease(client, name) => Ok(Self::run(queue, client.force_release(name), Value::Flag)),
             Do::InitNodes(client) => Ok(Self::run(queue, client.init_nodes(), Value::from)),
-            Do::Attach(client, text, owner) => pending(queue.run(client.offer_attached(text, owner).map(offered))),
-            Do::Close(client) => pending(queue.run(operations::close(client).map(Ended::Outcome))),
+            Do::Attach(client, text, owner) => {
+                pending(queue.run(client.attach_for_queue(text, owner).map(queued_grant)))
+            }
+            Do::Close(client) => pending(queue.run(operations::close(client).map(QueuedResult::Outcome))),
         }
     }
 
     /// Starts a call in the background, to its end.
     fn run<T>(
-        queue: &Arc<CompletionQueue<Ended>>,
+        queue: &Arc<CompletionQueue<QueuedResult>>,
         call: impl Future<Output = Result<T, LockError>> + Send + 'static,
         value: impl FnOnce(T) -> Value + Send + 'static,
-    ) -> Started<Ended> {
+    ) -> Started<QueuedResult> {
         Started::Pending(queue.run(call.map(|end| ended(end, value))))
     }
 
     /// Starts to wait for events that a host fetches in a way of its own.
     pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
-        let next = next.map(|events| Ended::Outcome(Ok(Value::Events(events))));
+        let next = next.map(|events| QueuedResult::Outcome(Ok(Value::Events(events))));
         Ok(Started::Pending(self.queue()?.watch(next)))
     }
 }

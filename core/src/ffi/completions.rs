@@ -336,14 +336,14 @@ impl<T: Entry> CompletionQueue<T> {
         match result.take() {
             Ok(taken) => Started::Done(taken),
             Err(further) => {
-                self.go_on(id, further);
+                self.resume_in_background(id, further);
                 Started::Pending(id)
             }
         }
     }
 
     /// Goes on with a call in the background, under its number.
-    fn go_on(self: &Arc<Self>, id: u64, further: BoxFuture<T>) {
+    fn resume_in_background(self: &Arc<Self>, id: u64, further: BoxFuture<T>) {
         let completion = Completion { queue: Arc::downgrade(self), id };
         let mut state = self.state.lock();
         // Its result cannot come before it is wanted again: that takes the lock.

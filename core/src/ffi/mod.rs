@@ -12,6 +12,7 @@ pub(crate) mod host_socket;
 mod operations;
 mod options;
 mod outcome;
+mod over;
 #[cfg(target_os = "linux")]
 pub mod reactor;
 mod unbound;
@@ -21,6 +22,7 @@ pub use events::Events;
 pub use operations::{Operation, block, close_all, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
 pub use outcome::{Failure, NodeStatus, Outcome, Value};
+pub use over::Over;
 pub use unbound::{Part, Unbound};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::{future::Future, thread, time::Duration};
 use futures_util::{FutureExt, TryFutureExt};
 
 use crate::{
-    claimant::Request,
+    acquire::claimant::Request,
     client::Client,
     compat::{HeldValue, Retime},
     error::{LockError, LostReason},

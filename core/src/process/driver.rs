@@ -48,7 +48,7 @@ pub enum Polled {
     /// By whoever called; its requests are this driver's.
     Here(Driver),
     /// By a task of the background.
-    Behind,
+    InBackground,
 }
 
 impl Polled {
@@ -56,7 +56,7 @@ impl Polled {
     pub(crate) fn driver(self) -> Driver {
         match self {
             Self::Here(driver) => driver,
-            Self::Behind => Driver::Background,
+            Self::InBackground => Driver::Background,
         }
     }
 }
@@ -65,12 +65,12 @@ impl Polled {
 pub(crate) fn polled(caller: Caller, nodes: usize, hostable: bool) -> Polled {
     // Of several nodes some answer when the call has its result: that needs somebody who goes on.
     if nodes > 1 {
-        return Polled::Behind;
+        return Polled::InBackground;
     }
     match caller {
         Caller::Thread => Polled::Here(Driver::Caller),
         Caller::Task => Polled::Here(program::here().map_or(Driver::Background, Driver::Program)),
         Caller::Host(host) if hostable => Polled::Here(Driver::Host(host)),
-        Caller::Host(_) => Polled::Behind,
+        Caller::Host(_) => Polled::InBackground,
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
-        script::{Call, Script, Scripts, WhileMoving, scripts},
+        script::{Script, ScriptCall, Scripts, WhileMoving, scripts},
     },
 };
 
@@ -181,12 +181,12 @@ impl Protocol {
     }
 
     /// Has a script announce to the listeners of a cluster's shard, too.
-    pub(super) fn sharded(&self, call: Call) -> Call {
+    pub(super) fn sharded(&self, call: ScriptCall) -> ScriptCall {
         if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
     }
 
     /// Has a node look at its marker first, where several vote.
-    pub(super) fn guarded(&self, mut call: Call) -> Call {
+    pub(super) fn guarded(&self, mut call: ScriptCall) -> ScriptCall {
         call.identify = self.settings.guarded();
         if !call.identify {
             return call;
@@ -197,7 +197,7 @@ impl Protocol {
     }
 
     /// Takes it for one tenure. `proposal`: for its token, 0 for none.
-    pub(crate) fn acquire(&self, label: Label<'_>, taker: Taker<'_>, ttl: Duration, proposal: i64) -> Call {
+    pub(crate) fn acquire(&self, label: Label<'_>, taker: Taker<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let Label { names, field, .. } = label;
         let owner = match taker {
             Taker::Inside { client, lease } => return self.admit(label, ttl, client, lease, proposal),
@@ -214,7 +214,7 @@ impl Protocol {
             proposal: proposal.to_string(),
         };
         let replicas = self.settings.config.min_replicas;
-        Call { replicas, ..self.guarded(call(&self.scripts.acquire, acquire.lists())) }
+        ScriptCall { replicas, ..self.guarded(call(&self.scripts.acquire, acquire.lists())) }
     }
 
     /// Takes it for one tenure in its turn, or a place in its queue, which counts for `lease` after each such call; zero
@@ -223,10 +223,10 @@ impl Protocol {
         &self,
         primitive: Primitive,
         names: &Names,
-        entry: &Entry,
+        entry: &QueueEntry,
         owner: &OwnerKey,
         lease: Duration,
-    ) -> Call {
+    ) -> ScriptCall {
         let label = Label { primitive, names, field: &entry.field };
         match primitive.family() {
             Family::Lock => {}
@@ -248,11 +248,11 @@ impl Protocol {
             grants: self.grants(),
         };
         let replicas = self.settings.config.min_replicas;
-        Call { replicas, ..self.sharded(call(&self.scripts.enter, enter.lists())) }
+        ScriptCall { replicas, ..self.sharded(call(&self.scripts.enter, enter.lists())) }
     }
 
     /// Gives up what stands in a queue, or what it became.
-    pub(crate) fn leave(&self, primitive: Primitive, names: &Names, entry: &Entry) -> Call {
+    pub(crate) fn leave(&self, primitive: Primitive, names: &Names, entry: &QueueEntry) -> ScriptCall {
         let label = Label { primitive, names, field: &entry.field };
         match primitive.family() {
             Family::Lock => self.hand_on(label, Some(entry)),
@@ -262,7 +262,7 @@ impl Protocol {
     }
 
     /// Ends a tenure of a lock with a queue, or gives up what stands for it there: `entry`, unless it was granted.
-    fn hand_on(&self, label: Label<'_>, entry: Option<&Entry>) -> Call {
+    fn hand_on(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let Label { names, field, .. } = label;
         let leave = Leave {
             lock: names.lock.clone(),
@@ -270,7 +270,7 @@ impl Protocol {
             queue: names.queue(),
             alive: names.alive(),
             field: field.to_owned(),
-            entry: entry.map(Entry::text).unwrap_or_default(),
+            entry: entry.map(QueueEntry::text).unwrap_or_default(),
             // Whoever gets it next may have a longer lease; its first renewal prolongs the counter.
             counter_ttl: self.counter_ttl(Duration::ZERO),
             channel: names.channel(),
@@ -286,7 +286,7 @@ impl Protocol {
     }
 
     /// Raises the token of a grant.
-    pub(crate) fn bump(&self, label: Label<'_>, granted: i64, agreed: i64) -> Call {
+    pub(crate) fn bump(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
         if label.primitive.is_read_write() {
             return self.raise(label, granted, agreed);
         }
@@ -304,7 +304,7 @@ impl Protocol {
     }
 
     /// One renewal of many tenures, which are all of one family; a ttl of zero only checks that a tenure is there.
-    pub(crate) fn renew<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> Call {
+    pub(crate) fn renew<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
         // To never end is nothing that could be asked for again.
         let asked = |(label, ttl): (Label<'a>, Duration)| (label, if ttl == NEVER { Duration::ZERO } else { ttl });
         let mut tenures = tenures.map(asked).peekable();
@@ -321,11 +321,11 @@ impl Protocol {
             keys.extend(its_keys);
             args.extend(its_args);
         }
-        let mut call = Call::new(&self.scripts.renew, keys, args);
+        let mut call = ScriptCall::new(&self.scripts.renew, keys, args);
         if self.settings.on_cluster() {
             call.while_moving = if call.keys.len() == 2 {
                 let lock = call.keys[0].clone();
-                WhileMoving::Instead(Box::new(Call { keys: Arc::new(vec![lock.clone(), lock]), ..call.clone() }))
+                WhileMoving::Instead(Box::new(ScriptCall { keys: Arc::new(vec![lock.clone(), lock]), ..call.clone() }))
             } else {
                 WhileMoving::Fail
             };
@@ -334,12 +334,12 @@ impl Protocol {
     }
 
     /// Renews one tenure.
-    pub(crate) fn renew_one(&self, label: Label<'_>, ttl: Duration) -> Call {
+    pub(crate) fn renew_one(&self, label: Label<'_>, ttl: Duration) -> ScriptCall {
         self.renew(std::iter::once((label, ttl)))
     }
 
     /// Prolongs the counters of many tenures, each with its token, for so long from now on.
-    pub(crate) fn prolong<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, u64, Duration)>) -> Call {
+    pub(crate) fn prolong<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, u64, Duration)>) -> ScriptCall {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (label, token, ttl) in tenures {
             let one = Prolong {
@@ -354,11 +354,11 @@ impl Protocol {
             args.extend(its_args);
         }
         // While a slot moves it is not waited for: there is a next renewal.
-        Call { while_moving: WhileMoving::Fail, ..Call::new(&self.scripts.prolong, keys, args) }
+        ScriptCall { while_moving: WhileMoving::Fail, ..ScriptCall::new(&self.scripts.prolong, keys, args) }
     }
 
     /// Writes a tenure again where it is missing.
-    pub(crate) fn repair(&self, label: Label<'_>, owner: &OwnerKey, token: u64, ttl: Duration) -> Call {
+    pub(crate) fn repair(&self, label: Label<'_>, owner: &OwnerKey, token: u64, ttl: Duration) -> ScriptCall {
         match label.primitive.family() {
             Family::Lock => {}
             Family::ReadWrite => return self.repair_inside(label, token, ttl),
@@ -380,7 +380,7 @@ impl Protocol {
     }
 
     /// Ends a tenure. `announce`: tell those who wait.
-    pub(crate) fn release(&self, label: Label<'_>, announce: bool) -> Call {
+    pub(crate) fn release(&self, label: Label<'_>, announce: bool) -> ScriptCall {
         let Label { names, field, .. } = label;
         match label.primitive {
             Primitive::Lock => {}
@@ -394,7 +394,7 @@ impl Protocol {
     }
 
     /// Ends the tenures of an explicit owner, or everybody's.
-    pub(crate) fn end(&self, names: &Names, owner: Option<&str>) -> Call {
+    pub(crate) fn end(&self, names: &Names, owner: Option<&str>) -> ScriptCall {
         let end = End {
             lock: names.lock.clone(),
             ended: names.ended(),
@@ -405,13 +405,13 @@ impl Protocol {
     }
 
     /// Asks who holds it.
-    pub(crate) fn inspect(&self, names: &Names) -> Call {
+    pub(crate) fn inspect(&self, names: &Names) -> ScriptCall {
         let inspect = Inspect { lock: names.lock.clone(), counter: names.counter() };
         call(&self.scripts.inspect, inspect.lists())
     }
 
     /// Gives a tenure this name, which had another. `ttl`: what it shall have at least.
-    pub(crate) fn attach(&self, new: Label<'_>, old: &str, ttl: Duration) -> Call {
+    pub(crate) fn attach(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
         match new.primitive.family() {
             Family::Lock => {}
             Family::ReadWrite => return self.attach_inside(new, old, ttl),
@@ -423,38 +423,38 @@ impl Protocol {
     }
 
     /// Changes when a value ends that stands in the key.
-    pub(crate) fn retime(&self, names: &Names, value: &str, how: &str, millis: i64) -> Call {
+    pub(crate) fn retime(&self, names: &Names, value: &str, how: &str, millis: i64) -> ScriptCall {
         let (field, time, how) = (value.to_owned(), millis.to_string(), how.to_owned());
         call(&self.scripts.retime, Retime { lock: names.lock.clone(), field, time, how }.lists())
     }
 
     /// Reads, or with a sample updates, the average hold of a lock.
-    pub(crate) fn learn(&self, names: &Names, sample: Option<Duration>) -> Call {
+    pub(crate) fn learn(&self, names: &Names, sample: Option<Duration>) -> ScriptCall {
         let sample = sample.map_or(-1, |hold| hold.as_micros().max(1) as i64).to_string();
         let ttl = AVERAGE_TTL.as_millis().to_string();
         call(&self.scripts.learn, Learn { average: names.average(), sample, ttl }.lists())
     }
 
     /// Writes a node's marker. `seen`: the node's time when it lacked it, µs.
-    pub(crate) fn provision(&self, marker: String, how: &str, seen: i64) -> Call {
+    pub(crate) fn provision(&self, marker: String, how: &str, seen: i64) -> ScriptCall {
         let (how, seen) = (how.to_owned(), seen.to_string());
-        Call { identify: true, ..call(&self.scripts.provision, Provision { marker, how, seen }.lists()) }
+        ScriptCall { identify: true, ..call(&self.scripts.provision, Provision { marker, how, seen }.lists()) }
     }
 }
 
-fn call(script: &'static Script, [keys, args]: [Vec<String>; 2]) -> Call {
-    Call::new(script, keys, args)
+fn call(script: &'static Script, [keys, args]: [Vec<String>; 2]) -> ScriptCall {
+    ScriptCall::new(script, keys, args)
 }
 
 /// A call with the KEYS and ARGV of these, one after another.
-pub(super) fn joined<const N: usize>(script: &'static Script, parts: [[Vec<String>; 2]; N]) -> Call {
-    let call = Call::new(script, Vec::new(), Vec::new());
+pub(super) fn joined<const N: usize>(script: &'static Script, parts: [[Vec<String>; 2]; N]) -> ScriptCall {
+    let call = ScriptCall::new(script, Vec::new(), Vec::new());
     parts.into_iter().fold(call, |call, [keys, args]| call.with(keys, args))
 }
 
 /// What stands in the queue of a lock for one that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     /// The tenure that it is to become.
     pub(crate) field: String,
     /// The lease that it asks for.
@@ -463,7 +463,7 @@ pub(crate) struct Entry {
     pub(crate) client: String,
 }
 
-impl Entry {
+impl QueueEntry {
     /// As the scripts write it.
     pub(super) fn text(&self) -> String {
         format!("{}/{}/{}", wire_ttl(self.ttl), self.client, self.field)

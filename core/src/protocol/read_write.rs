@@ -7,12 +7,12 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            Admission, AttachInside, Departure, EndInside, Entry, Inside, InspectInside, Label, Protocol, Raise,
+            Admission, AttachInside, Departure, EndInside, Inside, InspectInside, Label, Protocol, QueueEntry, Raise,
             RenewInside, RepairInside, Upgrade, Waiting, joined,
         },
         names::Names,
         primitive::Primitive,
-        script::{Call, read_write_scripts},
+        script::{ScriptCall, read_write_scripts},
     },
 };
 
@@ -48,7 +48,14 @@ impl Protocol {
     }
 
     /// Lets one in, or gives it a place that counts for `lease`; zero gives none.
-    pub(super) fn admit(&self, label: Label<'_>, ttl: Duration, client: &str, lease: Duration, proposal: i64) -> Call {
+    pub(super) fn admit(
+        &self,
+        label: Label<'_>,
+        ttl: Duration,
+        client: &str,
+        lease: Duration,
+        proposal: i64,
+    ) -> ScriptCall {
         let scripts = read_write_scripts();
         let script = if label.primitive.reads() { &scripts.read } else { &scripts.write };
         let admission = Admission {
@@ -58,34 +65,34 @@ impl Protocol {
             proposal: proposal.to_string(),
         };
         let call = joined(script, [self.inside(label), self.waiting(label), admission.lists()]);
-        Call { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
+        ScriptCall { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
     }
 
     /// Ends a tenure, and gives its place up.
-    pub(super) fn depart(&self, label: Label<'_>, entry: Option<&Entry>) -> Call {
-        let departure = Departure { entry: entry.map(Entry::text).unwrap_or_default() };
+    pub(super) fn depart(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
+        let departure = Departure { entry: entry.map(QueueEntry::text).unwrap_or_default() };
         let parts = [self.inside(label), self.waiting(label), departure.lists()];
         joined(&read_write_scripts().leave, parts)
     }
 
     /// Makes a reader of a writer.
-    pub(crate) fn downgrade(&self, label: Label<'_>) -> Call {
+    pub(crate) fn downgrade(&self, label: Label<'_>) -> ScriptCall {
         joined(&read_write_scripts().downgrade, [self.inside(label), self.waiting(label)])
     }
 
     /// Makes a writer of a reader that is alone.
-    pub(crate) fn upgrade(&self, label: Label<'_>, ttl: Duration, proposal: i64) -> Call {
+    pub(crate) fn upgrade(&self, label: Label<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let upgrade = Upgrade { ttl: wire_ttl(ttl), proposal: proposal.to_string() };
         let call = joined(&read_write_scripts().upgrade, [self.inside(label), upgrade.lists()]);
-        Call { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
+        ScriptCall { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
     }
 
-    pub(super) fn raise(&self, label: Label<'_>, granted: i64, agreed: i64) -> Call {
+    pub(super) fn raise(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
         let raise = Raise { granted: granted.to_string(), agreed: agreed.to_string() };
         joined(&read_write_scripts().bump, [self.inside(label), raise.lists()])
     }
 
-    pub(super) fn renew_inside<'a>(tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> Call {
+    pub(super) fn renew_inside<'a>(tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
         let renew = |(label, ttl): (Label<'_>, Duration)| {
             let one = RenewInside {
                 lock: label.names.lock.clone(),
@@ -97,11 +104,11 @@ impl Protocol {
             };
             one.lists()
         };
-        let call = Call::new(&read_write_scripts().renew, Vec::new(), Vec::new());
+        let call = ScriptCall::new(&read_write_scripts().renew, Vec::new(), Vec::new());
         tenures.map(renew).fold(call, |call, [keys, args]| call.with(keys, args))
     }
 
-    pub(super) fn repair_inside(&self, label: Label<'_>, token: u64, ttl: Duration) -> Call {
+    pub(super) fn repair_inside(&self, label: Label<'_>, token: u64, ttl: Duration) -> ScriptCall {
         let repair = RepairInside {
             ended: label.names.ended(),
             mode: mode(label.primitive),
@@ -111,13 +118,13 @@ impl Protocol {
         self.guarded(joined(&read_write_scripts().repair, [self.inside(label), repair.lists()]))
     }
 
-    pub(super) fn attach_inside(&self, new: Label<'_>, old: &str, ttl: Duration) -> Call {
+    pub(super) fn attach_inside(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
         let attach = AttachInside { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
         joined(&read_write_scripts().attach, [self.inside(new), attach.lists()])
     }
 
     /// Ends everybody's tenures of a read/write lock.
-    pub(crate) fn end_inside(&self, names: &Names) -> Call {
+    pub(crate) fn end_inside(&self, names: &Names) -> ScriptCall {
         let end = EndInside {
             lock: names.lock.clone(),
             counter: names.counter(),
@@ -131,7 +138,7 @@ impl Protocol {
     }
 
     /// Asks who is inside a read/write lock.
-    pub(crate) fn inspect_inside(names: &Names) -> Call {
+    pub(crate) fn inspect_inside(names: &Names) -> ScriptCall {
         let (lock, counter, readers) = (names.lock.clone(), names.counter(), names.readers());
         joined(&read_write_scripts().inspect, [InspectInside { lock, counter, readers }.lists()])
     }

@@ -63,7 +63,7 @@ pub struct Slot {
 
 /// What a node answered to one that takes a lock in its turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entered {
+pub(crate) enum QueueReply {
     Granted {
         token: i64,
         /// Of a permit.
@@ -83,23 +83,23 @@ pub(crate) enum Entered {
 }
 
 /// The reply to `enter`.
-pub(crate) fn entered(reply: &Reply) -> Option<Entered> {
+pub(crate) fn entered(reply: &Reply) -> Option<QueueReply> {
     let Reply::Text(text) = reply else { return None };
     let numbers: Vec<i64> = text.split(' ').map(number).collect::<Option<_>>()?;
     let time = |left: i64| if left == -1 { Some(None) } else { millis(left).map(Some) };
     match numbers[..] {
-        [1, token, _] if TOKENS.contains(&token) => Some(Entered::Granted { token, slots: Vec::new() }),
-        [0, left, _] => Some(Entered::Busy(time(left)?)),
+        [1, token, _] if TOKENS.contains(&token) => Some(QueueReply::Granted { token, slots: Vec::new() }),
+        [0, left, _] => Some(QueueReply::Busy(time(left)?)),
         [0, look, _, ticket, ahead] if TOKENS.contains(&ticket) => {
-            Some(Entered::Waits { ticket, ahead: u64::try_from(ahead).ok()?, look: time(look)? })
+            Some(QueueReply::Waits { ticket, ahead: u64::try_from(ahead).ok()?, look: time(look)? })
         }
-        [2, 0, _] => Some(Entered::Conflict),
+        [2, 0, _] => Some(QueueReply::Conflict),
         _ => None,
     }
 }
 
 /// The reply to `semaphore/acquire` that asked for so many slots below `of`.
-pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<Entered> {
+pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
     let Reply::Text(text) = reply else { return None };
     let Some((slots, time)) = text.strip_prefix("1 ").and_then(|rest| rest.split_once(' ')) else {
         return entered(reply);
@@ -116,7 +116,7 @@ pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<Entered> {
     if slots.len() != count as usize || slots.iter().enumerate().any(twice) {
         return None;
     }
-    Some(Entered::Granted { token: slots[0].token.cast_signed(), slots })
+    Some(QueueReply::Granted { token: slots[0].token.cast_signed(), slots })
 }
 
 /// A number as a script writes it: without a plus sign, or zeros in front.

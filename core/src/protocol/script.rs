@@ -170,12 +170,12 @@ pub enum WhileMoving {
     /// It fails, and its caller makes smaller ones of it.
     Fail,
     /// Another with fewer keys takes its place.
-    Instead(Box<Call>),
+    Instead(Box<ScriptCall>),
 }
 
 /// One execution of a script. Its copies, for several nodes, share its strings.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ScriptCall {
     /// What to run.
     pub script: &'static Script,
     /// Its KEYS.
@@ -191,7 +191,7 @@ pub struct Call {
     pub replicas: u32,
 }
 
-impl Call {
+impl ScriptCall {
     /// A call without the node's own arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
         let (keys, args) = (Arc::new(keys), Arc::new(args));

@@ -7,16 +7,16 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, Departure, EndPermits, Entry, InspectPermits, Label, Permit, Protocol, RenewPermit, Take,
-            Turn, joined,
+            AttachPermit, Departure, EndPermits, InspectPermits, Label, Permit, Protocol, QueueEntry, RenewPermit,
+            Take, Turn, joined,
         },
         names::Names,
         primitive::Primitive,
-        script::{Call, semaphore_scripts},
+        script::{ScriptCall, semaphore_scripts},
     },
 };
 
-impl Entry {
+impl QueueEntry {
     /// As the scripts of a semaphore write it.
     fn text_for(&self, (count, of): (u32, u32)) -> String {
         format!("{}/{}/{count}:{of}/{}", wire_ttl(self.ttl), self.client, self.field)
@@ -56,7 +56,7 @@ impl Protocol {
     }
 
     /// Takes slots, or a place that counts for `lease`; zero gives none.
-    pub(super) fn take(&self, label: Label<'_>, entry: &Entry, lease: Duration) -> Call {
+    pub(super) fn take(&self, label: Label<'_>, entry: &QueueEntry, lease: Duration) -> ScriptCall {
         let (count, of) = size(label.primitive);
         let take = Take {
             count: count.to_string(),
@@ -66,17 +66,17 @@ impl Protocol {
             lease: lease.as_millis().to_string(),
         };
         let parts = [permit(label.names, label.field), self.turn(label.names), take.lists()];
-        Call { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
+        ScriptCall { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
     }
 
     /// Ends a permit, and gives its place up.
-    pub(super) fn give_back(&self, label: Label<'_>, entry: Option<&Entry>) -> Call {
+    pub(super) fn give_back(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
         let parts = [permit(label.names, label.field), self.turn(label.names), Departure { entry }.lists()];
         joined(&semaphore_scripts().leave, parts)
     }
 
-    pub(super) fn renew_permits<'a>(permits: impl Iterator<Item = (Label<'a>, Duration)>) -> Call {
+    pub(super) fn renew_permits<'a>(permits: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
         let renew = |(label, ttl): (Label<'_>, Duration)| {
             let one = RenewPermit {
                 lock: label.names.lock.clone(),
@@ -88,23 +88,23 @@ impl Protocol {
             };
             one.lists()
         };
-        let call = Call::new(&semaphore_scripts().renew, Vec::new(), Vec::new());
+        let call = ScriptCall::new(&semaphore_scripts().renew, Vec::new(), Vec::new());
         permits.map(renew).fold(call, |call, [keys, args]| call.with(keys, args))
     }
 
-    pub(super) fn attach_permit(new: Label<'_>, old: &str, ttl: Duration) -> Call {
+    pub(super) fn attach_permit(new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
         let attach = AttachPermit { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
         joined(&semaphore_scripts().attach, [permit(new.names, new.field), attach.lists()])
     }
 
     /// Ends everybody's permits.
-    pub(crate) fn end_permits(&self, names: &Names) -> Call {
+    pub(crate) fn end_permits(&self, names: &Names) -> ScriptCall {
         let end = EndPermits { ended: names.ended() };
         joined(&semaphore_scripts().end, [permit(names, ""), self.turn(names), end.lists()])
     }
 
     /// Asks who has permits.
-    pub(crate) fn inspect_permits(names: &Names) -> Call {
+    pub(crate) fn inspect_permits(names: &Names) -> ScriptCall {
         joined(&semaphore_scripts().inspect, [InspectPermits { lock: names.lock.clone() }.lists()])
     }
 }

@@ -5,21 +5,21 @@ use std::{future::Future, sync::Arc};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Quorum, clean_up};
-use crate::{protocol::script::Call, server::ConnectionId, sync::tell};
+use crate::{protocol::script::ScriptCall, server::ConnectionId, sync::notify};
 
 /// Something that should end before the process does. Ended by its drop.
 pub(crate) struct PendingWork(Arc<Quorum>);
 
 impl Drop for PendingWork {
     fn drop(&mut self) {
-        tell(&self.0.pending, |count| *count -= 1);
+        notify(&self.0.pending, |count| *count -= 1);
     }
 }
 
 impl Quorum {
     /// Begins something that should end before the process does.
     pub(crate) fn pending_work(self: &Arc<Self>) -> PendingWork {
-        tell(&self.pending, |count| *count += 1);
+        notify(&self.pending, |count| *count += 1);
         PendingWork(self.clone())
     }
 
@@ -34,7 +34,7 @@ impl Quorum {
 
     /// The same for something with a result. It ends whether or not its caller waits for that; `None` if the client is
     /// closed before.
-    pub(super) async fn seen_through<T: Send + 'static>(
+    pub(super) async fn run_to_completion<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
@@ -68,7 +68,7 @@ impl Quorum {
     pub(crate) fn clean_up(
         self: &Arc<Self>,
         leftovers: impl IntoIterator<Item = (usize, ConnectionId, bool)>,
-        call: &Call,
+        call: &ScriptCall,
     ) -> mpsc::Receiver<()> {
         let (busy, done) = mpsc::channel(1);
         for (node, connection, known) in leftovers {

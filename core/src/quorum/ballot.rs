@@ -26,7 +26,7 @@ use crate::{
         names::Names,
         primitive::Primitive,
         reply::{self, Slot, Vote},
-        script::Call,
+        script::ScriptCall,
     },
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
@@ -40,8 +40,8 @@ pub(crate) enum Verdict {
         free_in: Option<Duration>,
         split: bool,
     },
-    /// The node that is asked first denied it; the others were not asked. `free_in`: when it may be free there.
-    Behind {
+    /// The node that is asked first denied it; the others were not request. `free_in`: when it may be free there.
+    FirstNodeDenied {
         free_in: Duration,
     },
     Conflict,
@@ -76,7 +76,7 @@ pub(crate) const BELIEVED_ALONE: Duration = Duration::from_millis(150);
 
 /// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
 pub(crate) struct Ballot {
-    asked: Arc<Question>,
+    request: Arc<BallotRequest>,
     /// Whether the field was chosen by the caller.
     is_value: bool,
     /// Of a read/write lock: the client, and for how long it holds new readers back if it is not let in.
@@ -89,8 +89,8 @@ pub(crate) struct Ballot {
     settled: bool,
 }
 
-/// What was asked, and on which connections.
-struct Question {
+/// What was request, and on which connections.
+struct BallotRequest {
     quorum: Arc<Quorum>,
     primitive: Primitive,
     names: Arc<Names>,
@@ -98,7 +98,7 @@ struct Question {
     sent: Vec<SentOn>,
 }
 
-impl Question {
+impl BallotRequest {
     fn label(&self) -> Label<'_> {
         Label { primitive: self.primitive, names: &self.names, field: &self.field }
     }
@@ -141,7 +141,7 @@ impl Tally {
 
 impl Ballot {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, field: String, ttl: Duration) -> Self {
-        let asked = Question {
+        let request = BallotRequest {
             quorum: quorum.clone(),
             primitive: Primitive::Lock,
             names: names.clone(),
@@ -149,14 +149,22 @@ impl Ballot {
             sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         };
         let granted = vec![None; quorum.nodes.len()];
-        Self { asked: Arc::new(asked), is_value: false, inside: None, contended: false, ttl, granted, settled: false }
+        Self {
+            request: Arc::new(request),
+            is_value: false,
+            inside: None,
+            contended: false,
+            ttl,
+            granted,
+            settled: false,
+        }
     }
 
     /// A ballot for one of the two ways to hold a read/write lock. `holds_back`: for how long a client holds new readers back
     /// if it is not let in.
     pub(crate) fn inside(mut self, primitive: Primitive, client: &str, holds_back: Duration) -> Self {
-        if let Some(asked) = Arc::get_mut(&mut self.asked) {
-            asked.primitive = primitive;
+        if let Some(request) = Arc::get_mut(&mut self.request) {
+            request.primitive = primitive;
         }
         self.inside = Some((client.to_owned(), holds_back));
         // Each node is to hold new readers back, and readers do not split votes.
@@ -173,12 +181,12 @@ impl Ballot {
 
     /// The same if others want the lock at the same time: one node is asked first.
     pub(crate) fn contended(mut self, contended: bool) -> Self {
-        self.contended = contended && self.asked.quorum.nodes.len() > 1;
+        self.contended = contended && self.request.quorum.nodes.len() > 1;
         self
     }
 
     pub(crate) fn field(&self) -> &str {
-        &self.asked.field
+        &self.request.field
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -188,25 +196,25 @@ impl Ballot {
     /// The nodes that have not answered.
     pub(crate) fn silent(&self) -> Vec<NodeCause> {
         let silent = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
-        silent.map(|(node, _)| self.asked.quorum.cause(node, "has not answered")).collect()
+        silent.map(|(node, _)| self.request.quorum.cause(node, "has not answered")).collect()
     }
 
-    fn call(&self, owner: &OwnerKey) -> Call {
+    fn call(&self, owner: &OwnerKey) -> ScriptCall {
         let taker = match &self.inside {
             Some((client, lease)) => Taker::Inside { client, lease: *lease },
             None if self.is_value => Taker::Chosen,
             None => Taker::Owner(owner),
         };
-        self.asked.quorum.protocol.acquire(self.asked.label(), taker, self.ttl, self.asked.quorum.proposal())
+        self.request.quorum.protocol.acquire(self.request.label(), taker, self.ttl, self.request.quorum.proposal())
     }
 
     /// Asks all nodes, unless one that was to be asked first denies it; returns at the q-th grant, or when there cannot be
     /// one.
     pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
-        let quorum = self.asked.quorum.clone();
+        let quorum = self.request.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
-        quorum.tell_apart();
-        if let Some((one, other)) = quorum.twins.get() {
+        quorum.find_duplicate_nodes();
+        if let Some((one, other)) = quorum.duplicates.get() {
             let cause =
                 format!("is the same server as {}; each vote needs a server of its own", quorum.nodes[*one].name());
             return Verdict::Unavailable { causes: vec![quorum.cause(*other, cause)], permanent: true };
@@ -214,14 +222,14 @@ impl Ballot {
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
         let since = clock::now();
-        let asked = self.asked.clone();
+        let request = self.request.clone();
         let ask = |node: usize| {
-            let answer = quorum.ask_one(node, driver, call.clone(), limit, asked.sent[node].clone());
+            let answer = quorum.ask_one(node, driver, call.clone(), limit, request.sent[node].clone());
             #[cfg(feature = "simulation")]
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
             answer
         };
-        let mut first = self.contended.then(|| quorum.first_asked(&asked.names));
+        let mut first = self.contended.then(|| quorum.first_asked(&request.names));
         let mut answers = match first {
             Some(first) => FanOut::new([ask(first)]).within(Some(FIRST_GRACE)),
             None => FanOut::new((0..nodes).map(ask)),
@@ -240,7 +248,7 @@ impl Ballot {
                 // Somebody else goes on to the others.
                 (Some(_), Some(left)) => {
                     let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
-                    return Verdict::Behind { free_in };
+                    return Verdict::FirstNodeDenied { free_in };
                 }
                 (Some(first), None) => answers.extend((0..nodes).filter(|node| *node != first).map(ask)),
             }
@@ -250,13 +258,13 @@ impl Ballot {
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
-            let (quorum, names, missing) = (quorum.clone(), self.asked.names.clone(), tally.missing.clone());
+            let (quorum, names, missing) = (quorum.clone(), self.request.names.clone(), tally.missing.clone());
             // A failure shows again in the next ballot.
-            self.asked.quorum.spawn_pending(async move {
+            self.request.quorum.spawn_pending(async move {
                 quorum.provision(&names, &missing, false).await;
             });
         }
-        let token = match quorum.agree(driver, self.asked.label(), &tally.grants, self.ttl).await {
+        let token = match quorum.agree(driver, self.request.label(), &tally.grants, self.ttl).await {
             Ok(token) => token,
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
@@ -273,7 +281,7 @@ impl Ballot {
             .map(|node| match self.granted[node] {
                 Some(true) => Presence::Held(deadline),
                 Some(false) => Presence::Absent,
-                None => Presence::Unknown(self.asked.sent[node].get()),
+                None => Presence::Unknown(self.request.sent[node].get()),
             })
             .collect();
         Verdict::Held(Grant {
@@ -282,12 +290,12 @@ impl Ballot {
             since,
             presences,
             late: answers,
-            sent: self.asked.sent.clone(),
+            sent: self.request.sent.clone(),
         })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
-        let quorum = &self.asked.quorum;
+        let quorum = &self.request.quorum;
         let (vote, time) = match answer {
             Ok(vote) => vote,
             Err(error) if error.kind == NodeErrorKind::WrongType => {
@@ -329,7 +337,7 @@ impl Ballot {
     }
 
     async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
-        let quorum = self.asked.quorum.clone();
+        let quorum = self.request.quorum.clone();
         if !tally.missing.is_empty() {
             if quorum.parts_provisioned().await {
                 return Verdict::Provisioned { causes: tally.causes };
@@ -347,10 +355,10 @@ impl Ballot {
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
             };
             if everywhere || tally.marked > 0 || waited_enough {
-                let (names, missing) = (self.asked.names.clone(), tally.missing.clone());
+                let (names, missing) = (self.request.names.clone(), tally.missing.clone());
                 let writing = quorum.clone();
                 // A caller that gives up must not leave markers on some nodes only: the others would count as emptied.
-                let written = quorum.seen_through(async move {
+                let written = quorum.run_to_completion(async move {
                     if everywhere {
                         writing.provision_new(&names, &missing).await
                     } else {
@@ -403,16 +411,16 @@ impl Ballot {
             None => !mutant!(ReleaseKnownOnly),
         });
         let known = unsettled.map(|(node, granted)| (node, granted.is_some()));
-        known.filter_map(|(node, known)| Some((node, self.asked.sent[node].get()?, known))).collect()
+        known.filter_map(|(node, known)| Some((node, self.request.sent[node].get()?, known))).collect()
     }
 
     /// What takes back, in the background, whatever this ballot may have taken by then, while somebody else has it.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
-        let asked = self.asked.clone();
+        let request = self.request.clone();
         move || {
-            let sent = asked.sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
-            let call = asked.quorum.protocol.release(asked.label(), true);
-            drop(asked.quorum.clean_up(sent, &call));
+            let sent = request.sent.iter().enumerate().filter_map(|(node, sent)| Some((node, sent.get()?, false)));
+            let call = request.quorum.protocol.release(request.label(), true);
+            drop(request.quorum.clean_up(sent, &call));
         }
     }
 
@@ -423,10 +431,10 @@ impl Ballot {
             self.settled = true;
             return None;
         }
-        let call = self.asked.quorum.protocol.release(self.asked.label(), announce);
+        let call = self.request.quorum.protocol.release(self.request.label(), announce);
         let leftovers = self.leftovers();
         let any = !leftovers.is_empty();
-        let undone = self.asked.quorum.clean_up(leftovers, &call);
+        let undone = self.request.quorum.clean_up(leftovers, &call);
         any.then_some(undone)
     }
 }

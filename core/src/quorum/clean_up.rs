@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{
     process::driver::Driver,
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
 };
 
@@ -45,7 +45,7 @@ pub(crate) async fn retry(
 }
 
 /// Runs a script on a node, until it answered or `limit` is over.
-pub(crate) async fn insist(node: Arc<dyn Node>, call: Call, limit: Duration) {
+pub(crate) async fn insist(node: Arc<dyn Node>, call: ScriptCall, limit: Duration) {
     let ask = |left: Duration| node.eval(Driver::Background, call.clone(), left.min(TRY), SentOn::default());
     // Whether it ran, or was refused for good, nobody asks.
     drop(retry(&node, limit, PAUSE, ask, |error| !error.is_permanent()).await);
@@ -53,7 +53,7 @@ pub(crate) async fn insist(node: Arc<dyn Node>, call: Call, limit: Duration) {
 
 /// Runs a script on a node, ordered after everything sent on `connection`, until the node confirms. `known`: what it undoes is
 /// there.
-pub(crate) async fn clean_up(node: Arc<dyn Node>, connection: ConnectionId, call: Call, known: bool) {
+pub(crate) async fn clean_up(node: Arc<dyn Node>, connection: ConnectionId, call: ScriptCall, known: bool) {
     let ask = |_| node.eval_after(connection.clone(), call.clone(), TRY);
     let again = |error: &NodeError| match error.kind {
         NodeErrorKind::NotRun | NodeErrorKind::Unknown => true,

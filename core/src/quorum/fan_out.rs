@@ -33,18 +33,18 @@ pub(crate) enum Count<T> {
 }
 
 /// What a node, by its number, was asked and has not answered.
-pub(crate) struct Asked {
+pub(crate) struct NodeRequest {
     node: usize,
     answer: BoxFuture<Result<Reply, NodeError>>,
 }
 
-impl Asked {
+impl NodeRequest {
     pub(crate) fn new(node: usize, answer: BoxFuture<Result<Reply, NodeError>>) -> Self {
         Self { node, answer }
     }
 }
 
-impl Future for Asked {
+impl Future for NodeRequest {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
@@ -55,14 +55,14 @@ impl Future for Asked {
 
 /// Who has not answered yet. Most quorums are of one node.
 enum Open {
-    One(Option<Asked>),
-    Many(FuturesUnordered<Asked>),
+    One(Option<NodeRequest>),
+    Many(FuturesUnordered<NodeRequest>),
 }
 
 impl Open {
-    fn new(mut asked: impl Iterator<Item = Asked>) -> Self {
-        match (asked.next(), asked.next()) {
-            (Some(first), Some(second)) => Self::Many([first, second].into_iter().chain(asked).collect()),
+    fn new(mut requests: impl Iterator<Item = NodeRequest>) -> Self {
+        match (requests.next(), requests.next()) {
+            (Some(first), Some(second)) => Self::Many([first, second].into_iter().chain(requests).collect()),
             (one, _) => Self::One(one),
         }
     }
@@ -96,17 +96,17 @@ pub(crate) struct FanOut {
 }
 
 impl FanOut {
-    pub(crate) fn new(asked: impl IntoIterator<Item = Asked>) -> Self {
-        Self { open: Open::new(asked.into_iter()), began: Instant::now(), grace: None }
+    pub(crate) fn new(requests: impl IntoIterator<Item = NodeRequest>) -> Self {
+        Self { open: Open::new(requests.into_iter()), began: Instant::now(), grace: None }
     }
 
     /// Asks others, too.
-    pub(crate) fn extend(&mut self, asked: impl IntoIterator<Item = Asked>) {
+    pub(crate) fn extend(&mut self, requests: impl IntoIterator<Item = NodeRequest>) {
         let open = std::mem::replace(&mut self.open, Open::One(None));
         self.open = match open {
-            Open::One(one) => Open::new(one.into_iter().chain(asked)),
+            Open::One(one) => Open::new(one.into_iter().chain(requests)),
             Open::Many(mut many) => {
-                many.extend(asked);
+                many.extend(requests);
                 Open::Many(many)
             }
         };
@@ -163,8 +163,8 @@ impl FanOut {
     /// Forgets the answers of all nodes but these: what has not been sent to the others never will be.
     pub(crate) fn retain(&mut self, of: impl Fn(usize) -> bool) {
         self.open = match std::mem::replace(&mut self.open, Open::One(None)) {
-            Open::One(one) => Open::One(one.filter(|asked| of(asked.node))),
-            Open::Many(many) => Open::Many(many.into_iter().filter(|asked| of(asked.node)).collect()),
+            Open::One(one) => Open::One(one.filter(|request| of(request.node))),
+            Open::Many(many) => Open::Many(many.into_iter().filter(|request| of(request.node)).collect()),
         };
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         script::Reply,
     },
     server::{NodeError, SentOn},
-    sync::tell,
+    sync::notify,
 };
 
 /// Markers written at once; a cluster has thousands.
@@ -31,14 +31,14 @@ pub(super) struct Provisioning(Arc<Quorum>);
 
 impl Drop for Provisioning {
     fn drop(&mut self) {
-        tell(&self.0.provisioning, |count| *count -= 1);
+        notify(&self.0.provisioning, |count| *count -= 1);
     }
 }
 
 impl Quorum {
     /// Finds out, once and in the background, whether all nodes are servers of their own: two names of one server
     /// would count as two votes.
-    pub(super) fn tell_apart(self: &Arc<Self>) {
+    pub(super) fn find_duplicate_nodes(self: &Arc<Self>) {
         if self.nodes.len() == 1 || std::mem::replace(&mut self.runs.lock().1, true) {
             return;
         }
@@ -61,9 +61,9 @@ impl Quorum {
 
     fn compare(&self, node: usize, run: Option<String>) {
         let runs = &mut self.runs.lock().0;
-        if let Some(twin) = runs.iter().position(|known| known.is_some() && *known == run) {
+        if let Some(other) = runs.iter().position(|known| known.is_some() && *known == run) {
             // The first pair found says enough.
-            let _ = self.twins.set((twin, node));
+            let _ = self.duplicates.set((other, node));
         }
         runs[node] = run;
     }
@@ -135,7 +135,7 @@ impl Quorum {
     }
 
     fn provisioning(self: &Arc<Self>) -> Provisioning {
-        tell(&self.provisioning, |count| *count += 1);
+        notify(&self.provisioning, |count| *count += 1);
         Provisioning(self.clone())
     }
 

@@ -22,7 +22,7 @@ pub(crate) use self::{
     background::PendingWork,
     ballot::{BELIEVED_ALONE, Ballot, Grant, Verdict},
     clean_up::{CLEANUP_LIMIT, clean_up, insist, retry},
-    fan_out::{Answer, Asked, Count, FanOut, MINORITY_GRACE},
+    fan_out::{Answer, Count, FanOut, MINORITY_GRACE, NodeRequest},
 };
 use crate::{
     clock::{self, Deadline},
@@ -33,7 +33,7 @@ use crate::{
         calls::Protocol,
         names::Names,
         parts::slot,
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     server::{ConnectionId, Node, NodeErrorKind, SentOn},
     sync::Mutex,
@@ -55,7 +55,7 @@ pub(crate) struct Quorum {
     /// The run of each node's server, as far as known, and whether somebody finds out.
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that turned out to be one server.
-    twins: OnceLock<(usize, usize)>,
+    duplicates: OnceLock<(usize, usize)>,
     /// Whether the client is closed: nothing is tried any more.
     closed: watch::Sender<bool>,
     /// How much is under way that would leave something behind if the process ended now.
@@ -67,7 +67,7 @@ pub(crate) struct Quorum {
 pub(crate) enum Presence {
     /// Not there.
     Absent,
-    /// Asked, no answer: it may be there, or come there late.
+    /// A request was sent and not answered: the tenure may be there, or arrive late.
     Unknown(Option<ConnectionId>),
     /// There, at least until the deadline.
     Held(Deadline),
@@ -82,7 +82,7 @@ impl Quorum {
             unmarked: Mutex::new(None),
             provisioning: watch::Sender::new(0),
             runs: Mutex::new((vec![None; nodes.len()], false)),
-            twins: OnceLock::new(),
+            duplicates: OnceLock::new(),
             closed: watch::Sender::new(false),
             pending: watch::Sender::new(0),
             nodes,
@@ -116,18 +116,18 @@ impl Quorum {
     }
 
     /// Asks all nodes; notes for each which connection carries the request.
-    pub(crate) fn ask(&self, driver: Driver, call: &Call, limit: Duration, sent: &[SentOn]) -> FanOut {
+    pub(crate) fn ask(&self, driver: Driver, call: &ScriptCall, limit: Duration, sent: &[SentOn]) -> FanOut {
         let asked = sent.iter().enumerate();
         FanOut::new(asked.map(|(node, sent)| self.ask_one(node, driver, call.clone(), limit, sent.clone())))
     }
 
-    fn ask_all(&self, driver: Driver, call: &Call) -> FanOut {
+    fn ask_all(&self, driver: Driver, call: &ScriptCall) -> FanOut {
         let sent: Vec<SentOn> = self.nodes.iter().map(|_| SentOn::default()).collect();
         self.ask(driver, call, self.settings.config.reply_timeout, &sent)
     }
 
-    fn ask_one(&self, node: usize, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> Asked {
-        Asked::new(node, self.nodes[node].eval(driver, call, limit, sent))
+    fn ask_one(&self, node: usize, driver: Driver, call: ScriptCall, limit: Duration, sent: SentOn) -> NodeRequest {
+        NodeRequest::new(node, self.nodes[node].eval(driver, call, limit, sent))
     }
 
     pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
@@ -135,7 +135,7 @@ impl Quorum {
     }
 
     /// That no node has answered.
-    pub(crate) fn unheard(&self) -> Vec<NodeCause> {
+    pub(crate) fn unanswered_causes(&self) -> Vec<NodeCause> {
         (0..self.nodes.len()).map(|node| self.cause(node, "has not answered")).collect()
     }
 
@@ -147,7 +147,7 @@ impl Quorum {
     pub(crate) async fn gather<T>(
         self: &Arc<Self>,
         driver: Driver,
-        call: &Call,
+        call: &ScriptCall,
         read: impl Fn(&Reply) -> Option<T>,
     ) -> Result<Vec<(usize, T)>, LockError> {
         let mut answers = self.ask_all(driver, call);
@@ -185,7 +185,7 @@ impl Quorum {
     pub(crate) async fn decide(
         self: &Arc<Self>,
         driver: Driver,
-        call: &Call,
+        call: &ScriptCall,
         read: impl Fn(&Reply) -> Option<bool>,
     ) -> Result<(bool, Vec<usize>, FanOut), (Vec<usize>, Vec<NodeCause>)> {
         let mut answers = self.ask_all(driver, call);

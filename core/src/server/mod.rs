@@ -9,7 +9,7 @@ use crate::{
     process::driver::Driver,
     protocol::{
         parts::Parts,
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     sync::Mutex,
 };
@@ -84,14 +84,20 @@ pub trait Node: Send + Sync + 'static {
 
     /// Runs a script, driven by `driver`; fails after `timeout` without a reply. The transport never sends it twice, except
     /// after a reply that proves that it did not run: NOSCRIPT, or where else to go.
-    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>>;
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>>;
 
     /// Runs a script so that it takes effect after everything ever sent on `connection`: on that connection while it
     /// lives and is driven from the background, else on another once the server confirmed that `connection` is closed.
     fn eval_after(
         &self,
         connection: ConnectionId,
-        call: Call,
+        call: ScriptCall,
         timeout: Duration,
     ) -> BoxFuture<Result<Reply, NodeError>>;
 

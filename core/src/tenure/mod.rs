@@ -1,12 +1,12 @@
 //! A tenure: one owner's right to one lock, from the grant to its end. What it is and what follows is decided in
 //! [`state`] and [`renewal`], which are pure; here and in [`upkeep`] and [`release`] is what asks the nodes, and tells.
 
-mod attended;
 mod mode;
 mod release;
 mod renewal;
 mod round;
 mod state;
+mod supervisor;
 mod upkeep;
 pub(crate) mod watchdog;
 
@@ -19,11 +19,11 @@ use std::{
 use tokio::sync::watch;
 
 pub use self::release::ReleaseOutcome;
-pub(crate) use self::{attended::Attended, renewal::Plan, state::Unclaimed, upkeep::Fallen};
 use self::{
     mode::Mode,
     state::{Effects, News, State},
 };
+pub(crate) use self::{renewal::Plan, state::Unclaimed, supervisor::Supervised, upkeep::ExtendError};
 use crate::{
     clock::{self, Deadline, Stamp},
     error::LostReason,
@@ -38,13 +38,13 @@ use crate::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
-        tell,
+        notify,
     },
 };
 
 /// How long a lease is offered at most to a caller that does not take it; a sixth of it, if that is less. It is not renewed
 /// before that.
-const LONGEST_OFFER: Duration = Duration::from_secs(5);
+const COLLECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// What became of a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Fate {
 }
 
 /// What whoever waits for a tenure's end is told.
-pub(crate) struct Told {
+pub(crate) struct TenureStatus {
     pub(crate) fate: Fate,
     /// What its release found, once that is over.
     pub(crate) outcome: Option<ReleaseOutcome>,
@@ -124,7 +124,7 @@ pub(crate) struct Tenure {
     /// How many lease handles the host still refers to.
     pub(crate) handles: AtomicUsize,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) told: watch::Sender<Told>,
+    pub(crate) status: watch::Sender<TenureStatus>,
     events: EventSink,
     state: Mutex<State>,
     mode: Mutex<Mode>,
@@ -150,7 +150,7 @@ impl Tenure {
             generation: fork::generation(),
             handles: AtomicUsize::new(0),
             quorum,
-            told: watch::Sender::new(Told { fate: Fate::Held, outcome: None }),
+            status: watch::Sender::new(TenureStatus { fate: Fate::Held, outcome: None }),
             events,
             state: Mutex::new(state),
             mode: Mutex::default(),
@@ -179,7 +179,7 @@ impl Tenure {
         }
         if let Some(fate) = fate {
             // An end is final, and told once.
-            tell(&self.told, |told| told.fate = fate);
+            notify(&self.status, |status| status.fate = fate);
         }
         for instead in unseen {
             instead();
@@ -270,15 +270,15 @@ impl Tenure {
     }
 
     /// Decides what the watchdog does now. `recheck`: nodes that just came back.
-    pub(crate) fn look(&self, now: Stamp, recheck: &[usize]) -> Plan {
+    pub(crate) fn plan(&self, now: Stamp, recheck: &[usize]) -> Plan {
         let is_remembered = self.is_remembered();
-        self.change(|state, effects| state.look(now, recheck, is_remembered, effects))
+        self.change(|state, effects| state.plan(now, recheck, is_remembered, effects))
     }
 
     /// How long the watchdog may leave it alone.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn time_to_check(&self) -> Duration {
         let now = clock::now();
-        self.state.lock().patience(now)
+        self.state.lock().time_to_check(now)
     }
 
     /// A further acquire by the same owner. Returns the length that the lease must be extended to, if it must. Fails with
@@ -292,26 +292,26 @@ impl Tenure {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
         if matches!(end, Unclaimed::Others) {
             // Whoever waits for the end of this lease looks again.
-            tell(&self.told, |_| {});
+            notify(&self.status, |_| {});
         }
         end
     }
 
     /// Offers a claim to its caller, who has not taken it yet.
-    pub(crate) fn offer(&self, claim: &Arc<Claim>) {
-        let until = Deadline::after((self.terms.ttl / 6).min(LONGEST_OFFER));
-        self.state.lock().offer(claim, until);
+    pub(crate) fn mark_uncollected(&self, claim: &Arc<Claim>) {
+        let until = Deadline::after((self.terms.ttl / 6).min(COLLECT_WITHIN));
+        self.state.lock().mark_uncollected(claim, until);
     }
 
     /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
-    pub(crate) fn take(&self, claim: &Arc<Claim>) -> bool {
-        !self.forked() && self.change(|state, effects| state.take(claim, clock::now(), effects))
+    pub(crate) fn collect(&self, claim: &Arc<Claim>) -> bool {
+        !self.forked() && self.change(|state, effects| state.collect(claim, clock::now(), effects))
     }
 
     /// Withdraws it from whoever has not taken it yet, and releases it. False if somebody has taken it.
     pub(crate) fn withdraw(self: &Arc<Self>) -> bool {
         let ended =
-            self.change(|state, effects| (!state.is_taken()).then(|| state.withdraw(None, clock::now(), effects)));
+            self.change(|state, effects| (!state.is_collected()).then(|| state.withdraw(None, clock::now(), effects)));
         if ended == Some(true) {
             self.release_in_background();
         }
@@ -320,7 +320,7 @@ impl Tenure {
 
     /// Releases it in the background.
     pub(crate) fn release_in_background(self: &Arc<Self>) {
-        self.unkeep();
+        self.drop_session();
         let tenure = self.clone();
         self.quorum.spawn_pending(async move {
             tenure.release(Driver::Background).await;
@@ -329,9 +329,11 @@ impl Tenure {
 
     /// Resolves once it ended. A released tenure is free only once its release went out, which the outcome tells.
     pub(crate) async fn ended(self: Arc<Self>) {
-        let free = |told: &Told| told.fate != Fate::Held && (told.fate != Fate::Released || told.outcome.is_some());
+        let free = |status: &TenureStatus| {
+            status.fate != Fate::Held && (status.fate != Fate::Released || status.outcome.is_some())
+        };
         // The sender is in `self`.
-        let _ = self.told.subscribe().wait_for(free).await;
+        let _ = self.status.subscribe().wait_for(free).await;
     }
 
     /// Its newest unreleased claim.
@@ -351,7 +353,7 @@ impl Tenure {
     }
 
     /// Keeps `keeper` alive until the tenure ends.
-    pub(crate) fn keep(&self, keeper: Arc<dyn Any + Send + Sync>) {
+    pub(crate) fn keep_session(&self, keeper: Arc<dyn Any + Send + Sync>) {
         let mut state = self.state.lock();
         if state.fate == Fate::Held {
             state.keeper = Some(keeper);
@@ -359,17 +361,17 @@ impl Tenure {
     }
 
     /// Lets go of what `keep` keeps.
-    pub(crate) fn unkeep(&self) {
+    pub(crate) fn drop_session(&self) {
         let keeper = self.state.lock().keeper.take();
         drop(keeper);
     }
 
-    pub(crate) fn slot(&self) -> Option<usize> {
-        self.state.lock().slot
+    pub(crate) fn watchdog_index(&self) -> Option<usize> {
+        self.state.lock().watchdog_index
     }
 
-    pub(crate) fn set_slot(&self, slot: Option<usize>) {
-        self.state.lock().slot = slot;
+    pub(crate) fn set_watchdog_index(&self, index: Option<usize>) {
+        self.state.lock().watchdog_index = index;
     }
 }
 

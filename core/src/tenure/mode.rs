@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{sync::mpsc, time::timeout};
 
-use super::{Fallen, Tenure, state::State};
+use super::{ExtendError, Tenure, state::State};
 use crate::{
     clock::{self, Deadline, Stamp},
     process::driver::Driver,
@@ -17,7 +17,7 @@ use crate::{
         primitive::Primitive,
         reply::{self, Renewed, Vote},
     },
-    quorum::{Asked, Count, FanOut, Presence},
+    quorum::{Count, FanOut, NodeRequest, Presence},
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
 
@@ -56,7 +56,7 @@ impl Tenure {
     }
 
     /// Makes a reader of a writer.
-    pub(crate) async fn downgrade(self: Arc<Self>) -> Result<(), Fallen> {
+    pub(crate) async fn downgrade(self: Arc<Self>) -> Result<(), ExtendError> {
         if !self.reads.swap(true, SeqCst) {
             // No writer draws this one.
             self.token.fetch_add(1, SeqCst);
@@ -71,7 +71,7 @@ impl Tenure {
                 Presence::Unknown(Some(connection)) => target.eval_after(connection, call.clone(), limit),
                 _ => target.eval(Driver::Background, call.clone(), limit, sent[node].clone()),
             };
-            Asked::new(node, answer)
+            NodeRequest::new(node, answer)
         }));
         let (mut done, mut failures) = (0, Vec::new());
         let counted = answers.count(reply::done, |node, answer| {
@@ -121,15 +121,15 @@ impl Tenure {
         });
     }
 
-    fn fallen(&self, failures: Vec<(usize, NodeError)>) -> Fallen {
+    fn fallen(&self, failures: Vec<(usize, NodeError)>) -> ExtendError {
         match self.current_fate() {
-            super::Fate::Held => Fallen::Unanswered(failures),
-            fate => Fallen::Ended(fate),
+            super::Fate::Held => ExtendError::Unanswered(failures),
+            fate => ExtendError::Ended(fate),
         }
     }
 
     /// Waits until no node can be made a reader of any more.
-    async fn settled(&self) -> Result<(), Fallen> {
+    async fn settled(&self) -> Result<(), ExtendError> {
         let on_the_way = self.mode.lock().on_the_way.take();
         let Some(mut on_the_way) = on_the_way else { return Ok(()) };
         let limit = self.quorum.settings.reply_within(self.remaining());
@@ -142,7 +142,7 @@ impl Tenure {
     }
 
     /// Makes a writer of a reader, if it is alone inside; says whether it is one.
-    pub(crate) async fn upgrade(self: Arc<Self>) -> Result<bool, Fallen> {
+    pub(crate) async fn upgrade(self: Arc<Self>) -> Result<bool, ExtendError> {
         if !self.primitive().reads() {
             return Ok(true);
         }
@@ -157,7 +157,7 @@ impl Tenure {
         let asked = self.leftovers();
         let mut possible = asked.len();
         let mut answers = FanOut::new(asked.into_iter().map(|(node, _)| {
-            Asked::new(node, quorum.nodes[node].eval(Driver::Background, call.clone(), limit, sent[node].clone()))
+            NodeRequest::new(node, quorum.nodes[node].eval(Driver::Background, call.clone(), limit, sent[node].clone()))
         }));
         let (mut granted, mut failures) = (Vec::new(), Vec::new());
         let counted = answers.count(reply::vote, |node, answer| {

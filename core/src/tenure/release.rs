@@ -7,10 +7,10 @@ use crate::{
     clock,
     event::Event,
     process::driver::Driver,
-    protocol::{reply, script::Call},
-    quorum::{Asked, Count, FanOut, MINORITY_GRACE, Presence, clean_up, insist, retry},
+    protocol::{reply, script::ScriptCall},
+    quorum::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, clean_up, insist, retry},
     server::{NodeErrorKind, SentOn},
-    sync::tell,
+    sync::notify,
 };
 
 /// The pause before a node is asked again that could not be asked.
@@ -42,7 +42,7 @@ impl ReleaseOutcome {
 }
 
 impl Tenure {
-    fn release_call(&self) -> Call {
+    fn release_call(&self) -> ScriptCall {
         self.quorum.protocol.release(self.label(), true)
     }
 
@@ -75,7 +75,7 @@ impl Tenure {
 
     /// Tells what a release found.
     pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
-        tell(&self.told, |told| told.outcome = Some(outcome));
+        notify(&self.status, |status| status.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }
@@ -129,16 +129,16 @@ impl Tenure {
     }
 
     /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
-    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> Asked {
+    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
         if let Presence::Unknown(Some(connection)) = presence {
-            return Asked::new(index, node.eval_after(connection.clone(), call, limit));
+            return NodeRequest::new(index, node.eval_after(connection.clone(), call, limit));
         }
         let asked = async move {
             let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
             retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await
         };
-        Asked::new(index, Box::pin(asked))
+        NodeRequest::new(index, Box::pin(asked))
     }
 }
 
@@ -172,9 +172,9 @@ impl Drop for Releasing<'_> {
             let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);
             // A caller that gave up left the outcome open.
-            tenure.told.send_if_modified(|told| {
-                let open = told.outcome.is_none();
-                told.outcome = told.outcome.or(Some(ReleaseOutcome::Unconfirmed));
+            tenure.status.send_if_modified(|status| {
+                let open = status.outcome.is_none();
+                status.outcome = status.outcome.or(Some(ReleaseOutcome::Unconfirmed));
                 open
             });
         });

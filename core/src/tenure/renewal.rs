@@ -65,8 +65,8 @@ impl State {
     }
 
     /// How long the next offer stands.
-    fn offered_for(&self, now: Stamp) -> Duration {
-        self.offers.iter().map(|(_, until)| until.left_at(now)).min().unwrap_or(Duration::MAX)
+    fn uncollected_for(&self, now: Stamp) -> Duration {
+        self.uncollected.iter().map(|(_, until)| until.left_at(now)).min().unwrap_or(Duration::MAX)
     }
 
     /// How long it may still be held, if there is a limit to that.
@@ -75,14 +75,14 @@ impl State {
     }
 
     /// How long the watchdog may leave it alone.
-    pub(super) fn patience(&self, now: Stamp) -> Duration {
+    pub(super) fn time_to_check(&self, now: Stamp) -> Duration {
         let left = self.left_at(now).min(self.until_max_hold(now));
-        self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.offered_for(now))
+        self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.uncollected_for(now))
     }
 
     /// Decides what the watchdog does now. `recheck`: nodes that just came back. `is_remembered`: whether its owner or a
     /// lease is still there.
-    pub(super) fn look(&mut self, now: Stamp, recheck: &[usize], is_remembered: bool, effects: &mut Effects) -> Plan {
+    pub(super) fn plan(&mut self, now: Stamp, recheck: &[usize], is_remembered: bool, effects: &mut Effects) -> Plan {
         if self.fate != Fate::Held {
             return Plan::Forget;
         }
@@ -115,7 +115,7 @@ impl State {
         }
         let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
         if nodes.is_empty() && repairs.is_empty() {
-            let wake = left.min(safe).min(self.offered_for(now)).min(until_max_hold);
+            let wake = left.min(safe).min(self.uncollected_for(now)).min(until_max_hold);
             return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
         }
         self.ask(&nodes, &repairs);

@@ -42,12 +42,12 @@ pub(super) struct State {
     pub(super) lives: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
     /// Those of them that their callers have not taken yet, and until when they may.
-    pub(super) offers: Vec<(Arc<Claim>, Deadline)>,
+    pub(super) uncollected: Vec<(Arc<Claim>, Deadline)>,
     /// Alive while a lock handle that took part is.
     pub(super) locks: Vec<Weak<()>>,
     pub(super) round: Round,
     /// Its place in the watchdog's list.
-    pub(super) slot: Option<usize>,
+    pub(super) watchdog_index: Option<usize>,
     /// What renews it, kept alive until it ends, even when the host forgot its client and every handle.
     pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) settings: Arc<Settings>,
@@ -126,12 +126,12 @@ impl State {
             followed: Vec::new(),
             lives,
             claims: vec![claim],
-            offers: Vec::new(),
+            uncollected: Vec::new(),
             locks: vec![lock],
             round: Round::first(since, &presences, settings.counter_ttl(terms.ttl).unwrap_or_default()),
             presences,
             sent,
-            slot: None,
+            watchdog_index: None,
             keeper: None,
             settings,
             since,
@@ -357,7 +357,7 @@ impl State {
             return Unclaimed::Before;
         }
         self.claims.retain(|known| !Arc::ptr_eq(known, claim));
-        self.offers.retain(|(known, _)| !Arc::ptr_eq(known, claim));
+        self.uncollected.retain(|(known, _)| !Arc::ptr_eq(known, claim));
         if !self.claims.is_empty() {
             claim.left.store(self.is_held_at(now), Relaxed);
             return Unclaimed::Others;
@@ -384,29 +384,30 @@ impl State {
     }
 
     /// Has a claim wait for its caller to take it.
-    pub(super) fn offer(&mut self, claim: &Arc<Claim>, until: Deadline) {
-        let known = self.offers.iter().any(|(known, _)| Arc::ptr_eq(known, claim));
+    pub(super) fn mark_uncollected(&mut self, claim: &Arc<Claim>, until: Deadline) {
+        let known = self.uncollected.iter().any(|(known, _)| Arc::ptr_eq(known, claim));
         if !known && !mutant!(OfferKept) && self.claims.iter().any(|known| Arc::ptr_eq(known, claim)) {
-            self.offers.push((claim.clone(), until));
+            self.uncollected.push((claim.clone(), until));
         }
     }
 
     /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
-    pub(super) fn take(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> bool {
+    pub(super) fn collect(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> bool {
         if claim.withdrawn.load(Relaxed) {
             return false;
         }
-        let Some(offer) = self.offers.iter().position(|(known, _)| Arc::ptr_eq(known, claim)) else { return true };
-        self.offers.swap_remove(offer);
+        let Some(index) = self.uncollected.iter().position(|(known, _)| Arc::ptr_eq(known, claim)) else { return true };
+        self.uncollected.swap_remove(index);
         !self.check(now, effects).is_zero()
     }
 
-    /// Withdraws the offers that stand no longer at `now`; all, if no time is given. Says whether the tenure ended by that,
+    /// Withdraws the uncollected that stand no longer at `now`; all, if no time is given. Says whether the tenure ended by that,
     /// and is to be released.
     pub(super) fn withdraw(&mut self, overdue_at: Option<Stamp>, now: Stamp, effects: &mut Effects) -> bool {
         let stands = |until: &Deadline| overdue_at.is_some_and(|now| !until.left_at(now).is_zero());
-        let (standing, withdrawn) = std::mem::take(&mut self.offers).into_iter().partition(|(_, until)| stands(until));
-        self.offers = standing;
+        let (standing, withdrawn) =
+            std::mem::take(&mut self.uncollected).into_iter().partition(|(_, until)| stands(until));
+        self.uncollected = standing;
         let mut ended = false;
         for (claim, _) in withdrawn {
             claim.withdrawn.store(true, Relaxed);
@@ -420,7 +421,7 @@ impl State {
     }
 
     /// Whether somebody took it.
-    pub(super) fn is_taken(&self) -> bool {
-        self.claims.len() > self.offers.len()
+    pub(super) fn is_collected(&self) -> bool {
+        self.claims.len() > self.uncollected.len()
     }
 }

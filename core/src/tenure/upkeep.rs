@@ -13,12 +13,12 @@ use crate::{
         reply::{self, Renewed, Vote},
         script::Reply,
     },
-    quorum::{Asked, Count, FanOut, Presence, Quorum},
+    quorum::{Count, FanOut, NodeRequest, Presence, Quorum},
     server::{ConnectionId, NodeError, SentOn},
 };
 
 /// Why an extension failed.
-pub(crate) enum Fallen {
+pub(crate) enum ExtendError {
     Ended(Fate),
     Unanswered(Vec<(usize, NodeError)>),
 }
@@ -135,7 +135,7 @@ impl Tenure {
     }
 
     /// Asks all nodes for a lease of `ttl` from now on.
-    pub(crate) async fn extend(self: Arc<Self>, driver: Driver, ttl: Duration) -> Result<(), Fallen> {
+    pub(crate) async fn extend(self: Arc<Self>, driver: Driver, ttl: Duration) -> Result<(), ExtendError> {
         let sent = clock::now();
         // What never ends is asked for as that, and so stays.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
@@ -166,7 +166,7 @@ impl Tenure {
                 }
                 answer
             };
-            Asked::new(node, Box::pin(asked))
+            NodeRequest::new(node, Box::pin(asked))
         }));
         let (mut extended, mut failures) = (0, Vec::new());
         let counted = answers.count(
@@ -188,8 +188,8 @@ impl Tenure {
         }
         match self.current_fate() {
             Fate::Held if extended >= self.quorum.needed() => Ok(()),
-            Fate::Held => Err(Fallen::Unanswered(failures)),
-            fate => Err(Fallen::Ended(fate)),
+            Fate::Held => Err(ExtendError::Unanswered(failures)),
+            fate => Err(ExtendError::Ended(fate)),
         }
     }
 }

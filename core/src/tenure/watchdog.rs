@@ -34,7 +34,7 @@ use crate::{
     },
     tenure::{
         Plan, Tenure,
-        attended::{Attended, AttendedCalls},
+        supervisor::{Supervised, Supervisor},
         upkeep::prolong,
     },
 };
@@ -62,7 +62,7 @@ pub(crate) struct Watchdog {
 
 struct List {
     tenures: Mutex<Slab<Arc<Tenure>>>,
-    calls: Arc<AttendedCalls>,
+    calls: Arc<Supervisor>,
     /// Something must be looked at before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
@@ -98,9 +98,9 @@ impl Watchdog {
         if mutant!(RenewalByLock) && self.list.tenures.lock().iter().any(|(_, known)| known.same_lock(tenure)) {
             return;
         }
-        let slot = self.list.tenures.lock().insert(tenure.clone());
+        let index = self.list.tenures.lock().insert(tenure.clone());
         self.list.busy.store(true, Relaxed);
-        tenure.set_slot(Some(slot));
+        tenure.set_watchdog_index(Some(index));
         self.reconsider(tenure);
     }
 
@@ -110,18 +110,18 @@ impl Watchdog {
     }
 
     /// Does something about a call that its caller polls, if it does not end soon after its last reply is due.
-    pub(crate) fn attend(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Attended {
-        let attended = self.list.calls.attend(last_reply, overdue);
+    pub(crate) fn supervise(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Supervised {
+        let supervised = self.list.calls.supervise(last_reply, overdue);
         self.list.busy.store(true, Relaxed);
-        self.list.look_by(attended.due());
-        attended
+        self.list.check_by(supervised.due());
+        supervised
     }
 
     /// Forgets a tenure that ended.
     pub(crate) fn remove(&self, tenure: &Tenure) {
-        if let Some(slot) = tenure.slot() {
-            tenure.set_slot(None);
-            self.list.forget(slot, tenure);
+        if let Some(index) = tenure.watchdog_index() {
+            tenure.set_watchdog_index(None);
+            self.list.forget(index, tenure);
         }
     }
 }
@@ -131,11 +131,11 @@ impl List {
         if mutant!(RenewalByLock) && !tenure.is_held() {
             return;
         }
-        self.look_by(Instant::now() + tenure.patience());
+        self.check_by(Instant::now() + tenure.time_to_check());
     }
 
     /// Something must be looked at by then.
-    fn look_by(&self, time: Instant) {
+    fn check_by(&self, time: Instant) {
         if time < *self.planned.lock() {
             self.hurry.notify_one();
         }
@@ -148,11 +148,11 @@ impl List {
         }
     }
 
-    fn forget(&self, slot: usize, tenure: &Tenure) {
+    fn forget(&self, index: usize, tenure: &Tenure) {
         let mut tenures = self.tenures.lock();
-        // Both the release and the task may forget it, and the slot may have a new tenant.
-        if tenures.get(slot).is_some_and(|known| std::ptr::eq(&raw const **known, tenure)) {
-            tenures.remove(slot);
+        // Both the release and the task may forget it, and the index may have a new tenant.
+        if tenures.get(index).is_some_and(|known| std::ptr::eq(&raw const **known, tenure)) {
+            tenures.remove(index);
         }
     }
 }
@@ -174,7 +174,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         *list.planned.lock() = Instant::now() + IDLE;
         let returned = std::mem::take(&mut *list.returned.lock());
         let tenures: Vec<(usize, Arc<Tenure>)> =
-            list.tenures.lock().iter().map(|(slot, tenure)| (slot, tenure.clone())).collect();
+            list.tenures.lock().iter().map(|(index, tenure)| (index, tenure.clone())).collect();
         let now = clock::now();
         if list.busy.swap(false, Relaxed) {
             last_busy = Instant::now();
@@ -182,11 +182,11 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
         let mut wake = if tenures.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
         let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
         let mut repairs: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
-        for (slot, tenure) in &tenures {
-            match tenure.look(now, &returned) {
-                Plan::Forget => list.forget(*slot, tenure),
+        for (index, tenure) in &tenures {
+            match tenure.plan(now, &returned) {
+                Plan::Forget => list.forget(*index, tenure),
                 Plan::Release => {
-                    list.forget(*slot, tenure);
+                    list.forget(*index, tenure);
                     tenure.release_in_background();
                 }
                 Plan::Wait(time) => wake = wake.min(time),
@@ -197,11 +197,11 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
                     for node in nodes {
                         batches[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
                     }
-                    wake = wake.min(tenure.patience());
+                    wake = wake.min(tenure.time_to_check());
                 }
             }
         }
-        if let Some(next) = list.calls.see_to_overdue() {
+        if let Some(next) = list.calls.take_over_overdue() {
             wake = wake.min(next.duration_since(Instant::now()));
         }
         for (node, batch) in batches.into_iter().enumerate() {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     process::driver::Driver,
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, memory::MemoryNode},
 };
 
@@ -49,7 +49,13 @@ impl Node for Gated {
         self.node.name()
     }
 
-    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         let (node, passed, script) = (self.node.clone(), self.passed.clone(), call.script.name);
         let is_held_back = self.held_back.contains(&script);
         let (mut gate, is_mute) = (self.gate.subscribe(), self.is_mute && is_held_back);
@@ -67,7 +73,7 @@ impl Node for Gated {
         .boxed()
     }
 
-    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, id: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         self.node.eval_after(id, call, timeout)
     }
 

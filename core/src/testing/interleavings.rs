@@ -107,7 +107,7 @@ fn everybody_comes_first_or_leaves() {
     for waiter in waiters {
         waiter.join().expect("a waiter");
     }
-    assert!(matches!(registry.look("x", &OwnerKey::Ambient(9)), crate::wait::registry::Local::Free));
+    assert!(matches!(registry.lookup("x", &OwnerKey::Ambient(9)), crate::wait::registry::Local::Free));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn one_end() {
     for thread in [looking, losing, renewing] {
         thread.join().expect("a thread");
     }
-    let fate = tenure.told.borrow().fate;
+    let fate = tenure.status.borrow().fate;
     assert_eq!(tenure.current_fate(), fate, "what is told is not what happened");
     let lost = server.lost.load(SeqCst);
     match fate {

@@ -14,7 +14,7 @@ use crate::{
     owner::Owner,
     protocol::{
         reply::TOKENS,
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     server::{Node, NodeError, NodeErrorKind},
     sync::Mutex,
@@ -41,7 +41,7 @@ impl Nodes {
         let up = watch::Sender::new(true);
         let node = |node: usize| -> Arc<dyn Node> {
             let (ran, gate, up) = (ran.clone(), gate.clone(), up.clone());
-            let answer = move |call: &Call| {
+            let answer = move |call: &ScriptCall| {
                 if node == NODES - 1 {
                     ran.lock().push(call.script.name);
                     if !*up.borrow() {

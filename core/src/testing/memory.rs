@@ -24,16 +24,16 @@ fn texts(all: &[&str]) -> Vec<String> {
     all.iter().map(ToString::to_string).collect()
 }
 
-fn acquire(field: &str) -> Call {
+fn acquire(field: &str) -> ScriptCall {
     let args = texts(&[field, "", "60000", "0", "0"]);
-    Call::new(&scripts(Wire::Redisson).acquire, texts(&["lock", "counter"]), args)
+    ScriptCall::new(&scripts(Wire::Redisson).acquire, texts(&["lock", "counter"]), args)
 }
 
-fn release(field: &str) -> Call {
-    Call::new(&scripts(Wire::Redisson).release, texts(&["lock"]), texts(&[field, "channel"]))
+fn release(field: &str) -> ScriptCall {
+    ScriptCall::new(&scripts(Wire::Redisson).release, texts(&["lock"]), texts(&[field, "channel"]))
 }
 
-fn eval(node: &MemoryNode, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+fn eval(node: &MemoryNode, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
     node.eval(Driver::Background, call, timeout, SentOn::default())
 }
 
@@ -204,11 +204,11 @@ async fn it_identifies_itself() {
     let mark = |kind: &str| {
         let args = texts(&[kind, &clock::now().wall_micros().to_string()]);
         let keys = texts(&["marker"]);
-        Call { identify: true, ..Call::new(&scripts(Wire::Token).provision, keys, args) }
+        ScriptCall { identify: true, ..ScriptCall::new(&scripts(Wire::Token).provision, keys, args) }
     };
     let vote = || {
         let call = acquire("a:1").with(texts(&["marker"]), texts(&["60000000"]));
-        Call { identify: true, ..call }
+        ScriptCall { identify: true, ..call }
     };
     assert_eq!(code(eval(&node, vote(), LONG).await), 4);
     assert_eq!(eval(&node, mark("new"), LONG).await, Ok(Reply::Int(1)));

@@ -88,7 +88,7 @@ async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
         let owner = OwnerKey::Explicit("me".to_owned());
         let mut ballot = Ballot::new(&quorum, &names, "=me:1".to_owned(), Duration::from_secs(30)).contended(true);
         match ballot.run(Driver::Background, &owner).await {
-            Verdict::Behind { .. } | Verdict::Unavailable { .. } => {}
+            Verdict::FirstNodeDenied { .. } | Verdict::Unavailable { .. } => {}
             _ => panic!("an outage counts as an answer"),
         }
     }

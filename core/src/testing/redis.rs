@@ -172,7 +172,7 @@ impl Tested {
         Self { node, events, changes }
     }
 
-    async fn eval(&self, call: Call) -> Result<Reply, NodeError> {
+    async fn eval(&self, call: ScriptCall) -> Result<Reply, NodeError> {
         self.node.eval(Driver::Background, call, PATIENCE, SentOn::default()).await
     }
 
@@ -185,7 +185,7 @@ impl Tested {
     }
 }
 
-fn call(source: &str, keys: &[&str], args: &[&str]) -> Call {
+fn call(source: &str, keys: &[&str], args: &[&str]) -> ScriptCall {
     let script = Script {
         name: "test",
         wire: Wire::Redisson,
@@ -193,14 +193,14 @@ fn call(source: &str, keys: &[&str], args: &[&str]) -> Call {
         sha: Sha1::from(source).digest().to_string(),
     };
     let own = |parts: &[&str]| parts.iter().map(ToString::to_string).collect();
-    Call::new(Box::leak(Box::new(script)), own(keys), own(args))
+    ScriptCall::new(Box::leak(Box::new(script)), own(keys), own(args))
 }
 
-fn set(key: &str) -> Call {
+fn set(key: &str) -> ScriptCall {
     call("redis.call('SET', KEYS[1], '1') return 1", &[key], &[])
 }
 
-fn del(key: &str) -> Call {
+fn del(key: &str) -> ScriptCall {
     call("return redis.call('DEL', KEYS[1])", &[key], &[])
 }
 

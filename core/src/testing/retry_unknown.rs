@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::super::{Asked, Quorum};
+use super::super::{NodeRequest, Quorum};
 use crate::{
     process::{driver::Driver, runtime},
-    protocol::script::Call,
+    protocol::script::ScriptCall,
     server::{NodeError, NodeErrorKind, SentOn},
 };
 
 impl Quorum {
     /// Sends a request again until it is answered.
-    pub(super) fn insist(self: &Arc<Self>, node: usize, answer: Asked, call: &Call) -> Asked {
+    pub(super) fn insist(self: &Arc<Self>, node: usize, answer: NodeRequest, call: &ScriptCall) -> NodeRequest {
         let (quorum, call) = (self.clone(), call.clone());
         let answer = runtime::detached(async move {
             let mut answer = answer.await;
@@ -22,6 +22,6 @@ impl Quorum {
             answer
         });
         let gone = || Err(NodeError::new(NodeErrorKind::Unknown, "gone"));
-        Asked::new(node, Box::pin(async move { answer.await.map_or_else(gone, |(_, answer)| answer) }))
+        NodeRequest::new(node, Box::pin(async move { answer.await.map_or_else(gone, |(_, answer)| answer) }))
     }
 }

@@ -7,15 +7,15 @@ use tokio::sync::watch;
 
 use crate::{
     process::driver::Driver,
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 
 /// What a script replies.
-pub(crate) type Answering = dyn Fn(&Call) -> Result<Reply, NodeError> + Send + Sync;
+pub(crate) type Answering = dyn Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync;
 
 /// What a request waits for before it is sent.
-pub(crate) type Waiting = dyn Fn(&Call) -> BoxFuture<()> + Send + Sync;
+pub(crate) type Waiting = dyn Fn(&ScriptCall) -> BoxFuture<()> + Send + Sync;
 
 pub(crate) struct Scripted {
     name: String,
@@ -27,7 +27,7 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn new(
         name: impl Into<String>,
-        answer: impl Fn(&Call) -> Result<Reply, NodeError> + Send + Sync + 'static,
+        answer: impl Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Self::waiting(name, answer, |_| async {}.boxed())
     }
@@ -35,8 +35,8 @@ impl Scripted {
     /// One to which a request is sent only when what it waits for is over.
     pub(crate) fn waiting(
         name: impl Into<String>,
-        answer: impl Fn(&Call) -> Result<Reply, NodeError> + Send + Sync + 'static,
-        waiting: impl Fn(&Call) -> BoxFuture<()> + Send + Sync + 'static,
+        answer: impl Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync + 'static,
+        waiting: impl Fn(&ScriptCall) -> BoxFuture<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let (answer, waiting) = (Arc::new(answer), Arc::new(waiting));
         Arc::new(Self { name: name.into(), answer, waiting, changes: watch::Sender::new(0) })
@@ -48,7 +48,7 @@ impl Node for Scripted {
         &self.name
     }
 
-    fn eval(&self, driver: Driver, call: Call, _: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(&self, driver: Driver, call: ScriptCall, _: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
         let (answer, waiting) = (self.answer.clone(), (self.waiting)(&call));
         async move {
             waiting.await;
@@ -64,7 +64,7 @@ impl Node for Scripted {
         .boxed()
     }
 
-    fn eval_after(&self, _: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, _: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         self.eval(Driver::Background, call, timeout, SentOn::default())
     }
 

@@ -8,9 +8,9 @@ use crate::{
     process::driver::Driver,
     protocol::{
         reply::{Renewed, TOKENS},
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
-    quorum::{Asked, FanOut, Presence},
+    quorum::{FanOut, NodeRequest, Presence},
     server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
     testing::scripted::Scripted,
     wait::registry::{Local, Registry},
@@ -33,7 +33,7 @@ fn quorum(extending: usize) -> Arc<Quorum> {
 /// Five nodes that answer like this.
 fn quorum_of(
     change: impl FnOnce(&mut Config),
-    answer: impl Fn(usize, &Call) -> Result<Reply, NodeError> + Clone + Send + Sync + 'static,
+    answer: impl Fn(usize, &ScriptCall) -> Result<Reply, NodeError> + Clone + Send + Sync + 'static,
 ) -> Arc<Quorum> {
     let mut config = Config::new((0..NODES).map(|node| format!("memory://tenure-{node}")));
     change(&mut config);
@@ -99,7 +99,7 @@ fn sent() -> Vec<SentOn> {
 
 /// Begins a round of renewal.
 fn round(tenure: &Tenure) -> (Vec<usize>, Stamp) {
-    let Plan::Renew { nodes, sent, .. } = tenure.look(clock::now(), &[]) else {
+    let Plan::Renew { nodes, sent, .. } = tenure.plan(clock::now(), &[]) else {
         panic!("a third of the lease is over")
     };
     (nodes, sent)
@@ -115,13 +115,13 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
     for node in 0..2 {
         tenure.renewed(node, Renewed::Extended, TTL, sent);
     }
-    assert!(matches!(tenure.clone().extend(Driver::Background, TTL).await, Err(Fallen::Unanswered(_))));
+    assert!(matches!(tenure.clone().extend(Driver::Background, TTL).await, Err(ExtendError::Unanswered(_))));
     for node in 2..NODES {
         tenure.renewal_failed(node);
     }
-    assert!(tenure.patience() <= FIRST_PAUSE, "the round is tried on soon, not in {:?}", tenure.patience());
+    assert!(tenure.time_to_check() <= FIRST_PAUSE, "the round is tried on soon, not in {:?}", tenure.time_to_check());
     tenure.renewed(2, Renewed::Extended, TTL, sent);
-    assert!(tenure.patience() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
+    assert!(tenure.time_to_check() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
 }
 
 /// An answer to the acquire that comes late says less than a renewal that has been answered since.
@@ -143,7 +143,7 @@ async fn a_late_grant_moves_no_deadline_back() {
         }
         let renewed = tenure.remaining();
         let answer = late.clone();
-        let answers = FanOut::new([Asked::new(4, Box::pin(async move { answer }))]);
+        let answers = FanOut::new([NodeRequest::new(4, Box::pin(async move { answer }))]);
         tenure.clone().absorb_late_grants(answers, sent(), tenure.since).await;
         assert!(tenure.remaining() > renewed.saturating_sub(TTL / 10), "{late:?}: {:?}", tenure.remaining());
     }
@@ -158,7 +158,7 @@ async fn max_hold_ends_a_tenure_when_it_is_over() {
     for node in nodes {
         tenure.renewed(node, Renewed::Extended, TTL, sent);
     }
-    assert!(tenure.patience() <= left, "left alone for {:?}", tenure.patience());
+    assert!(tenure.time_to_check() <= left, "left alone for {:?}", tenure.time_to_check());
 }
 
 /// An owner's tenure ends in one thread while another nests in it.
@@ -182,10 +182,10 @@ async fn the_newest_tenure_of_an_owner_counts() {
     assert!(registry.insert_first(&lost));
     lost.lose(LostReason::Deleted);
     assert!(registry.insert_first(&held));
-    let Local::Own(own) = registry.look("x", &held.terms.owner) else { panic!("nobody has it") };
+    let Local::Own(own) = registry.lookup("x", &held.terms.owner) else { panic!("nobody has it") };
     assert!(Arc::ptr_eq(&own, &held));
     registry.remove(&held);
-    let Local::Own(own) = registry.look("x", &held.terms.owner) else { panic!("the loss is forgotten") };
+    let Local::Own(own) = registry.lookup("x", &held.terms.owner) else { panic!("the loss is forgotten") };
     assert!(Arc::ptr_eq(&own, &lost));
 }
 

@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::told::Told;
+use super::ordered_watch::OrderedWatch;
 use crate::{process::runtime, protocol::names::Names, quorum::Quorum, server::Node};
 
 /// How long fewer nodes than needed may be listened to before others are listened to, too.
@@ -134,8 +134,8 @@ impl Listener {
 #[derive(Default)]
 struct Reports {
     /// How many nodes acknowledged the subscription.
-    acknowledged: Told<usize>,
-    heard: Told<Heard>,
+    acknowledged: OrderedWatch<usize>,
+    heard: OrderedWatch<Heard>,
     /// Notified when a subscription broke.
     fewer: Notify,
 }

@@ -3,8 +3,8 @@
 pub(crate) mod backoff;
 pub(crate) mod line;
 mod listener;
+mod ordered_watch;
 pub(crate) mod place;
 pub(crate) mod registry;
 pub(crate) mod ticket;
-mod told;
 pub(crate) mod waiter;

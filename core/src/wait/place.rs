@@ -1,5 +1,5 @@
 //! A place in the queue that a server keeps for a lock: asked for, kept by asking again, and given up behind whatever was
-//! asked. Only where one node decides: those first in the queues of several would block each other.
+//! request. Only where one node decides: those first in the queues of several would block each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +8,11 @@ use crate::{
     owner::OwnerKey,
     process::driver::Driver,
     protocol::{
-        calls::Entry,
+        calls::QueueEntry,
         names::Names,
         primitive::Primitive,
-        reply::{self, Entered, Slot},
-        script::{Call, Reply},
+        reply::{self, QueueReply, Slot},
+        script::{Reply, ScriptCall},
     },
     quorum::{CLEANUP_LIMIT, FanOut, Grant, Presence, Quorum, insist},
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
@@ -25,24 +25,24 @@ pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// Dropped before it was settled, it is given up, and what may have been granted for it is handed on.
 pub(crate) struct Place {
-    asked: Arc<Asked>,
+    request: Arc<PlaceRequest>,
     owner: OwnerKey,
     /// Whether something of it may be on the server, apart from what was not answered.
     there: bool,
     settled: bool,
 }
 
-struct Asked {
+struct PlaceRequest {
     quorum: Arc<Quorum>,
     primitive: Primitive,
     names: Arc<Names>,
-    entry: Entry,
+    entry: QueueEntry,
     /// The connections of requests that were not answered: each may still run.
     unanswered: Mutex<Vec<SentOn>>,
 }
 
-impl Asked {
-    fn read(&self, reply: &Reply) -> Result<Entered, NodeError> {
+impl PlaceRequest {
+    fn read(&self, reply: &Reply) -> Result<QueueReply, NodeError> {
         let entered = match self.primitive {
             Primitive::Permits { count, of } => reply::taken(reply, count, of),
             Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
@@ -75,35 +75,35 @@ impl Place {
         quorum: &Arc<Quorum>,
         primitive: Primitive,
         names: &Arc<Names>,
-        entry: Entry,
+        entry: QueueEntry,
         owner: OwnerKey,
     ) -> Self {
         let (quorum, names, unanswered) = (quorum.clone(), names.clone(), Mutex::default());
-        let asked = Asked { quorum, primitive, names, entry, unanswered };
-        Self { asked: Arc::new(asked), owner, there: false, settled: false }
+        let request = PlaceRequest { quorum, primitive, names, entry, unanswered };
+        Self { request: Arc::new(request), owner, there: false, settled: false }
     }
 
-    pub(crate) fn entry(&self) -> &Entry {
-        &self.asked.entry
+    pub(crate) fn entry(&self) -> &QueueEntry {
+        &self.request.entry
     }
 
-    /// Asks for it, or for what has become of it, and says when it was asked. `lease`: how long it counts from then on;
+    /// Asks for it, or for what has become of it, and says when it was request. `lease`: how long it counts from then on;
     /// zero takes none.
-    pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<Entered, NodeError>) {
-        let asked = self.asked.clone();
-        let call = asked.quorum.protocol.enter(asked.primitive, &asked.names, &asked.entry, &self.owner, lease);
-        let (limit, sent) = (asked.quorum.settings.reply_timeout(asked.entry.ttl), SentOn::default());
-        asked.unanswered.lock().push(sent.clone());
+    pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<QueueReply, NodeError>) {
+        let request = self.request.clone();
+        let call = request.quorum.protocol.enter(request.primitive, &request.names, &request.entry, &self.owner, lease);
+        let (limit, sent) = (request.quorum.settings.reply_timeout(request.entry.ttl), SentOn::default());
+        request.unanswered.lock().push(sent.clone());
         let since = clock::now();
-        let answer = asked.quorum.nodes[0].eval(driver, call.clone(), limit, sent).await;
-        let answer = answer.and_then(|reply| asked.read(&reply));
+        let answer = request.quorum.nodes[0].eval(driver, call.clone(), limit, sent).await;
+        let answer = answer.and_then(|reply| request.read(&reply));
         let over = answer.as_ref().map_or_else(|error| error.kind == NodeErrorKind::NotRun, |_| true);
         if over {
-            asked.unanswered.lock().pop();
+            request.unanswered.lock().pop();
         }
-        self.there |= matches!(answer, Ok(Entered::Granted { .. } | Entered::Waits { .. }));
+        self.there |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
         match answer {
-            Ok(granted @ Entered::Granted { .. }) => self.alone(call, (since, granted), limit).await,
+            Ok(granted @ QueueReply::Granted { .. }) => self.alone(call, (since, granted), limit).await,
             other => (since, other),
         }
     }
@@ -111,28 +111,28 @@ impl Place {
     /// Sees to it that nothing asked for a tenure can still run when that ends: it would take a place for nobody.
     async fn alone(
         &self,
-        call: Call,
-        mut granted: (Stamp, Entered),
+        call: ScriptCall,
+        mut granted: (Stamp, QueueReply),
         limit: Duration,
-    ) -> (Stamp, Result<Entered, NodeError>) {
-        for connection in self.asked.connections() {
+    ) -> (Stamp, Result<QueueReply, NodeError>) {
+        for connection in self.request.connections() {
             let since = clock::now();
-            let answer = self.asked.quorum.nodes[0].eval_after(connection, call.clone(), limit).await;
-            match answer.and_then(|reply| self.asked.read(&reply)) {
-                Ok(again @ Entered::Granted { .. }) => granted = (since, again),
+            let answer = self.request.quorum.nodes[0].eval_after(connection, call.clone(), limit).await;
+            match answer.and_then(|reply| self.request.read(&reply)) {
+                Ok(again @ QueueReply::Granted { .. }) => granted = (since, again),
                 other => return (since, other),
             }
         }
-        self.asked.unanswered.lock().clear();
+        self.request.unanswered.lock().clear();
         (granted.0, Ok(granted.1))
     }
 
     /// What became of it, if there is time left of what was granted.
     pub(crate) fn settle(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
-        let deadline = Deadline::new(since, self.asked.quorum.settings.validity(self.asked.entry.ttl));
-        if deadline.left() < self.asked.entry.ttl / 20 {
+        let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
+        if deadline.left() < self.request.entry.ttl / 20 {
             let detail =
-                format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.asked.entry.ttl);
+                format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.request.entry.ttl);
             return Err(NodeError::new(NodeErrorKind::NotRun, detail));
         }
         self.settled = true;
@@ -143,15 +143,15 @@ impl Place {
 
     /// What gives it up in the background, whatever may have been granted for it by then, while somebody else has it.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
-        let asked = self.asked.clone();
-        move || asked.give_up(true)
+        let request = self.request.clone();
+        move || request.give_up(true)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.settled && !mutant!(PlaceKept) {
-            self.asked.give_up(self.there);
+            self.request.give_up(self.there);
         }
     }
 }
@@ -161,13 +161,13 @@ impl Drop for Place {
 pub(crate) struct Intent {
     quorum: Arc<Quorum>,
     names: Arc<Names>,
-    entry: Entry,
+    entry: QueueEntry,
     over: bool,
 }
 
 impl Intent {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, client: &str, ttl: Duration) -> Self {
-        let entry = Entry { field: String::new(), ttl, client: client.to_owned() };
+        let entry = QueueEntry { field: String::new(), ttl, client: client.to_owned() };
         Self { quorum: quorum.clone(), names: names.clone(), entry, over: false }
     }
 

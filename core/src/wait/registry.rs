@@ -142,7 +142,7 @@ pub(crate) enum Local<T> {
 
 impl<T: Held> Registry<T> {
     /// What this client knows of a lock.
-    pub(crate) fn look(&self, key: &str, owner: &OwnerKey) -> Local<T> {
+    pub(crate) fn lookup(&self, key: &str, owner: &OwnerKey) -> Local<T> {
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
         // A tenure that is over and that nobody can ask about any more is forgotten.

@@ -36,7 +36,7 @@ pub(crate) enum Pause {
     /// Nobody got it, since several tried at once.
     Split,
     /// Too few nodes answer.
-    Silent,
+    Outage,
     /// Somebody has it, for so long if it is not renewed.
     Busy(Option<Duration>),
     /// It has a place in the lock's queue.
@@ -223,7 +223,7 @@ impl<T: Held> Waiter<T> {
                 self.splits += 1;
                 self.until(pin!(timer::brief(backoff::after_split(self.splits)))).await
             }
-            Pause::Silent => self.until(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
+            Pause::Outage => self.until(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
             Pause::Line => match &self.line {
                 Some(line) => self.until(pin!(line.due())).await,
                 None => Ok(()),

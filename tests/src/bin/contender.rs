@@ -1,6 +1,6 @@
 //! One process that acquires and releases a lock TIMES times and logs it, for tests with several processes: `contender
-//! URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]`. It holds the lock for up to HOLD_MS, then pauses for up
-//! to PAUSE_MS to let others go first. With a pause it also logs the time of each call. WIRE and PREFIX are the wire
+//! URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]`. It holds the lock for up to `HOLD_MS`, then pauses for up
+//! to `PAUSE_MS` to let others go first. With a pause it also logs the time of each call. WIRE and PREFIX are the wire
 //! format and the key prefix.
 
 use std::{env, error::Error, fs::OpenOptions, io::Write, thread::sleep, time::Duration};

@@ -8,7 +8,7 @@ use std::{
 
 use redlock::{
     Lease, LostReason,
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::NodeError,
 };
 
@@ -142,7 +142,7 @@ impl Checks {
     }
 
     /// Records an acquire that arrives a second time.
-    pub fn repeated(&mut self, call: &Call) {
+    pub fn repeated(&mut self, call: &ScriptCall) {
         let begins = ["acquire", "enter", "attach", "repair"].contains(&call.script.name);
         if begins || call.script.name.starts_with("read_write/") {
             self.again.extend(call.args.iter().filter(|arg| arg.contains(':')).cloned());
@@ -150,7 +150,7 @@ impl Checks {
     }
 
     /// Records a request that a client sends to a node.
-    pub fn asked(&mut self, call: &Call) {
+    pub fn asked(&mut self, call: &ScriptCall) {
         match (call.script.name, &call.args[..]) {
             // If it arrives late, its key lives for its ttl, whatever the result of the call.
             ("attach", [_, new, ..]) | ("read_write/attach", [new, ..]) => {
@@ -174,7 +174,7 @@ impl Checks {
         *until = (*until).max(now + life + life / 10);
     }
 
-    fn locks(call: &Call) -> Vec<&String> {
+    fn locks(call: &ScriptCall) -> Vec<&String> {
         match call.script.name {
             "renew" | "prolong" => call.keys.iter().step_by(2).collect(),
             "read_write/renew" => call.keys.iter().step_by(3).collect(),
@@ -184,7 +184,7 @@ impl Checks {
     }
 
     /// Records the state of the call's locks before the script runs.
-    pub fn before(&mut self, store: &mut Store, call: &Call) -> Before {
+    pub fn before(&mut self, store: &mut Store, call: &ScriptCall) -> Before {
         let look = |key: &String| {
             let tenures = store.live(key);
             (key.clone(), tenures, store.entry(key).and_then(|entry| entry.expires))
@@ -218,7 +218,7 @@ impl Checks {
     }
 
     /// I14: no waiter is overtaken in the queue of a lock while its client lives.
-    fn look_at_queue(&mut self, now: Time, store: &mut Store, call: &Call, tenures: &[String], left: &[String]) {
+    fn look_at_queue(&mut self, now: Time, store: &mut Store, call: &ScriptCall, tenures: &[String], left: &[String]) {
         let [queue] = queues(call)[..] else { return };
         let latest = self.arrived;
         let (waiting, alive) = (store.members(queue), store.members(&call.keys[3]));
@@ -256,7 +256,7 @@ impl Checks {
         &mut self,
         now: Time,
         store: &mut Store,
-        (call, reply): (&Call, &Result<Reply, NodeError>),
+        (call, reply): (&ScriptCall, &Result<Reply, NodeError>),
         before: &Before,
         left: &[String],
     ) {
@@ -317,7 +317,7 @@ impl Checks {
         now: Time,
         server: usize,
         store: &mut Store,
-        call: &Call,
+        call: &ScriptCall,
         before: &Before,
         reply: &Result<Reply, NodeError>,
     ) {
@@ -562,7 +562,7 @@ impl Checks {
 }
 
 /// The queues that a call changes: the queue of a lock, or those of writers and readers.
-fn queues(call: &Call) -> Vec<&String> {
+fn queues(call: &ScriptCall) -> Vec<&String> {
     match call.script.name {
         "enter" | "leave" => call.keys.iter().skip(2).take(1).collect(),
         "read_write/read" | "read_write/write" | "read_write/leave" | "read_write/downgrade" => {

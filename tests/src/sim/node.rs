@@ -9,7 +9,7 @@ use std::{
 
 use redlock::{
     process::{driver::Driver, runtime},
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 use tokio::{
@@ -263,7 +263,7 @@ impl Shared {
         }
     }
 
-    async fn script(self: &Arc<Self>, conn: u64, call: Call, limit: Duration) -> Result<Reply, NodeError> {
+    async fn script(self: &Arc<Self>, conn: u64, call: ScriptCall, limit: Duration) -> Result<Reply, NodeError> {
         match self.request(conn, Ask::Script(call), limit).await? {
             Answer::Script(result, _) => result,
             _ => Err(unknown("another answer")),
@@ -273,7 +273,7 @@ impl Shared {
     async fn script_after(
         self: &Arc<Self>,
         connection: ConnectionId,
-        call: Call,
+        call: ScriptCall,
         limit: Duration,
     ) -> Result<Reply, NodeError> {
         let carrier = match locked(&self.state).health {
@@ -312,7 +312,13 @@ impl Node for SimNode {
         &self.shared.name
     }
 
-    fn eval(&self, driver: Driver, call: Call, limit: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        limit: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         let shared = self.shared.clone();
         Box::pin(async move {
             let conn = shared.connection(limit, false).await?;
@@ -322,7 +328,12 @@ impl Node for SimNode {
         })
     }
 
-    fn eval_after(&self, connection: ConnectionId, call: Call, limit: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(
+        &self,
+        connection: ConnectionId,
+        call: ScriptCall,
+        limit: Duration,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         let shared = self.shared.clone();
         Box::pin(async move { shared.script_after(connection, call, limit).await })
     }

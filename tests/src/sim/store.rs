@@ -9,7 +9,7 @@ use std::{
 
 use mlua::{Function, Lua, MultiValue, Table, Value as LuaValue};
 use redlock::{
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{NodeError, NodeErrorKind},
 };
 
@@ -369,7 +369,7 @@ impl Store {
     }
 
     /// Runs a script. As on a server, writes before an error stay.
-    pub fn run(&mut self, call: &Call) -> Result<Reply, NodeError> {
+    pub fn run(&mut self, call: &ScriptCall) -> Result<Reply, NodeError> {
         if self.refuses == Refuses::Busy {
             let text = "BUSY Redis is busy running a script.";
             return Err(NodeError::new(NodeErrorKind::NotRun, text));
@@ -443,7 +443,7 @@ impl Engine {
         Ok(Self { lua, execute, scripts: RefCell::default() })
     }
 
-    fn run(&self, call: &Call) -> Result<Reply, String> {
+    fn run(&self, call: &ScriptCall) -> Result<Reply, String> {
         let reply: mlua::Result<LuaValue> = (|| {
             let known = self.scripts.borrow().get(&call.script.sha).cloned();
             let script = if let Some(script) = known {

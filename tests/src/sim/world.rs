@@ -15,7 +15,7 @@ use std::{
 
 use fastrand::Rng;
 use redlock::{
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::NodeError,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -90,7 +90,7 @@ pub enum Event {
     /// A request reaches its server.
     Arrives { conn: u64, id: u64, ask: Ask },
     /// A request reaches its server a second time; no one waits for the reply.
-    ArrivesAgain { server: usize, call: Call },
+    ArrivesAgain { server: usize, call: ScriptCall },
     /// A reply reaches its client.
     Answers { conn: u64, id: u64, answer: Answer },
     /// The client learns that a connection is broken.
@@ -117,9 +117,9 @@ pub enum Ask {
     /// The first request of a connection.
     Hello,
     /// Runs a script.
-    Script(Call),
+    Script(ScriptCall),
     /// Runs a script after a connection is closed.
-    ScriptAfter(u64, Call),
+    ScriptAfter(u64, ScriptCall),
     /// Requests a sign of life.
     Ping,
     /// Subscribes to a channel.
@@ -605,7 +605,7 @@ impl World {
         format!("run-{server}-{}", self.servers[server].run)
     }
 
-    fn execute(&mut self, server: usize, call: &Call) -> Result<Reply, NodeError> {
+    fn execute(&mut self, server: usize, call: &ScriptCall) -> Result<Reply, NodeError> {
         let (now, run) = (self.now, self.run_id(server));
         let machine = &mut self.servers[server];
         let mut call = call.clone();

@@ -1,5 +1,5 @@
 //! The node behind `memory://`: a Redis inside this process, for tests and for programs that need no server. This file
-//! is a client's access to a store; `store` keeps the stores and breaks them on purpose, `twins` runs each script as a
+//! is a client's access to a store; `store` keeps the stores and breaks them on purpose, `scripts` runs each script as a
 //! function over one, by the `commands` that scripts use.
 
 use std::{
@@ -25,14 +25,14 @@ use crate::{
         driver::Driver,
         fork::{self, Tied},
     },
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 
 mod commands;
 mod faults;
+mod scripts;
 mod store;
-mod twins;
 
 pub use self::faults::Memory;
 
@@ -84,11 +84,17 @@ impl Node for MemoryNode {
         &self.name
     }
 
-    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         at_once(self.request(Some((driver, sent)), Some(timeout), |state| state.run_script(call)))
     }
 
-    fn eval_after(&self, _: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, _: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         // A store has one queue: whatever was sent before runs before.
         at_once(self.request(None, Some(timeout), |state| state.run_script(call)))
     }

@@ -26,7 +26,7 @@ use crate::{
     process::{driver::Driver, fork::Tied, runtime},
     protocol::{
         parts::Parts,
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
@@ -57,7 +57,7 @@ use self::{
     connection::{Connection, Lane, Own},
     errors::forked,
     health::Health,
-    pubsub::Subscriber,
+    pubsub::PubSubConnection,
     target::Target,
 };
 
@@ -136,11 +136,17 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         self.with(move |inner| async move { inner.run(driver, &call, timeout, &sent, false).await })
     }
 
-    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, id: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         self.with(move |inner| async move { inner.eval_after(id, call, timeout).await })
     }
 
@@ -198,7 +204,7 @@ struct State {
     reviver: Option<Task>,
     /// Whether the reviver is connecting, not pausing.
     attempting: bool,
-    subscriber: Option<Subscriber>,
+    subscriber: Option<PubSubConnection>,
     /// Hears of new masters.
     follower: Option<Task>,
     /// Whether `NodeDown` was reported and `NodeUp` is due.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     process::driver::Driver,
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{ConnectionId, NodeError, NodeErrorKind},
 };
 
@@ -56,7 +56,7 @@ impl Inner {
     pub(super) async fn eval_after(
         self: &Arc<Self>,
         id: ConnectionId,
-        call: Call,
+        call: ScriptCall,
         timeout: Duration,
     ) -> Result<Reply, NodeError> {
         let host = matches!(id.driver, Driver::Host(_) | Driver::Program(_)).then_some(id.number);
@@ -145,7 +145,7 @@ impl Inner {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         barrier: Barrier,
-        call: &Call,
+        call: &ScriptCall,
     ) -> Result<Reply, NodeError> {
         let outstanding = Outstanding::new(self, connection);
         let ordered = async {

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The pub/sub connection of a node and the task that owns it.
-pub(super) struct Subscriber {
+pub(super) struct PubSubConnection {
     changes: mpsc::UnboundedSender<Change>,
     _task: Task,
 }
@@ -45,7 +45,7 @@ enum Change {
 type Admission = oneshot::Sender<Result<Subscription, NodeError>>;
 
 /// A change of a channel that the server is asked for, and how it ended.
-type Asked = BoxFuture<(String, bool, Result<(), NodeError>)>;
+type PendingChange = BoxFuture<(String, bool, Result<(), NodeError>)>;
 
 /// A channel on the server: it has at most one change under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
 /// cannot overtake each other.
@@ -193,7 +193,7 @@ impl Inner {
             channels: HashMap::new(),
         };
         let task = Task(runtime::background().spawn(actor.run(inbox)));
-        state.subscriber = Some(Subscriber { changes: changes.clone(), _task: task });
+        state.subscriber = Some(PubSubConnection { changes: changes.clone(), _task: task });
         Ok(changes)
     }
 }
@@ -232,7 +232,7 @@ impl Actor {
             Ok(Err(error)) => return error,
             Err(_) => return no_connection(self.connect_timeout),
         };
-        let mut asked = FuturesUnordered::<Asked>::new();
+        let mut asked = FuturesUnordered::<PendingChange>::new();
         loop {
             tokio::select! {
                 change = inbox.recv() => {
@@ -273,7 +273,7 @@ impl Actor {
         }
     }
 
-    fn ask(&self, sink: &Sink, channel: String, join: bool) -> Asked {
+    fn ask(&self, sink: &Sink, channel: String, join: bool) -> PendingChange {
         let (sink, timeout) = (sink.clone(), self.reply_timeout);
         Box::pin(async move {
             let asked = tokio::time::timeout(timeout, sink.ask(&channel, join)).await;

@@ -4,7 +4,7 @@ use redis::{ServerError, Value};
 
 use super::errors::{refusal, shortened};
 use crate::{
-    protocol::script::{Call, Reply},
+    protocol::script::{Reply, ScriptCall},
     server::{NodeError, NodeErrorKind},
 };
 
@@ -37,7 +37,7 @@ pub(super) fn script_reply(value: Value) -> Result<Reply, NodeError> {
 
 /// The reply to a call. Servers of before 7.2 say of a script only that it lacks some right: the script, and the place that
 /// they name, tell which.
-pub(super) fn answer(value: Value, call: &Call) -> Result<Reply, NodeError> {
+pub(super) fn answer(value: Value, call: &ScriptCall) -> Result<Reply, NodeError> {
     let missing = match &value {
         Value::ServerError(error) => missing(error, call),
         _ => None,
@@ -48,7 +48,7 @@ pub(super) fn answer(value: Value, call: &Call) -> Result<Reply, NodeError> {
     })
 }
 
-fn missing(error: &ServerError, call: &Call) -> Option<String> {
+fn missing(error: &ServerError, call: &ScriptCall) -> Option<String> {
     let text = error.details().unwrap_or_default();
     if error.code() == "NOPERM" && text.contains("keys") {
         // It is the request that was refused, which names them all.

@@ -22,7 +22,7 @@ use crate::{
     protocol::{
         calls::Identity,
         reply::{Vote, vote},
-        script::{Call, Reply},
+        script::{Reply, ScriptCall},
     },
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
@@ -41,7 +41,7 @@ impl Inner {
     pub(super) async fn run(
         self: &Arc<Self>,
         driver: Driver,
-        call: &Call,
+        call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
         asking: bool,
@@ -58,7 +58,7 @@ impl Inner {
     /// is polled.
     async fn replicated(
         self: &Arc<Self>,
-        call: &Call,
+        call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
         with: With,
@@ -83,7 +83,7 @@ impl Inner {
     /// Runs such a script once those before it are acknowledged.
     async fn take_turn(
         self: &Arc<Self>,
-        call: &Call,
+        call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
         mut with: With,
@@ -125,7 +125,7 @@ impl Inner {
     async fn eval(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
-        call: &Call,
+        call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
         with: With,
@@ -176,7 +176,7 @@ impl Inner {
         room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
     }
 
-    pub(super) fn check_identity(&self, connection: &Connection, call: &Call) -> Result<(), NodeError> {
+    pub(super) fn check_identity(&self, connection: &Connection, call: &ScriptCall) -> Result<(), NodeError> {
         if call.identify && self.guarded && connection.facts.run.is_none() {
             return Err(NodeError::new(NodeErrorKind::Permanent, "needs the right to run INFO"));
         }
@@ -189,7 +189,7 @@ impl Inner {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         command: &Cmd,
-        call: Option<&Call>,
+        call: Option<&ScriptCall>,
         timeout: Duration,
         with: With,
     ) -> Result<Value, NodeError> {
@@ -226,7 +226,7 @@ impl Inner {
 pub(super) async fn exchange(
     connection: &Connection,
     request: &Cmd,
-    call: Option<&Call>,
+    call: Option<&ScriptCall>,
     with: With,
 ) -> Result<Value, RedisError> {
     let mut redis = connection.redis.clone();
@@ -294,7 +294,7 @@ fn failed(detail: &str) -> Value {
     error.unwrap_or(Value::Nil)
 }
 
-pub(super) fn command(name: &str, body: &str, call: &Call, facts: &Facts) -> Cmd {
+pub(super) fn command(name: &str, body: &str, call: &ScriptCall, facts: &Facts) -> Cmd {
     let size = name.len() + body.len() + call.keys.iter().chain(call.args.iter()).map(String::len).sum::<usize>() + 72;
     let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);
     command.arg(name).arg(body).arg(call.keys.len());

@@ -1,4 +1,4 @@
-//! Which server is the master of a service: Sentinels tell, each for itself, and the latest election counts. Asked anew
+//! Which server is the master of a service: Sentinels tell, each for itself, and the latest election counts. Sentinel anew
 //! at each connect, so that whatever broke a connection leads to the master of now.
 
 use std::{sync::Arc, time::Duration};
@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The Sentinels of a service.
 pub(super) struct Sentinels {
-    asked: Vec<Arc<Asked>>,
+    group: Vec<Arc<Sentinel>>,
     service: Arc<str>,
     /// How the master is spoken to; its address is filled in.
     master: Endpoint,
@@ -37,13 +37,13 @@ pub(super) struct Sentinels {
     known: Mutex<Option<(Address, Arc<Clients>)>>,
 }
 
-struct Asked {
+struct Sentinel {
     address: Address,
     client: Client,
 }
 
 /// A master, as one Sentinel knows it.
-struct Told {
+struct Master {
     /// Of the election that made it one.
     epoch: u64,
     address: Address,
@@ -55,7 +55,7 @@ impl Sentinels {
         let Transport::Sentinel { sentinels, service, tls, username, password } = &endpoint.transport else {
             return Ok(None);
         };
-        let asked = sentinels.iter().map(|address| {
+        let connected = sentinels.iter().map(|address| {
             let login = Endpoint {
                 transport: address.clone().transport(*tls),
                 db: 0,
@@ -64,10 +64,10 @@ impl Sentinels {
                 resp2: true,
             };
             let client = client(&login, &config.tls, ProtocolVersion::RESP2)?;
-            Ok(Arc::new(Asked { address: address.clone(), client }))
+            Ok(Arc::new(Sentinel { address: address.clone(), client }))
         });
         Ok(Some(Self {
-            asked: asked.collect::<Result<_, LockError>>()?,
+            group: connected.collect::<Result<_, LockError>>()?,
             service: service.as_str().into(),
             master: endpoint.clone(),
             tls: *tls,
@@ -84,7 +84,7 @@ impl Sentinels {
     /// Hears of each newly elected master, for as long as the receiver lives.
     pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        for one in &self.asked {
+        for one in &self.group {
             let listening = listen(Arc::clone(one), Arc::clone(&self.service), self.connect_timeout, sender.clone());
             runtime::background().spawn(listening);
         }
@@ -101,24 +101,24 @@ impl Sentinels {
         // A master that does not answer needs some of the time for a connection.
         let limit = self.connect_timeout / 2;
         // In the background, which alone can wait for a socket whoever asks.
-        let asking = ask(self.asked.clone(), Arc::clone(&self.service), limit);
-        let told = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
+        let asking = ask(self.group.clone(), Arc::clone(&self.service), limit);
+        let masters = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
-            && *address == told.address
+            && *address == masters.address
         {
             return Ok(Arc::clone(clients));
         }
-        let endpoint = Endpoint { transport: told.address.clone().transport(self.tls), ..self.master.clone() };
+        let endpoint = Endpoint { transport: masters.address.clone().transport(self.tls), ..self.master.clone() };
         let clients = Clients::new(&endpoint, &self.material).map_err(|error| permanent(error.to_string()))?;
         let clients = Arc::new(clients);
-        *self.known.lock() = Some((told.address, Arc::clone(&clients)));
+        *self.known.lock() = Some((masters.address, Arc::clone(&clients)));
         Ok(clients)
     }
 }
 
 /// Reports each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
 /// would not notice. `limit` is how long it may take to subscribe.
-async fn listen(sentinel: Arc<Asked>, service: Arc<str>, limit: Duration, elected: mpsc::UnboundedSender<Address>) {
+async fn listen(sentinel: Arc<Sentinel>, service: Arc<str>, limit: Duration, elected: mpsc::UnboundedSender<Address>) {
     tokio::select! {
         // Whatever the other does is dropped with it, such as a connection to a Sentinel that never answers.
         () = elected.closed() => {}
@@ -156,7 +156,7 @@ async fn subscribe(client: &Client) -> RedisResult<PubSub> {
 }
 
 /// Asks all of them, and waits for most: a dead one must not cost its time-out at every failover.
-async fn ask(sentinels: Vec<Arc<Asked>>, service: Arc<str>, limit: Duration) -> Result<Told, NodeError> {
+async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) -> Result<Master, NodeError> {
     let majority = sentinels.len() / 2 + 1;
     let mut answers: FuturesUnordered<_> = sentinels
         .iter()
@@ -168,17 +168,17 @@ async fn ask(sentinels: Vec<Arc<Asked>>, service: Arc<str>, limit: Duration) -> 
             }
         })
         .collect();
-    let (mut told, mut failed) = (Vec::<Told>::new(), Vec::new());
+    let (mut masters, mut failed) = (Vec::<Master>::new(), Vec::new());
     while let Some(answer) = answers.next().await {
         match answer {
-            Ok(one) => told.push(one),
+            Ok(one) => masters.push(one),
             Err(one) => failed.push(one),
         }
-        if told.len() >= majority {
+        if masters.len() >= majority {
             break;
         }
     }
-    if let Some(latest) = told.into_iter().max_by_key(|one| one.epoch) {
+    if let Some(latest) = masters.into_iter().max_by_key(|one| one.epoch) {
         return Ok(latest);
     }
     let lasting = failed.iter().all(|(_, error)| error.is_permanent());
@@ -187,7 +187,7 @@ async fn ask(sentinels: Vec<Arc<Asked>>, service: Arc<str>, limit: Duration) -> 
     Err(if lasting { permanent(detail) } else { not_run(detail) })
 }
 
-async fn ask_one(sentinel: &Asked, service: &str) -> Result<Told, NodeError> {
+async fn ask_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;
     let mut connection = connection.map_err(|error| refused_connection(&error))?;
@@ -216,7 +216,7 @@ async fn ask_one(sentinel: &Asked, service: &str) -> Result<Told, NodeError> {
                 }
             }
             let (Some(host), Some(port)) = (host, port) else { return Err(permanent("is no Sentinel")) };
-            Ok(Told { epoch, address: Address { host, port } })
+            Ok(Master { epoch, address: Address { host, port } })
         }
         _ => Err(permanent("is no Sentinel")),
     }

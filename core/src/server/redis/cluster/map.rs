@@ -58,7 +58,7 @@ pub(super) struct Map {
 }
 
 /// The map as one server tells it.
-struct Told {
+struct ClusterSlots {
     healthy: bool,
     epoch: u64,
     ranges: Vec<(u16, u16, Address)>,
@@ -125,8 +125,8 @@ impl Inner {
             tokio::time::sleep(pause).await;
             loop {
                 inner.map.lock().began = Some(Instant::now());
-                let told = inner.ask().await;
-                if !inner.install(told) {
+                let slots = inner.ask().await;
+                if !inner.install(slots) {
                     return;
                 }
                 // Nobody else may ask before a renewal is due.
@@ -139,7 +139,7 @@ impl Inner {
     }
 
     /// Asks some servers for the map; the newest that a healthy part of the cluster tells counts.
-    async fn ask(self: &Arc<Self>) -> Result<Told, NodeError> {
+    async fn ask(self: &Arc<Self>) -> Result<ClusterSlots, NodeError> {
         let candidates = {
             let mut map = self.map.lock();
             let mut others: Vec<Address> = map.masters.clone();
@@ -160,7 +160,7 @@ impl Inner {
             .iter()
             .map(|(member, address)| async move { (member, tell(member, address, limit).await) })
             .collect();
-        let (mut best, mut failed): (Option<Told>, Vec<NodeError>) = (None, Vec::new());
+        let (mut best, mut failed): (Option<ClusterSlots>, Vec<NodeError>) = (None, Vec::new());
         let mut until = None;
         loop {
             let next = match until {
@@ -169,13 +169,13 @@ impl Inner {
             };
             match next {
                 None => break,
-                Some((_, Ok(told))) => {
+                Some((_, Ok(slots))) => {
                     // Those that hang must not keep the others' word back.
-                    let over = Instant::now() + if told.healthy { SECOND_OPINION } else { BETTER_NEWS };
+                    let over = Instant::now() + if slots.healthy { SECOND_OPINION } else { BETTER_NEWS };
                     until = Some(until.map_or(over, |until: Instant| until.min(over)));
-                    let rank = |told: &Told| (told.healthy, told.epoch);
-                    if best.as_ref().is_none_or(|best| rank(best) < rank(&told)) {
-                        best = Some(told);
+                    let rank = |slots: &ClusterSlots| (slots.healthy, slots.epoch);
+                    if best.as_ref().is_none_or(|best| rank(best) < rank(&slots)) {
+                        best = Some(slots);
                     }
                 }
                 Some((member, Err(error))) => failed.push(blame(member, error)),
@@ -189,29 +189,29 @@ impl Inner {
     }
 
     /// Takes the map over; says whether it is of a cluster in trouble, and will change soon.
-    fn install(self: &Arc<Self>, told: Result<Told, NodeError>) -> bool {
+    fn install(self: &Arc<Self>, slots: Result<ClusterSlots, NodeError>) -> bool {
         let (failed_over, troubled) = {
             let mut map = self.map.lock();
             map.learning = false;
             if map.closed {
                 return false;
             }
-            let failed_over = match told {
+            let failed_over = match slots {
                 Err(error) => {
                     map.error = Some(error);
                     false
                 }
-                Ok(told) => {
+                Ok(slots) => {
                     let before = std::mem::take(&mut map.masters);
-                    map.error = (!told.healthy).then(|| not_run("CLUSTERDOWN: the cluster is down"));
+                    map.error = (!slots.healthy).then(|| not_run("CLUSTERDOWN: the cluster is down"));
                     map.owners.fill(NOBODY);
-                    for (first, last, address) in &told.ranges {
+                    for (first, last, address) in &slots.ranges {
                         if self.member(&mut map, address).is_ok() {
                             map.assign(*first, *last, address);
                         }
                     }
                     // Servers that left are forgotten; seeds may be addresses that only lead to some.
-                    map.members.retain(|address, _| told.members.contains(address) || self.seeds.contains(address));
+                    map.members.retain(|address, _| slots.members.contains(address) || self.seeds.contains(address));
                     // A slot that was moved brought its keys. A master that is none any more may have left some behind.
                     before.iter().any(|master| !map.masters.contains(master))
                 }
@@ -281,7 +281,7 @@ async fn forward(inner: Weak<Inner>, mut changes: watch::Receiver<u64>) {
 }
 
 /// Asks one server for the map.
-async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<Told, NodeError> {
+async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<ClusterSlots, NodeError> {
     let inner = member.inner()?;
     let connection = inner.background(limit).await?;
     let ask = |what: &'static str| {
@@ -327,7 +327,7 @@ async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<
         return Err(not_run("has no slots yet"));
     }
     let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-    Ok(Told { healthy, epoch, ranges, members })
+    Ok(ClusterSlots { healthy, epoch, ranges, members })
 }
 
 fn list(value: Value) -> Vec<Value> {

@@ -24,7 +24,7 @@ use crate::{
     protocol::{
         calls::MARKER,
         parts::{Parts, slot},
-        script::{Call, Reply, WhileMoving},
+        script::{Reply, ScriptCall, WhileMoving},
     },
     server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
@@ -115,11 +115,17 @@ impl Node for ClusterNode {
         &self.name
     }
 
-    fn eval(&self, driver: Driver, call: Call, timeout: Duration, sent: SentOn) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval(
+        &self,
+        driver: Driver,
+        call: ScriptCall,
+        timeout: Duration,
+        sent: SentOn,
+    ) -> BoxFuture<Result<Reply, NodeError>> {
         self.with(move |inner| async move { inner.eval(driver, call, timeout, sent).await })
     }
 
-    fn eval_after(&self, id: ConnectionId, call: Call, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
+    fn eval_after(&self, id: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
         self.with(move |inner| async move { inner.eval_after(id, call, timeout).await })
     }
 
@@ -169,7 +175,7 @@ impl Inner {
     async fn eval(
         self: &Arc<Self>,
         driver: Driver,
-        mut call: Call,
+        mut call: ScriptCall,
         timeout: Duration,
         sent: SentOn,
     ) -> Result<Reply, NodeError> {
@@ -228,7 +234,12 @@ impl Inner {
         }
     }
 
-    async fn eval_after(self: &Arc<Self>, id: ConnectionId, call: Call, timeout: Duration) -> Result<Reply, NodeError> {
+    async fn eval_after(
+        self: &Arc<Self>,
+        id: ConnectionId,
+        call: ScriptCall,
+        timeout: Duration,
+    ) -> Result<Reply, NodeError> {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
         let slot = slot(call.keys.first().map_or("", String::as_str));
@@ -336,7 +347,7 @@ impl Inner {
 /// A request on its way through the cluster.
 struct Trip {
     driver: Driver,
-    call: Call,
+    call: ScriptCall,
     slot: u16,
     deadline: Instant,
     /// Who is asked now.

@@ -1,0 +1,231 @@
+//! One acquire: alone or queued, tried once or until its wait is over. [`local`](super::local) decides what this client can
+//! decide by itself, [`attempt`](super::attempt) makes one attempt on the nodes, and [`acquire`](super) says who polls it.
+//!
+//! ```text
+//! decide ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ decide
+//!        ─first in line─▶ attempt ─granted─▶ lease   ─busy─▶ listen, try again, wait ─▶ decide
+//!                                 ─no quorum answers─▶ back off ─▶ decide, until patience is over
+//! ```
+
+use std::sync::Arc;
+
+use tokio::{sync::mpsc, time::timeout};
+
+use super::claimant::{Claimant, Nested};
+use crate::{
+    error::{LockError, NodeCause},
+    lease::{Lease, extend},
+    process::driver::{Caller, Driver, Polled},
+    quorum::PendingWork,
+    session::Session,
+    tenure::Tenure,
+    wait::{
+        place::{Intent, Place},
+        waiter::{Pause, Waiter},
+    },
+};
+
+/// One acquire under way. Dropped at any point, it leaves the queue, and its ballot gives back what it was granted.
+pub(crate) struct Acquisition {
+    pub(super) claimant: Claimant,
+    pub(super) waiter: Waiter<Tenure>,
+    /// How often nodes of a new deployment got their markers in this acquire.
+    pub(super) provisioned: u32,
+    /// Whether a quorum answered the last attempt.
+    pub(super) answered: bool,
+    /// Lets the process wait for this acquire for a moment before it exits. `None` while its grant is not collected.
+    pending: Option<PendingWork>,
+    /// The first decision, if it was made before the call was polled.
+    decided: Option<Result<Next, LockError>>,
+    /// Open while a ballot with the same value may still be on a node, or reach one.
+    pub(super) undone: Option<mpsc::Receiver<()>>,
+    /// Its place in the lock's queue on the server, if it has one.
+    pub(super) place: Option<Place>,
+    /// Keeps new readers out on several nodes, while a writer waits.
+    pub(super) intent: Option<Intent>,
+}
+
+/// The result of one attempt.
+pub(crate) enum Tried {
+    Lease(Lease),
+    Wait(Pause),
+}
+
+/// What this client decided by itself.
+pub(super) enum Next {
+    Nested(Nested),
+    Try,
+    Wait(Pause),
+}
+
+impl Acquisition {
+    /// Returns the lease at once if its owner has the lock already, for long enough; else the acquire to poll.
+    pub(crate) fn begin(claimant: Claimant) -> Result<Lease, Box<Self>> {
+        let nested = claimant.nested();
+        match nested {
+            Some(Nested { lease, extend: None, .. }) => Ok(lease),
+            nested => {
+                let mut acquisition = Box::new(Self::new(claimant));
+                acquisition.decided = nested.map(|nested| Ok(Next::Nested(nested)));
+                Err(acquisition)
+            }
+        }
+    }
+
+    pub(crate) fn new(claimant: Claimant) -> Self {
+        let Claimant { session, primitive, names, request, .. } = &claimant;
+        let (registry, quorum) = (session.registry.clone(), session.quorum.clone());
+        Self {
+            pending: Some(session.quorum.pending_work()),
+            waiter: Waiter::new(registry, quorum, *primitive, names.clone(), request.wait),
+            claimant,
+            provisioned: 0,
+            answered: false,
+            decided: None,
+            undone: None,
+            place: None,
+            intent: None,
+        }
+    }
+
+    /// Starts over after its grant was given back because the caller did not collect it.
+    pub(super) fn begin_again(&mut self) {
+        self.pending = Some(self.session().quorum.pending_work());
+    }
+
+    /// Where its first attempt is polled.
+    pub(crate) fn polled(&self, caller: Caller) -> Polled {
+        self.session().quorum.polled(caller)
+    }
+
+    /// Decides now, so that nesting and places in the queue follow the order of the calls. Returns the lease if the acquire
+    /// nests and needs no request.
+    pub(crate) fn decide_first(&mut self) -> Option<Lease> {
+        let decided = self.decide_locally();
+        if let Ok(Next::Nested(Nested { lease, extend: None, .. })) = decided {
+            self.settle();
+            return Some(lease);
+        }
+        self.decided = Some(decided);
+        None
+    }
+
+    /// Waits until another attempt may have a different result. Fails when the wait is over.
+    pub(super) async fn pause(&mut self, pause: Pause) -> Result<(), LockError> {
+        match self.waiter.pause(pause).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// Decides locally and, where that is not enough, makes one attempt on the nodes.
+    pub(super) async fn try_once(&mut self, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
+        let next = match self.decided.take() {
+            Some(decided) => decided,
+            None => self.decide_locally(),
+        };
+        match next? {
+            Next::Nested(Nested { lease, tenure, extend: longer }) => {
+                if let Some(ttl) = longer {
+                    if polled != Polled::InBackground {
+                        // The caller may stop polling in the middle; that must not keep the lock.
+                        lease.mark_uncollected();
+                    }
+                    Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.names.name())).await?;
+                }
+                self.settle();
+                Ok(Tried::Lease(lease))
+            }
+            Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
+            Next::Wait(pause) => Ok(Tried::Wait(pause)),
+            Next::Try => {
+                let ttl = match self.session().known_ttl(&self.claimant.names, self.claimant.options.ttl) {
+                    Some(ttl) if self.undone.is_none() => ttl,
+                    // Waiting for something else first is done in the background.
+                    _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::None)),
+                    _ => {
+                        Box::pin(self.undone()).await?;
+                        Box::pin(self.session().ttl(&self.claimant.names, self.claimant.options.ttl)).await
+                    }
+                };
+                self.attempt(ttl, driver, polled).await
+            }
+        }
+    }
+
+    /// Waits until no node has anything of the last ballot with the same value: the request that undoes it could not tell
+    /// the two apart.
+    async fn undone(&mut self) -> Result<(), LockError> {
+        let Some(mut undone) = self.undone.take() else { return Ok(()) };
+        let limit = self.waiter.limit().min(self.session().settings.config.patience);
+        if timeout(limit, undone.recv()).await.is_ok() {
+            return Ok(());
+        }
+        let outage = self.session().registry.outage(self.key());
+        Err(self.session().quorum.unavailable(outage.map(|outage| outage.causes).unwrap_or_default()))
+    }
+
+    /// Ends the waiting: the next waiter may try, even before the caller collects the grant, and the process may exit.
+    pub(super) fn settle(&mut self) {
+        self.waiter.leave();
+        // The nodes that granted the lock removed it themselves.
+        if let Some(intent) = self.intent.take() {
+            intent.forget();
+        }
+        self.pending = None;
+    }
+
+    /// Fewer nodes than a quorum answered: fails if waiting cannot help, or if patience is over.
+    pub(super) fn outage(&mut self, causes: Vec<NodeCause>, permanent: bool) -> Result<Tried, LockError> {
+        self.answered = false;
+        let error = self.session().quorum.unavailable(causes.clone());
+        if permanent || self.waiter.is_try() {
+            return Err(error);
+        }
+        let patience = self.session().settings.config.patience;
+        let patience = self.claimant.request.wait.map_or(patience, |wait| wait.min(patience));
+        let out_since = self.session().registry.note_outage(self.key(), causes);
+        if out_since.elapsed() >= patience && self.waiter.waited() >= patience {
+            return Err(error);
+        }
+        Ok(Tried::Wait(Pause::Outage))
+    }
+
+    /// The error of an acquire whose wait is over.
+    pub(super) fn timed_out(&self) -> LockError {
+        // An outage is never reported as contention.
+        let (registry, quorum) = (&self.session().registry, &self.session().quorum);
+        match registry.outage(self.key()) {
+            Some(outage) if !self.answered => quorum.unavailable(outage.causes),
+            // The waiters before this one are still waiting for the first reply of all.
+            None if !self.waiter.is_try()
+                && !self.answered
+                && !self.waiter.is_first()
+                && registry.is_unknown(self.key()) =>
+            {
+                quorum.unavailable(quorum.unanswered_causes())
+            }
+            _ => LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() },
+        }
+    }
+
+    /// The error of an attempt that nodes have not answered when the wait is over.
+    pub(super) fn unanswered(&self, nodes: Vec<NodeCause>) -> LockError {
+        if self.answered {
+            return LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() };
+        }
+        // A node's last error says more than that it has not answered yet.
+        let known = self.session().registry.outage(self.key()).map(|outage| outage.causes).unwrap_or_default();
+        let last = |node: NodeCause| known.iter().find(|cause| cause.node == node.node).cloned().unwrap_or(node);
+        self.session().quorum.unavailable(nodes.into_iter().map(last).collect())
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.claimant.session
+    }
+
+    /// The lock's key in the registry.
+    pub(super) fn key(&self) -> &str {
+        self.claimant.names.local()
+    }
+}

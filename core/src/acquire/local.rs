@@ -1,0 +1,112 @@
+//! What a client decides by itself, before it sends anything: whether the owner nests, whether another owner of this client
+//! is first, or whether the nodes are to be tried.
+
+use std::sync::Arc;
+
+use super::acquisition::{Acquisition, Next};
+use crate::{
+    error::LockError,
+    protocol::primitive::Family,
+    tenure::{Fate, Tenure},
+    wait::{registry::Local, waiter::Pause},
+};
+
+impl Acquisition {
+    /// Decides from the tenures and waiters of this client. A waiting acquire takes its place in the queue here.
+    pub(super) fn decide_locally(&mut self) -> Result<Next, LockError> {
+        if self.session().is_closed() {
+            return Err(LockError::Closed);
+        }
+        let primitive = self.claimant.primitive;
+        let next = match self.session().registry.lookup(self.key(), &self.claimant.key) {
+            // An owner may have several permits, and whoever knows a permit may release it: the nodes decide.
+            _ if primitive.family() == Family::Semaphore => Next::Try,
+            Local::Own(tenure) => match self.nest_in(&tenure)? {
+                Some(next) => return Ok(next),
+                None => Next::Try,
+            },
+            Local::Other(tenure) => match (tenure.primitive().is_shared(), primitive.is_shared()) {
+                (true, true) => Next::Try,
+                // Other clients may read, too, and the servers must know that a writer waits.
+                (true, false) => self.wait_for(&tenure).map(|_| Next::Try)?,
+                (false, _) => self.wait_for(&tenure)?,
+            },
+            // Waiting owners of this client come first; a try does not wait.
+            Local::Waited if self.waiter.is_try() => Next::Wait(Pause::Turn),
+            Local::Waited | Local::Free => Next::Try,
+        };
+        if self.waiter.is_try() {
+            return Ok(next);
+        }
+        self.waiter.enqueue(&self.claimant.key, self.claimant.request.thread, self.claimant.request.blocking);
+        if self.claimant.has_queue() {
+            return Ok(self.decide_in_line());
+        }
+        Ok(if self.waiter.is_first() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::Turn) })
+    }
+
+    /// Where the server has the queue, it decides whose turn it is, also among the waiters of this client. This decides
+    /// whether to send it a request now.
+    fn decide_in_line(&self) -> Next {
+        if self.waiter.is_placed() {
+            return if self.waiter.is_due() { Next::Try } else { Next::Wait(Pause::Line) };
+        }
+        // During an outage one waiter is enough to find out whether the server answers again.
+        let outage = self.session().registry.outage(self.key());
+        if outage.is_some() && !self.waiter.is_first() { Next::Wait(Pause::Turn) } else { Next::Try }
+    }
+
+    /// Nests in a tenure of the same owner. `None` if that tenure was released or detached.
+    fn nest_in(&self, tenure: &Arc<Tenure>) -> Result<Option<Next>, LockError> {
+        let may_nest = self.claimant.options.reentrant && self.claimant.is_included(tenure);
+        let fate = if may_nest {
+            match self.claimant.nest(tenure) {
+                Ok(nested) => return Ok(Some(Next::Nested(nested))),
+                Err(fate) => fate,
+            }
+        } else {
+            tenure.current_fate()
+        };
+        match fate {
+            Fate::Held if !self.claimant.options.reentrant => {
+                let detail = "its owner holds it already, and this lock is not re-entrant".to_owned();
+                Err(LockError::Deadlock { name: self.claimant.name(), detail })
+            }
+            Fate::Held => self.refuse_to_upgrade().map(Some),
+            Fate::Lost(reason) => Err(LockError::Lost { name: self.claimant.name(), reason }),
+            Fate::Released | Fate::Detached => Ok(None),
+        }
+    }
+
+    /// The owner reads and wants to write: its own reading would have to end first.
+    fn refuse_to_upgrade(&self) -> Result<Next, LockError> {
+        if self.waiter.is_try() {
+            return Ok(Next::Wait(Pause::Turn));
+        }
+        let detail =
+            "its owner reads it, and would wait for itself; try_upgrade() makes a writer of a reader that is alone";
+        Err(LockError::Deadlock { name: self.claimant.name(), detail: detail.to_owned() })
+    }
+
+    /// Waits for the end of another owner's tenure. Fails if the thread that has to release it is the one that would block.
+    fn wait_for(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
+        let same_thread = self.claimant.request.thread.is_some() && tenure.terms.thread == self.claimant.request.thread;
+        if self.claimant.request.blocking && same_thread && !self.waiter.is_try() {
+            // A grant that a task of this thread has not collected yet could not be collected while the thread is blocked.
+            if !tenure.withdraw() {
+                let detail = "another task of the same thread holds it, and cannot release it while the thread is \
+                              blocked"
+                    .to_owned();
+                return Err(LockError::Deadlock { name: self.claimant.name(), detail });
+            }
+        }
+        Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().ended()))))
+    }
+
+    /// Whether a grant could not be collected, because the thread that would collect it is blocked until it has the same
+    /// lock.
+    pub(super) fn would_block(&self) -> bool {
+        let thread = self.claimant.request.thread.filter(|_| !self.claimant.request.blocking);
+        thread.is_some_and(|thread| self.session().registry.is_blocked(self.key(), thread))
+    }
+}

@@ -1,0 +1,122 @@
+//! The acquire machine. This file says who polls an acquire: the caller polls the first attempt (see
+//! [`polled`](crate::process::driver::polled)); if that does not decide, the background goes on. The result is a
+//! [`PendingGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after min(ttl/6, 5 s), and the
+//! acquire queues again.
+
+mod acquisition;
+mod attempt;
+pub(crate) mod claimant;
+mod local;
+pub(crate) mod pending_grant;
+
+use tokio::{sync::oneshot, task::AbortHandle};
+
+pub(crate) use self::acquisition::Acquisition;
+use self::{
+    acquisition::Tried,
+    pending_grant::{PendingGrant, Requeue},
+};
+use crate::{
+    error::LockError,
+    lease::Lease,
+    process::{
+        driver::{Caller, Driver, Polled},
+        exit::stay_silent_at_the_end,
+        runtime::{self, Interrupted},
+    },
+    server::BoxFuture,
+    wait::waiter::Pause,
+};
+
+/// Polls an acquire to its grant.
+pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -> Result<PendingGrant, LockError> {
+    let mut pause = Pause::None;
+    if let Polled::Here(driver) = polled {
+        // Boxed: only the small rest of this future stays while thousands wait.
+        match Box::pin(runtime::entered(driver, acquisition.try_once(driver, polled))).await? {
+            Tried::Lease(lease) => return Ok(PendingGrant::new(lease, acquisition)),
+            Tried::Wait(reason) => pause = reason,
+        }
+    }
+    resume_in_background(acquisition, pause).await
+}
+
+/// Blocks until the acquire has its lease; `check` may end it.
+pub(crate) fn acquire_blocking<E>(
+    mut acquisition: Box<Acquisition>,
+    check: &mut dyn FnMut() -> Result<(), E>,
+) -> Result<Result<Lease, LockError>, Interrupted<E>> {
+    let mut pause = Pause::None;
+    let polled = acquisition.polled(Caller::Thread);
+    if let Polled::Here(driver) = polled {
+        let first = async move {
+            let tried = acquisition.try_once(driver, polled).await;
+            (acquisition, tried)
+        };
+        let tried;
+        (acquisition, tried) = runtime::block(driver, first, check)?;
+        match tried {
+            Ok(Tried::Wait(reason)) => pause = reason,
+            Ok(Tried::Lease(lease)) if lease.collect() => return Ok(Ok(lease)),
+            Ok(Tried::Lease(_)) => acquisition.begin_again(),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    runtime::block(Driver::Background, PendingGrant::collected(resume_in_background(acquisition, pause)), check)
+}
+
+/// Continues an acquire in the background. Dropping the future ends it.
+async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Result<PendingGrant, LockError> {
+    let (deliver, result) = oneshot::channel();
+    let call = runtime::background().spawn(async move {
+        let grant = retry_until_granted(acquisition, pause).await;
+        if let Ok(grant) = &grant {
+            grant.mark_uncollected();
+        }
+        // Without a receiver the grant is dropped, and so released.
+        let _ = deliver.send(grant);
+    });
+    let _call = AbortOnDrop(call.abort_handle());
+    let grant = result.await.unwrap_or(Err(LockError::Closed));
+    if let Err(LockError::Closed) = grant {
+        stay_silent_at_the_end().await;
+    }
+    grant
+}
+
+/// Polls an acquire to its grant in the calling task, which must be one of the background's.
+pub(crate) async fn wait(acquisition: Box<Acquisition>) -> Result<PendingGrant, LockError> {
+    let grant = retry_until_granted(acquisition, Pause::None).await;
+    if let Err(LockError::Closed) = grant {
+        stay_silent_at_the_end().await;
+    }
+    grant
+}
+
+/// Tries again after each pause, until the lock is granted or the wait is over.
+async fn retry_until_granted(mut acquisition: Box<Acquisition>, mut pause: Pause) -> Result<PendingGrant, LockError> {
+    loop {
+        acquisition.pause(pause).await?;
+        // Boxed: of thousands that wait, few try at any time.
+        match Box::pin(acquisition.try_once(Driver::Background, Polled::InBackground)).await? {
+            Tried::Lease(lease) => return Ok(PendingGrant::new(lease, acquisition)),
+            Tried::Wait(reason) => pause = reason,
+        }
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Requeue for Acquisition {
+    /// Queues behind all other waiters.
+    fn requeue(mut self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+        self.begin_again();
+        Box::pin(resume_in_background(self, Pause::None))
+    }
+}

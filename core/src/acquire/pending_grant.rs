@@ -1,0 +1,50 @@
+//! A grant the caller has not collected yet. An event loop collects its results when it runs; while it is blocked, it cannot.
+//! After min(ttl/6, 5 s) the watchdog gives such a grant back, so that others get the lock, and the acquire queues again once
+//! the caller is back. It does not try earlier: the next grant would be given back, too.
+
+use crate::{error::LockError, lease::Lease, server::BoxFuture};
+
+/// A lease the caller has not collected yet. Dropping it releases it; a lease from `attach` is detached again instead.
+pub(crate) struct PendingGrant {
+    lease: Lease,
+    again: Box<dyn Requeue>,
+}
+
+/// A call that starts over when its grant was given back.
+pub(crate) trait Requeue: Send {
+    /// Starts over, in the background.
+    fn requeue(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>>;
+}
+
+impl PendingGrant {
+    /// Wraps a lease that was just granted. The caller is polling, so the time to collect it does not run yet.
+    pub(crate) fn new(lease: Lease, again: Box<dyn Requeue>) -> Self {
+        Self { lease, again }
+    }
+
+    /// Starts the time within which the caller must collect it.
+    pub(crate) fn mark_uncollected(&self) {
+        self.lease.mark_uncollected();
+    }
+
+    /// The lease, for a host to look at before it collects it.
+    pub(crate) fn preview(&self) -> Lease {
+        self.lease.preview()
+    }
+
+    /// Hands the lease to the caller. If the grant was given back, returns the call that starts over.
+    pub(crate) fn collect(self) -> Result<Lease, Box<dyn Requeue>> {
+        if self.lease.collect() { Ok(self.lease) } else { Err(self.again) }
+    }
+
+    /// Collects the grant of a call, starting over for as long as grants were given back.
+    pub(crate) async fn collected(grants: impl Future<Output = Result<Self, LockError>>) -> Result<Lease, LockError> {
+        let mut grant = grants.await?;
+        loop {
+            match grant.collect() {
+                Ok(lease) => return Ok(lease),
+                Err(again) => grant = again.requeue().await?,
+            }
+        }
+    }
+}

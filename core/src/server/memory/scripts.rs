@@ -1,0 +1,607 @@
+//! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
+//! them with the script on a real server.
+
+mod read_write;
+mod semaphore;
+
+use std::{fmt::Display, sync::Arc};
+
+use super::{
+    commands::{Commands, Fault},
+    store::State,
+};
+use crate::{
+    clock,
+    config::{LARGEST_EXACT, Wire},
+    protocol::{
+        calls::{
+            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Prolong,
+            Provision, Release, Renew, Repair, Retime,
+        },
+        script::{Reply, ScriptCall},
+    },
+    server::{NodeError, NodeErrorKind},
+};
+
+/// How far from a node's time a proposed token counts, µs.
+const PROPOSAL_SLACK: i64 = 20_000;
+
+impl State {
+    pub(super) fn run_script(&mut self, call: ScriptCall) -> Result<Reply, NodeError> {
+        let ScriptCall { script, keys, mut args, identify, .. } = call;
+        if identify {
+            let [run, lost_at, durable] = [self.run.clone(), self.started.to_string(), "0".to_owned()];
+            let [_, identity] = Identity { run, lost_at, durable }.lists();
+            Arc::make_mut(&mut args).extend(identity);
+        }
+        self.commands += 1;
+        let given = Arguments::new(&keys, &args);
+        let mut lock = Wired { wire: script.wire, redis: Commands { state: self, now: clock::now() } };
+        let result = match script.name {
+            "acquire" => lock.acquire(given),
+            "enter" => lock.enter(given),
+            "leave" => lock.leave(given),
+            "bump" => lock.bump(given),
+            "renew" => lock.renew(given),
+            "prolong" => lock.prolong(given),
+            "repair" => lock.repair(given),
+            "release" => lock.release(given),
+            "end" => lock.end(given),
+            "inspect" => lock.inspect(given),
+            "attach" => lock.attach(given),
+            "retime" => lock.retime(given),
+            "learn" => lock.redis.learn(given),
+            "provision" => lock.redis.provision(given),
+            "read_write/read" => lock.read(given),
+            "read_write/write" => lock.write(given),
+            "read_write/leave" => lock.leave_inside(given),
+            "read_write/downgrade" => lock.downgrade(given),
+            "read_write/upgrade" => lock.upgrade(given),
+            "read_write/bump" => lock.bump_inside(given),
+            "read_write/renew" => lock.renew_inside(given),
+            "read_write/repair" => lock.repair_inside(given),
+            "read_write/end" => lock.end_inside(given),
+            "read_write/inspect" => lock.inspect_inside(given),
+            "read_write/attach" => lock.attach_inside(given),
+            "semaphore/acquire" => lock.acquire_permit(given),
+            "semaphore/leave" => lock.leave_permit(given),
+            "semaphore/renew" => lock.renew_permits(given),
+            "semaphore/end" => lock.end_permits(given),
+            "semaphore/inspect" => lock.inspect_permits(given),
+            "semaphore/attach" => lock.attach_permit(given),
+            other => Err(Fault::Script(format!("unknown script {other:?}"))),
+        };
+        result.map_err(|fault| match fault {
+            Fault::WrongType => NodeError::new(
+                NodeErrorKind::WrongType,
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+            ),
+            Fault::Script(detail) => NodeError::new(NodeErrorKind::Refused, detail),
+        })
+    }
+}
+
+/// Scripts that do the same however a lock is written.
+impl Commands<'_> {
+    /// `lua/learn.lua`
+    fn learn(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Learn { average: key, sample, ttl } = Learn::read(&mut given).ok_or_else(missing)?;
+        let (sample, ttl) = (number(sample)? as f64, number(ttl)?);
+        let average = self.get_number(key)?.ok_or_else(|| not_a_number(key))?;
+        if sample < 0.0 {
+            return Ok(Reply::Int(average as i64));
+        }
+        // Exactly 0 is what `get_number` gives for a missing key.
+        let average = if average == 0.0 { sample } else { 0.8 * average + 0.2 * sample };
+        self.set_px(key, format!("{average:.0}"), ttl)?;
+        Ok(Reply::Int(average as i64))
+    }
+
+    /// `lua/provision.lua`
+    fn provision(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Provision { marker, how, seen } = Provision::read(&mut given).ok_or_else(missing)?;
+        let Identity { run, .. } = Identity::read(&mut given).ok_or_else(missing)?;
+        let now = self.time();
+        if how != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
+            return Ok(Reply::Int(0));
+        }
+        let since = if how == "lost" { now } else { 0 };
+        self.set(marker, format!("{run} {since}"));
+        Ok(Reply::Int(1))
+    }
+}
+
+/// The scripts whose effect depends on how a lock is written.
+struct Wired<'a> {
+    wire: Wire,
+    redis: Commands<'a>,
+}
+
+/// The preludes, `lua/wire_*.lua`.
+impl Wired<'_> {
+    fn holds(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hexists(key, field)?,
+            Wire::Token => self.redis.get(key)? == Some(field),
+        })
+    }
+
+    fn fields(&mut self, key: &str) -> Result<Vec<String>, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hkeys(key)?.cloned().collect(),
+            Wire::Token => self.redis.get(key)?.into_iter().map(str::to_owned).collect(),
+        })
+    }
+
+    fn put(&mut self, key: &str, field: &str, ttl: i64) -> Result<(), Fault> {
+        match self.wire {
+            Wire::Redisson => {
+                self.redis.hset(key, field, "1")?;
+                self.redis.pexpire(key, ttl);
+                Ok(())
+            }
+            Wire::Token if ttl == -1 => {
+                self.redis.set(key, field.to_owned());
+                Ok(())
+            }
+            Wire::Token => self.redis.set_px(key, field.to_owned(), ttl),
+        }
+    }
+
+    fn remove(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
+        let there = self.holds(key, field)?;
+        match self.wire {
+            Wire::Redisson => drop(self.redis.hdel(key, field)?),
+            Wire::Token => drop(there && self.redis.del(key)),
+        }
+        Ok(there)
+    }
+
+    fn rename(&mut self, key: &str, old: &str, new: &str, ttl: i64) -> Result<(), Fault> {
+        self.put(key, new, ttl)?;
+        match self.wire {
+            Wire::Redisson => self.redis.hdel(key, old).map(drop),
+            Wire::Token => Ok(()),
+        }
+    }
+
+    fn joins(&mut self, key: &str, owner: &str) -> Result<bool, Fault> {
+        Ok(match self.wire {
+            Wire::Redisson => self.redis.hkeys(key)?.all(|field| owner_of(field) == Some(owner)),
+            Wire::Token => false,
+        })
+    }
+
+    fn eternal_is_lock(&self) -> bool {
+        self.wire == Wire::Token
+    }
+}
+
+/// The scripts. Each does what the comment at the top of its file says, command by command in the same order.
+impl Wired<'_> {
+    /// `lua/acquire.lua`
+    fn acquire(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Acquire { lock: key, counter, field, owner, ttl, counter_ttl, proposal } =
+            Acquire::read(&mut given).ok_or_else(missing)?;
+        let (mut ttl, now) = (number(ttl)?, self.redis.time());
+
+        if let Some((code, left)) = self.refuses(given)? {
+            return Ok(vote(code, left, now));
+        }
+
+        let pttl = self.redis.pttl(key);
+        if pttl != -2 {
+            if owner != CHOSEN && self.holds(key, field)? {
+                if pttl < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+            }
+            if pttl == -1 && !self.eternal_is_lock() {
+                return Ok(vote(2, 0, now));
+            }
+            if owner.is_empty() || !self.joins(key, owner)? {
+                return Ok(vote(0, pttl, now));
+            }
+            ttl = ttl.max(pttl);
+        }
+
+        let token = self.draw(counter, counter_ttl, number(proposal)?)?;
+        self.put(key, field, ttl)?;
+        Ok(vote(1, token, now))
+    }
+
+    /// `draw` of `lua/wire.lua`
+    fn draw(&mut self, counter: &str, counter_ttl: &str, proposal: i64) -> Result<i64, Fault> {
+        let now = self.redis.time();
+        let known = self.redis.get_number(counter)?.filter(|last| *last < (LARGEST_EXACT - 1) as f64);
+        let next = known.map_or(0, |last| last as i64 + 2);
+        let proposal = match proposal {
+            0 => now,
+            proposal => proposal.min(now + PROPOSAL_SLACK).max(now - PROPOSAL_SLACK),
+        };
+        let token = next.max(proposal);
+        self.set_counter(counter, token.to_string(), counter_ttl)?;
+        Ok(token)
+    }
+
+    /// `first` of `lua/queue.lua`
+    fn first(&mut self, queue: &str, alive: &str) -> Result<Option<(String, i64)>, Fault> {
+        let now = self.redis.time();
+        while let Some((entry, _)) = self.redis.zend(queue, false)? {
+            let lives = match parse_entry(&entry) {
+                Some((_, client, _)) => self.redis.zscore(alive, client)?.unwrap_or_default(),
+                None => 0,
+            };
+            if lives > now {
+                return Ok(Some((entry, lives)));
+            }
+            self.redis.zrem(queue, &entry)?;
+        }
+        Ok(None)
+    }
+
+    /// `line_up` of `lua/queue.lua`
+    fn line_up(&mut self, (queue, alive): (&str, &str), entry: &str, client: &str, lease: i64) -> Result<i64, Fault> {
+        let now = self.redis.time();
+        let ticket = if let Some(ticket) = self.redis.zscore(queue, entry)? {
+            ticket
+        } else {
+            let ticket = now.max(self.redis.zend(queue, true)?.map_or(0, |(_, last)| last + 1));
+            self.redis.zadd(queue, ticket, entry)?;
+            ticket
+        };
+        self.redis.pexpire(queue, lease);
+        self.redis.zadd_later(alive, now + lease * 1000, client)?;
+        self.redis.pexpire(alive, lease);
+        self.redis.zrem_until(alive, now)?;
+        Ok(ticket)
+    }
+
+    /// How many are before an entry. Like Lua's `%d`, it fails for one that is not there.
+    fn ahead(&mut self, queue: &str, entry: &str) -> Result<usize, Fault> {
+        self.redis.zrank(queue, entry)?.ok_or_else(|| not_a_number(queue))
+    }
+
+    /// `hand_over` of `lua/queue.lua`
+    fn hand_over(&mut self, to: &Handing<'_>) -> Result<bool, Fault> {
+        let Some((entry, lives)) = self.first(to.queue, to.alive)? else { return Ok(false) };
+        let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| not_a_number(to.queue))?;
+        if to.grants != "0" {
+            self.redis.zrem(to.queue, &entry)?;
+            self.draw(to.counter, to.counter_ttl, 0)?;
+            self.put(to.key, field, number(ttl)?.min((lives - self.redis.time() + 999) / 1000))?;
+        }
+        self.redis.publish(&format!("{}:{client}", to.wake));
+        Ok(true)
+    }
+
+    /// `lua/enter.lua`
+    fn enter(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, lease, wake, grants } =
+            Enter::read(&mut given).ok_or_else(missing)?;
+        let (now, entry, lease) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(lease)?);
+        let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
+        let mut ttl = number(ttl)?;
+        let mut pttl = self.redis.pttl(key);
+        if pttl == -2 {
+            let head = self.first(queue, alive)?;
+            let queued = head.is_some();
+            if head.is_none_or(|(head, _)| head == entry) {
+                return self.enter_granted(&handing, field, queued.then_some(&entry), ttl);
+            }
+            self.hand_over(&handing)?;
+            pttl = self.redis.pttl(key);
+        } else {
+            if self.holds(key, field)? {
+                if pttl < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+            }
+            if pttl == -1 && !self.eternal_is_lock() {
+                return Ok(vote(2, 0, now));
+            }
+            if !owner.is_empty() && self.joins(key, owner)? {
+                ttl = ttl.max(pttl);
+                return self.enter_granted(&handing, field, Some(&entry), ttl);
+            }
+        }
+        if lease == 0 {
+            return Ok(vote(0, pttl.max(-1), now));
+        }
+
+        let ticket = self.line_up((queue, alive), &entry, client, lease)?;
+        let look = match self.first(queue, alive)? {
+            Some((head, lives)) if head != entry && pttl >= 0 => pttl.max((lives - now + 999) / 1000),
+            _ => pttl,
+        };
+        let ahead = self.ahead(queue, &entry)?;
+        Ok(Reply::Text(format!("0 {} {now} {ticket} {ahead}", look.max(-1))))
+    }
+
+    /// `grant` of `lua/enter.lua`
+    fn enter_granted(
+        &mut self,
+        of: &Handing<'_>,
+        field: &str,
+        queued: Option<&String>,
+        ttl: i64,
+    ) -> Result<Reply, Fault> {
+        let token = self.draw(of.counter, of.counter_ttl, 0)?;
+        self.put(of.key, field, ttl)?;
+        if let Some(entry) = queued {
+            self.redis.zrem(of.queue, entry)?;
+        }
+        Ok(vote(1, token, self.redis.time()))
+    }
+
+    /// `lua/leave.lua`
+    fn leave(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Leave { lock: key, counter, queue, alive, field, entry, counter_ttl, channel, wake, grants } =
+            Leave::read(&mut given).ok_or_else(missing)?;
+        let left = !entry.is_empty() && self.redis.zrem(queue, entry)?;
+        // A key of another type is somebody else's.
+        let removed = self.remove(key, field).unwrap_or(false);
+        let alone = removed && !field.starts_with('=');
+        if alone || (removed || left) && !self.redis.exists(key) {
+            let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
+            if !self.hand_over(&handing)? {
+                self.redis.publish(channel);
+            }
+        }
+        Ok(Reply::Int(removed.into()))
+    }
+
+    /// `lua/bump.lua`
+    fn bump(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Bump { lock: key, counter, field, granted, agreed, counter_ttl } =
+            Bump::read(&mut given).ok_or_else(missing)?;
+        if !self.holds(key, field)? || self.redis.get(counter)? != Some(granted) {
+            return Ok(Reply::Int(0));
+        }
+        self.set_counter(counter, agreed.to_owned(), counter_ttl)?;
+        Ok(Reply::Int(1))
+    }
+
+    /// `refuses` of `lua/wire.lua`
+    fn refuses(&mut self, mut given: Arguments<'_>) -> Result<Option<(i64, i64)>, Fault> {
+        let Some(Guard { marker, quarantine }) = Guard::read(&mut given) else { return Ok(None) };
+        let Identity { run, lost_at, durable } = Identity::read(&mut given).ok_or_else(missing)?;
+        let now = self.redis.time();
+        let Some(mark) = self.redis.get(marker)? else { return Ok(Some((4, 0))) };
+        let parsed = parse_mark(mark);
+        let mut since = parsed.map(|(_, since)| since.to_owned());
+        if parsed.map(|(run, _)| run) != Some(run) {
+            if durable != "1" {
+                since = Some(if lost_at == "0" { now.to_string() } else { lost_at.to_owned() });
+            }
+            let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
+            self.redis.set(marker, format!("{run} {since}"));
+        }
+        let since = number(&since.ok_or_else(|| not_a_number(marker))?)?;
+        let left = since + number(quarantine)? - now;
+        Ok((left > 0).then_some((3, left)))
+    }
+
+    /// `lua/repair.lua`
+    fn repair(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Repair { lock: key, counter, ended: note, field, owner, ttl, token, counter_ttl } =
+            Repair::read(&mut given).ok_or_else(missing)?;
+        let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
+        if self.refuses(given)?.is_some() {
+            return code(0);
+        }
+        if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
+            return code(-2);
+        }
+        let (ttl, pttl) = (number(ttl)?, self.redis.pttl(key));
+        if self.holds(key, field)? {
+            if pttl < ttl {
+                self.redis.pexpire(key, ttl);
+            }
+            return code(1);
+        }
+        if pttl != -2 && (pttl == -1 || owner.is_empty() || !self.joins(key, owner)?) {
+            return code(-1);
+        }
+        let known = self.redis.get_number(counter)?.unwrap_or_default();
+        if known < token.parse().map_err(|_| missing())? {
+            self.set_counter(counter, token.to_owned(), counter_ttl)?;
+        }
+        self.put(key, field, ttl.max(pttl))?;
+        code(1)
+    }
+
+    /// `lua/renew.lua`
+    fn renew(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let mut replies = Vec::new();
+        while let Some(Renew { lock: key, ended: note, field, ttl }) = Renew::read(&mut given) {
+            let ttl = number(ttl)?;
+            // A key of another type is somebody else's.
+            let reply = if self.holds(key, field).unwrap_or(false) {
+                if ttl > 0 && self.redis.pttl(key) < ttl {
+                    self.redis.pexpire(key, ttl);
+                }
+                1
+            } else if note != key
+                && self.redis.get(note).unwrap_or(None).is_some_and(|ended| ended.contains(&format!(" {field} ")))
+            {
+                -2
+            } else if self.redis.exists(key) {
+                -1
+            } else {
+                0
+            };
+            replies.push(Reply::Int(reply));
+        }
+        Ok(Reply::List(replies))
+    }
+
+    /// `lua/prolong.lua`
+    fn prolong(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let mut held = 0;
+        while let Some(Prolong { lock: key, counter, field, token, counter_ttl }) = Prolong::read(&mut given) {
+            // A key of another type is somebody else's.
+            if !self.holds(key, field).unwrap_or(false) {
+                continue;
+            }
+            let ttl = number(counter_ttl)?;
+            match self.redis.pttl(counter) {
+                -2 => drop(self.redis.set_px(counter, token.to_owned(), ttl)),
+                left if left != -1 && left < ttl => drop(self.redis.pexpire(counter, ttl)),
+                _ => {}
+            }
+            held += 1;
+        }
+        Ok(Reply::Int(held))
+    }
+
+    /// `lua/release.lua`
+    fn release(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Release { lock: key, field, channel } = Release::read(&mut given).ok_or_else(missing)?;
+        // A key of another type is somebody else's.
+        if !self.remove(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        if !field.starts_with('=') || !self.redis.exists(key) {
+            self.redis.publish(channel);
+        }
+        Ok(Reply::Int(1))
+    }
+
+    /// `is_read_write` of `lua/wire_redisson.lua`
+    fn is_read_write(&self, fields: &[String]) -> bool {
+        self.wire == Wire::Redisson && fields.iter().any(|field| field == "mode")
+    }
+
+    /// `lua/end.lua`
+    fn end(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let End { lock: key, ended: note, owner, channel } = End::read(&mut given).ok_or_else(missing)?;
+        let pttl = self.redis.pttl(key);
+        let mut ended = self.fields(key)?;
+        if ended.is_empty() {
+            return Ok(Reply::Int(0));
+        }
+        if self.is_read_write(&ended) {
+            return Ok(Reply::Int(-2));
+        }
+        if pttl == -1 && !self.eternal_is_lock() {
+            return Ok(Reply::Int(-1));
+        }
+        ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
+        let mut count = 0;
+        for field in &ended {
+            self.remove(key, field)?;
+            count += 1;
+        }
+        if count > 0 {
+            self.redis.set_px(note, format!(" {} ", ended.join(" ")), pttl.max(1000))?;
+            if !self.redis.exists(key) {
+                self.redis.publish(channel);
+            }
+        }
+        Ok(Reply::Int(count))
+    }
+
+    /// `lua/inspect.lua`
+    fn inspect(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Inspect { lock: key, counter } = Inspect::read(&mut given).ok_or_else(missing)?;
+        let fields = self.fields(key)?;
+        if self.is_read_write(&fields) {
+            return Ok(Reply::Int(-2));
+        }
+        let token = self.redis.get_number(counter)?.unwrap_or_default();
+        let mut reply = vec![Reply::Int(self.redis.pttl(key)), Reply::Int(token as i64)];
+        reply.extend(fields.into_iter().map(Reply::Text));
+        Ok(Reply::List(reply))
+    }
+
+    /// `lua/attach.lua`
+    fn attach(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Attach { lock: key, old, new, ttl } = Attach::read(&mut given).ok_or_else(missing)?;
+        let pttl = self.redis.pttl(key);
+        if self.holds(key, new)? {
+            return Ok(Reply::Int(pttl));
+        }
+        let ttl = pttl.max(number(ttl)?);
+        if !self.holds(key, old)? || ttl <= 0 {
+            return Ok(Reply::Int(-2));
+        }
+        self.rename(key, old, new, ttl)?;
+        Ok(Reply::Int(ttl))
+    }
+
+    /// `lua/retime.lua`
+    fn retime(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Retime { lock: key, field, time, how } = Retime::read(&mut given).ok_or_else(missing)?;
+        let time = number(time)?;
+        if !self.holds(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        let pttl = self.redis.pttl(key);
+        if pttl == -1 && how != "set" {
+            return Ok(Reply::Int(0));
+        }
+        self.redis.pexpire(key, if how == "add" { time + pttl } else { time });
+        Ok(Reply::Int(1))
+    }
+
+    fn set_counter(&mut self, counter: &str, token: String, ttl: &str) -> Result<(), Fault> {
+        if ttl == "0" {
+            self.redis.set(counter, token);
+            return Ok(());
+        }
+        let ttl = number(ttl)?;
+        self.redis.set_px(counter, token, ttl)
+    }
+}
+
+/// What `hand_over` needs.
+struct Handing<'a> {
+    key: &'a str,
+    counter: &'a str,
+    counter_ttl: &'a str,
+    queue: &'a str,
+    alive: &'a str,
+    wake: &'a str,
+    grants: &'a str,
+}
+
+/// `entry:match('^(%d+)/([^/]*)/(.*)$')`: the ttl, the client and the field of an entry.
+fn parse_entry(entry: &str) -> Option<(&str, &str, &str)> {
+    let (ttl, rest) = entry.split_once('/')?;
+    let (client, field) = rest.split_once('/')?;
+    (!ttl.is_empty() && ttl.bytes().all(|b| b.is_ascii_digit())).then_some((ttl, client, field))
+}
+
+/// `field:match('^(.*):%d+$')`: the owner in a field.
+fn owner_of(field: &str) -> Option<&str> {
+    let (owner, tenure) = field.rsplit_once(':')?;
+    (!tenure.is_empty() && tenure.bytes().all(|b| b.is_ascii_digit())).then_some(owner)
+}
+
+/// `mark:match('^(%S+) (%d+)$')`: the run and the moment in a marker.
+fn parse_mark(mark: &str) -> Option<(&str, &str)> {
+    let (run, since) = mark.split_once(' ')?;
+    let whole = !run.is_empty() && !run.contains(|c: char| c.is_ascii_whitespace());
+    let number = !since.is_empty() && since.bytes().all(|b| b.is_ascii_digit());
+    (whole && number).then_some((run, since))
+}
+
+/// A reply of `acquire.lua`.
+fn vote(code: i64, value: impl Display, now: i64) -> Reply {
+    Reply::Text(format!("{code} {value} {now}"))
+}
+
+fn number(text: &str) -> Result<i64, Fault> {
+    text.parse().map_err(|_| not_a_number(text))
+}
+
+fn not_a_number(what: &str) -> Fault {
+    Fault::Script(format!("ERR {what:?} is not, or does not hold, what the script needs"))
+}
+
+fn missing() -> Fault {
+    Fault::Script("ERR too few KEYS or ARGV for the script".to_owned())
+}

@@ -1,0 +1,402 @@
+//! The twins of the scripts of a semaphore, `lua/semaphore/*.lua`, and of what those share, `lua/semaphore.lua`.
+
+use super::{Fault, Wired, missing, not_a_number, number, vote};
+use crate::{
+    config::LARGEST_EXACT,
+    protocol::{
+        calls::{Arguments, AttachPermit, Departure, EndPermits, InspectPermits, Permit, RenewPermit, Take, Turn},
+        script::Reply,
+    },
+};
+
+/// The three keys that are written together.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    key: &'a str,
+    slots: &'a str,
+    taken: &'a str,
+}
+
+impl<'a> Kept<'a> {
+    fn all(self) -> [&'a str; 3] {
+        [self.key, self.slots, self.taken]
+    }
+}
+
+fn kept<'a>(of: &Permit<&'a str>) -> Kept<'a> {
+    Kept { key: of.lock, slots: of.slots, taken: of.taken }
+}
+
+/// What stands in the queue of a semaphore.
+struct Wanted<'a> {
+    ttl: i64,
+    client: &'a str,
+    count: i64,
+    of: i64,
+    field: &'a str,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(entry: &'a str) -> Option<Self> {
+        let mut parts = entry.splitn(4, '/');
+        let (ttl, client, size, field) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let (count, of) = size.split_once(':')?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+        let well = digits(ttl) && digits(count) && digits(of);
+        well.then(|| {
+            Some(Self { ttl: ttl.parse().ok()?, client, count: count.parse().ok()?, of: of.parse().ok()?, field })
+        })?
+    }
+}
+
+fn member(field: &str, its: &str) -> String {
+    format!("{field}|{its}")
+}
+
+/// The field and the slots of a member.
+fn parse_member(member: &str) -> Option<(&str, &str)> {
+    let (field, its) = member.rsplit_once('|')?;
+    let slots = !its.is_empty() && its.bytes().all(|letter| letter.is_ascii_digit() || letter == b',');
+    slots.then_some((field, its))
+}
+
+fn each(its: &str) -> impl Iterator<Item = &str> {
+    its.split(',').filter(|slot| !slot.is_empty())
+}
+
+/// What the scripts share.
+impl Wired<'_> {
+    fn keep_all(&mut self, of: Kept<'_>, ttl: i64) {
+        let longest = ttl.max(self.redis.pttl(of.key));
+        for key in of.all() {
+            self.redis.pexpire(key, longest);
+        }
+    }
+
+    fn mend(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
+        // A key of another type is somebody else's.
+        let Ok(permits) = self.redis.zcard(of.key) else { return Ok(false) };
+        let fields = self.redis.hgetall(of.slots)?.len();
+        let there = self.redis.zcard(of.taken)? > 0;
+        if permits == fields && there == (permits > 0) {
+            return Ok(true);
+        }
+        let mut known: Vec<(String, String)> = Vec::new();
+        for member in self.redis.zfirst(of.key, usize::MAX)? {
+            let Some((field, its)) = parse_member(&member) else { return Ok(false) };
+            known.push((field.to_owned(), its.to_owned()));
+        }
+        let left = self.redis.pttl(of.key).max(self.redis.pttl(of.slots));
+        if left < 1 {
+            self.redis.del(of.taken);
+            return Ok(permits == 0);
+        }
+        let ends = self.redis.time() + left * 1000;
+        for (field, its) in self.redis.hgetall(of.slots)?.to_vec() {
+            if !known.iter().any(|(known, _)| *known == field) {
+                self.redis.zadd(of.key, ends, &member(&field, &its))?;
+                known.push((field, its));
+            }
+        }
+        self.redis.del(of.slots);
+        self.redis.del(of.taken);
+        for (field, its) in known {
+            self.redis.hset(of.slots, &field, &its)?;
+            for slot in each(&its) {
+                self.redis.zadd(of.taken, number(slot)?, slot)?;
+            }
+        }
+        self.keep_all(of, left);
+        Ok(true)
+    }
+
+    fn free(&mut self, of: Kept<'_>, field: &str, its: &str) -> Result<(), Fault> {
+        self.redis.zrem(of.key, &member(field, its))?;
+        self.redis.hdel(of.slots, field)?;
+        for slot in each(its) {
+            self.redis.zrem(of.taken, slot)?;
+        }
+        Ok(())
+    }
+
+    /// The slots of a field, and until when they are its.
+    fn permit_of(&mut self, of: Kept<'_>, field: &str) -> Result<Option<(String, Option<i64>)>, Fault> {
+        let Some(its) = self.redis.hget(of.slots, field)? else { return Ok(None) };
+        let now = self.redis.time();
+        let ends = self.redis.zscore(of.key, &member(field, &its))?.filter(|ends| *ends > now);
+        Ok(Some((its, ends)))
+    }
+
+    fn sweep(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
+        let over = self.redis.zuntil(of.key, self.redis.time())?;
+        for one in over.iter().take(100) {
+            let (field, its) = parse_member(one).ok_or_else(|| not_a_number(of.key))?;
+            self.free(of, field, its)?;
+        }
+        Ok(!over.is_empty())
+    }
+
+    fn free_after(&mut self, of: Kept<'_>, before: i64) -> Result<i64, Fault> {
+        let (mut least, mut most) = (0, self.redis.zcard(of.taken)?);
+        while least < most {
+            let middle = usize::midpoint(least, most);
+            let slot = self.redis.znth(of.taken, middle)?.and_then(|slot| slot.parse().ok()).unwrap_or(0_i64);
+            if slot - middle.cast_signed() as i64 > before { most = middle } else { least = middle + 1 }
+        }
+        Ok(least.cast_signed() as i64 + before)
+    }
+
+    fn find_free(&mut self, of: Kept<'_>, count: i64, size: i64) -> Result<Option<Vec<i64>>, Fault> {
+        loop {
+            if self.free_after(of, count - 1)? < size {
+                return (0..count).map(|before| self.free_after(of, before)).collect::<Result<_, _>>().map(Some);
+            }
+            if !self.sweep(of)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn draw_each(&mut self, tokens: &str, token_ttl: &str, found: &[i64]) -> Result<String, Fault> {
+        let now = self.redis.time();
+        let mut drawn = Vec::new();
+        for slot in found {
+            let slot = &slot.to_string();
+            let last = self.redis.hget(tokens, slot)?.and_then(|last| last.parse::<i64>().ok()).unwrap_or_default();
+            let token = if last >= now && last < LARGEST_EXACT - 1 { last + 1 } else { now };
+            self.redis.hset(tokens, slot, &token.to_string())?;
+            drawn.push(format!("{slot}:{token}"));
+        }
+        if token_ttl != "0" {
+            self.redis.pexpire(tokens, number(token_ttl)?);
+        }
+        Ok(drawn.join(","))
+    }
+
+    /// `grant`
+    fn grant_slots(
+        &mut self,
+        of: Kept<'_>,
+        (tokens, token_ttl): (&str, &str),
+        (field, found): (&str, &[i64]),
+        ttl: i64,
+    ) -> Result<String, Fault> {
+        let drawn = self.draw_each(tokens, token_ttl, found)?;
+        let its = found.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+        for slot in found {
+            self.redis.zadd(of.taken, *slot, &slot.to_string())?;
+        }
+        self.redis.hset(of.slots, field, &its)?;
+        self.redis.zadd(of.key, self.redis.time() + ttl * 1000, &member(field, &its))?;
+        self.keep_all(of, ttl);
+        Ok(drawn)
+    }
+
+    fn let_in(&mut self, permit: &Permit<&str>, turn: &Turn<&str>) -> Result<(), Fault> {
+        let of = kept(permit);
+        let mut told: Vec<String> = Vec::new();
+        while let Some((entry, until_then)) = self.first(turn.queue, turn.alive)? {
+            self.redis.hgetall(permit.tokens)?;
+            let Some(wanted) = Wanted::parse(&entry) else {
+                self.redis.zrem(turn.queue, &entry)?;
+                continue;
+            };
+            if self.redis.hexists(of.slots, wanted.field)? {
+                self.redis.zrem(turn.queue, &entry)?;
+                continue;
+            }
+            let Some(found) = self.find_free(of, wanted.count, wanted.of)? else { return Ok(()) };
+            let wake = format!("{}:{}", turn.wake, wanted.client);
+            if turn.how == "0" {
+                self.redis.publish(&wake);
+                return Ok(());
+            }
+            self.redis.zrem(turn.queue, &entry)?;
+            let ttl = wanted.ttl.min((until_then - self.redis.time() + 999) / 1000);
+            self.grant_slots(of, (permit.tokens, turn.token_ttl), (wanted.field, &found), ttl)?;
+            if !told.contains(&wake) {
+                self.redis.publish(&wake);
+                told.push(wake);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The scripts.
+impl Wired<'_> {
+    /// `lua/semaphore/acquire.lua`
+    pub(super) fn acquire_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let Take { count, of: size, ttl, client, lease } = Take::read(&mut given).ok_or_else(missing)?;
+        let (of, now) = (kept(&permit), self.redis.time());
+        self.redis.hgetall(permit.tokens)?;
+        if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
+            return Ok(vote(2, 0, now));
+        }
+        let entry = format!("{ttl}/{client}/{count}:{size}/{}", permit.field);
+        let (count, size, ttl, lease) = (number(count)?, number(size)?, number(ttl)?, number(lease)?);
+        if let Some(granted) = self.mine(&permit, ttl)? {
+            return Ok(granted);
+        }
+        let mut head = self.first(turn.queue, turn.alive)?;
+        if head.as_ref().is_some_and(|(head, _)| *head != entry) && turn.how != "0" {
+            self.let_in(&permit, &turn)?;
+            if let Some(granted) = self.mine(&permit, ttl)? {
+                return Ok(granted);
+            }
+            head = self.first(turn.queue, turn.alive)?;
+        }
+        if head.as_ref().is_none_or(|(head, _)| *head == entry)
+            && let Some(found) = self.find_free(of, count, size)?
+        {
+            if head.is_some() {
+                self.redis.zrem(turn.queue, &entry)?;
+            }
+            let drawn = self.grant_slots(of, (permit.tokens, turn.token_ttl), (permit.field, &found), ttl)?;
+            return Ok(Reply::Text(format!("1 {drawn} {now}")));
+        }
+        let mut look = match self.redis.zend(of.key, false)? {
+            Some((_, soonest)) => ((soonest - now + 999) / 1000).max(1),
+            None => -1,
+        };
+        if lease == 0 {
+            return Ok(vote(0, look, now));
+        }
+        let ticket = self.line_up((turn.queue, turn.alive), &entry, client, lease)?;
+        if let Some((_, until_then)) = self.first(turn.queue, turn.alive)?.filter(|(head, _)| *head != entry) {
+            look = look.max((until_then - now + 999) / 1000);
+        }
+        let ahead = self.ahead(turn.queue, &entry)?;
+        Ok(Reply::Text(format!("0 {look} {now} {ticket} {ahead}")))
+    }
+
+    fn mine(&mut self, permit: &Permit<&str>, ttl: i64) -> Result<Option<Reply>, Fault> {
+        let (of, now) = (kept(permit), self.redis.time());
+        let Some((its, ends)) = self.permit_of(of, permit.field)? else { return Ok(None) };
+        let Some(ends) = ends else {
+            self.free(of, permit.field, &its)?;
+            return Ok(None);
+        };
+        self.keep_all(of, ttl);
+        self.redis.zadd(of.key, ends.max(now + ttl * 1000), &member(permit.field, &its))?;
+        let mut drawn = Vec::new();
+        for slot in each(&its) {
+            let token = self.redis.hget(permit.tokens, slot)?.unwrap_or_else(|| "0".to_owned());
+            drawn.push(format!("{slot}:{token}"));
+        }
+        Ok(Some(Reply::Text(format!("1 {} {now}", drawn.join(",")))))
+    }
+
+    /// `lua/semaphore/leave.lua`
+    pub(super) fn leave_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let Departure { entry } = Departure::read(&mut given).ok_or_else(missing)?;
+        let of = kept(&permit);
+        let left = !entry.is_empty() && self.redis.zrem(turn.queue, entry)?;
+        let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
+        if held.is_none() && !left {
+            return Ok(Reply::Int(0));
+        }
+        let mut released = false;
+        if let Some((its, ends)) = held {
+            released = ends.is_some();
+            self.free(of, permit.field, &its)?;
+        }
+        self.let_in(&permit, &turn)?;
+        Ok(Reply::Int(released.into()))
+    }
+
+    /// `lua/semaphore/renew.lua`
+    pub(super) fn renew_permits(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let now = self.redis.time();
+        let mut replies = Vec::new();
+        while let Some(RenewPermit { lock, ended, slots, taken, field, ttl }) = RenewPermit::read(&mut given) {
+            let of = Kept { key: lock, slots, taken };
+            let held = if self.mend(of)? { self.permit_of(of, field)? } else { None };
+            replies.push(Reply::Int(if let Some((its, Some(ends))) = held {
+                let ttl = number(ttl)?;
+                if ttl != 0 {
+                    self.keep_all(of, ttl);
+                    self.redis.zadd(of.key, ends.max(now + ttl * 1000), &member(field, &its))?;
+                }
+                1
+            } else if self
+                .redis
+                .get(ended)
+                .is_ok_and(|told| told.is_some_and(|told| told.contains(&format!(" {field} "))))
+            {
+                -2
+            } else if self.redis.exists(lock) {
+                -1
+            } else {
+                0
+            }));
+        }
+        Ok(Reply::List(replies))
+    }
+
+    /// `lua/semaphore/end.lua`
+    pub(super) fn end_permits(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let EndPermits { ended } = EndPermits::read(&mut given).ok_or_else(missing)?;
+        let of = kept(&permit);
+        let pttl = self.redis.pttl(of.key);
+        if pttl == -1 || !self.mend(of)? {
+            return Ok(Reply::Int(-1));
+        }
+        let all: Vec<String> = self.redis.hkeys(of.slots)?.cloned().collect();
+        if all.is_empty() {
+            return Ok(Reply::Int(0));
+        }
+        for key in of.all() {
+            self.redis.del(key);
+        }
+        self.redis.set_px(ended, format!(" {} ", all.join(" ")), pttl.max(1000))?;
+        self.let_in(&permit, &turn)?;
+        Ok(Reply::Int(all.len().cast_signed() as i64))
+    }
+
+    /// `lua/semaphore/inspect.lua`
+    pub(super) fn inspect_permits(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let InspectPermits { lock } = InspectPermits::read(&mut given).ok_or_else(missing)?;
+        let now = self.redis.time();
+        let mut reply = Vec::new();
+        for one in self.redis.zfirst(lock, usize::MAX)? {
+            let Some((field, its)) = parse_member(&one) else { return Ok(Reply::Int(-1)) };
+            let ends = self.redis.zscore(lock, &one)?.unwrap_or_default();
+            if ends > now {
+                let left = (ends - now + 999) / 1000;
+                reply.extend([Reply::Text(field.to_owned()), Reply::Text(its.to_owned()), Reply::Int(left)]);
+            }
+        }
+        Ok(Reply::List(reply))
+    }
+
+    /// `lua/semaphore/attach.lua`
+    pub(super) fn attach_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let permit = Permit::read(&mut given).ok_or_else(missing)?;
+        let AttachPermit { old, ttl } = AttachPermit::read(&mut given).ok_or_else(missing)?;
+        let (of, now) = (kept(&permit), self.redis.time());
+        if !self.mend(of)? {
+            return Ok(Reply::Int(-2));
+        }
+        if let Some((_, Some(ends))) = self.permit_of(of, permit.field)? {
+            return Ok(Reply::Int((ends - now) / 1000));
+        }
+        let Some((its, Some(ends))) = self.permit_of(of, old)? else { return Ok(Reply::Int(-2)) };
+        let left = ((ends - now) / 1000).max(number(ttl)?);
+        if left <= 0 {
+            return Ok(Reply::Int(-2));
+        }
+        self.redis.zrem(of.key, &member(old, &its))?;
+        self.redis.hdel(of.slots, old)?;
+        self.redis.hset(of.slots, permit.field, &its)?;
+        self.redis.zadd(of.key, now + left * 1000, &member(permit.field, &its))?;
+        self.keep_all(of, left);
+        Ok(Reply::Int(left))
+    }
+}
