@@ -20,16 +20,16 @@ use crate::{
         runtime,
     },
     protocol::reply::Slot,
-    release::{Begun, begin_release},
+    release::{ReleaseStart, begin_release},
     server::NodeErrorKind,
-    session::{Session, seen_through},
-    tenure::{Claim, Fallen, Fate, ReleaseOutcome, Tenure, Terms, Unseen},
+    session::{Session, run_to_completion},
+    tenure::{Claim, ExtendError, Fate, ReleaseOutcome, Tenure, Terms, Unseen},
 };
 
 /// A held lock.
 ///
 /// `held()` reads a clock and is exact whatever the network does: once it is false it stays false. In Rust, dropping
-/// a lease releases it in the background; hosts with a garbage collector call [`Lease::keep`] first.
+/// a lease releases it in the background; hosts with a garbage collector call [`Lease::disable_release_on_drop`] first.
 pub struct Lease {
     tenure: Tied<Arc<Tenure>>,
     session: Tied<Arc<Session>>,
@@ -65,14 +65,14 @@ impl Lease {
     }
 
     /// Offers it to its caller, who has not taken it yet.
-    pub(crate) fn offer(&self) {
+    pub(crate) fn mark_uncollected(&self) {
         let Some((tenure, session)) = self.parts() else { return };
-        tenure.offer(&self.claim);
+        tenure.mark_uncollected(&self.claim);
         session.watchdog.reconsider(tenure);
     }
 
     /// The same, for a host that hears of it before it takes it: collecting this one releases nothing.
-    pub(crate) fn shown(&self) -> Self {
+    pub(crate) fn preview(&self) -> Self {
         if let Some(tenure) = self.tenure.get() {
             tenure.handles.fetch_add(1, Relaxed);
         }
@@ -87,8 +87,8 @@ impl Lease {
     }
 
     /// Its caller takes it. False if it was offered, and withdrawn or lost meanwhile.
-    pub(crate) fn take(&self) -> bool {
-        self.tenure.get().is_some_and(|tenure| tenure.take(&self.claim))
+    pub(crate) fn collect(&self) -> bool {
+        self.tenure.get().is_some_and(|tenure| tenure.collect(&self.claim))
     }
 
     /// Its caller has seen it, and will release it as any other.
@@ -109,7 +109,7 @@ impl Lease {
     }
 
     /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
-    pub fn keep(&self) {
+    pub fn disable_release_on_drop(&self) {
         self.release_on_drop.store(false, Relaxed);
     }
 
@@ -203,9 +203,9 @@ impl Lease {
         let (tenure, claim) = (self.tenure.clone(), self.claim.clone());
         async move {
             let Some(tenure) = tenure.get() else { return Some(LostReason::Forked) };
-            let mut told = tenure.told.subscribe();
-            let ended = told.wait_for(|told| told.fate != Fate::Held || claim.left.load(Relaxed)).await;
-            match ended.map(|told| told.fate) {
+            let mut status = tenure.status.subscribe();
+            let ended = status.wait_for(|status| status.fate != Fate::Held || claim.left.load(Relaxed)).await;
+            match ended.map(|status| status.fate) {
                 Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(reason),
                 _ => None,
             }
@@ -227,14 +227,14 @@ impl Lease {
         async move {
             match polled {
                 Polled::Here(driver) => runtime::entered(driver, work?).await,
-                Polled::Behind => seen_through(work?).await,
+                Polled::InBackground => run_to_completion(work?).await,
             }
         }
     }
 
     /// Where its calls are polled.
     pub(crate) fn polled(&self, caller: Caller) -> Polled {
-        self.session.get().map_or(Polled::Behind, |session| session.quorum.polled(caller))
+        self.session.get().map_or(Polled::InBackground, |session| session.quorum.polled(caller))
     }
 
     /// `extend`, blocking; `check` runs every 50 ms and may end the call. Not for async code: it panics there.
@@ -295,7 +295,7 @@ impl Lease {
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) async fn release_here(&self) -> Result<ReleaseOutcome, LockError> {
         match self.begin_release()? {
-            Begun::Ours(decided) => Ok(decided.send(Driver::Background).await),
+            ReleaseStart::Ours(decided) => Ok(decided.send(Driver::Background).await),
             begun => Ok(begun.finish(Polled::Here(Driver::Background)).await),
         }
     }
@@ -306,10 +306,10 @@ impl Lease {
         self.tenure.get().expect("no fork happens here").clone()
     }
 
-    fn begin_release(&self) -> Result<Begun, LockError> {
+    fn begin_release(&self) -> Result<ReleaseStart, LockError> {
         self.forget_unseen();
         let Some((tenure, session)) = self.parts() else {
-            return Ok(Begun::Done(ReleaseOutcome::Lost));
+            return Ok(ReleaseStart::Done(ReleaseOutcome::Lost));
         };
         begin_release(session, tenure, &self.claim).map_err(|fate| self.ended(fate))
     }
@@ -336,7 +336,7 @@ impl Lease {
 
     /// Begins the release at the end of a block, and says what to fail with if it finds the lock lost. `None`: the
     /// lease was detached or released inside.
-    fn begin_leave(&self) -> Result<Option<(Begun, LockError)>, LockError> {
+    fn begin_leave(&self) -> Result<Option<(ReleaseStart, LockError)>, LockError> {
         match self.fate() {
             Fate::Released | Fate::Detached => Ok(None),
             fate @ (Fate::Held | Fate::Lost(_)) => {
@@ -374,14 +374,16 @@ pub(crate) async fn extend(
 }
 
 /// Why something could not be done to a tenure.
-pub(crate) fn explained(session: &Session, tenure: &Tenure, name: &str, fallen: Fallen) -> LockError {
+pub(crate) fn explained(session: &Session, tenure: &Tenure, name: &str, fallen: ExtendError) -> LockError {
     match fallen {
-        Fallen::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
-        Fallen::Ended(_) => LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() },
-        Fallen::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
+        ExtendError::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
+        ExtendError::Ended(_) => {
+            LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() }
+        }
+        ExtendError::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
             LockError::Conflict { key: tenure.terms.names.lock.clone() }
         }
-        Fallen::Unanswered(errors) => session
+        ExtendError::Unanswered(errors) => session
             .quorum
             .unavailable(errors.into_iter().map(|(node, error)| session.quorum.cause(node, error)).collect()),
     }

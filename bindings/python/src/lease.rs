@@ -1,5 +1,5 @@
-//! A lease as Python holds it. Python's garbage collector decides when a lease object ends, so that releases nothing;
-//! only an explicit release does, or `abandon` for one that nobody got to see.
+//! A lease as a Python object. Python's garbage collector decides when it is dropped, so dropping it releases nothing.
+//! Only an explicit release does, or `abandon` for a lease that its caller never received.
 
 use pyo3::{
     exceptions::PyTypeError,
@@ -25,11 +25,11 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn new(lease: redlock::Lease) -> Self {
-        lease.keep();
+        lease.disable_release_on_drop();
         Self { core: lease }
     }
 
-    /// Ends the block that took it: `failed` when the block raised an error of its own, which no other may mask.
+    /// Releases it at the end of its block. `failed`: the block raised an error, which the release's must not mask.
     pub(crate) fn leave_block(&self, py: Python<'_>, failed: bool) -> Fallible<()> {
         match run(py, Leave(&self.core)) {
             Err(Failure::Lock(_)) if failed => Ok(()),
@@ -58,25 +58,25 @@ impl Lease {
         self.core.token()
     }
 
-    /// The slots that it has of a semaphore; empty for a lock.
+    /// The numbers of its semaphore slots; empty for a lock.
     #[getter]
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.core.slots().iter().map(|slot| slot.number))
     }
 
-    /// The fencing tokens of its slots, in their order; empty for a lock.
+    /// The fencing tokens of its slots, in the same order; empty for a lock.
     #[getter]
     fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.core.slots().iter().map(|slot| slot.token))
     }
 
-    /// Whether the lock is held, right now. Reads a clock and nothing else; once False it stays False.
+    /// Whether the lock is held now. Reads a clock and sends nothing; once False it stays False.
     #[getter]
     fn held(&self) -> bool {
         self.core.held()
     }
 
-    /// Seconds for which it is held unless it is renewed; 0 once it is not.
+    /// Returns the seconds until the lease ends unless it is renewed; 0 once it has ended.
     fn remaining(&self) -> f64 {
         SnakeSeconds.number(self.core.remaining())
     }
@@ -86,52 +86,55 @@ impl Lease {
         Ok(self.core.check()?)
     }
 
-    /// Lets the lock end `ttl` (seconds or a `timedelta`) from now, never earlier than it would have. A renewed lease
-    /// is renewed on. Raises `LockLost` after a loss, and `Unavailable`, nothing changed, in an outage.
+    /// Lets the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it. The watchdog keeps renewing a
+    /// renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes answer; the lease is unchanged
+    /// then.
     fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         run(py, Extend(&self.core, arguments::duration("ttl", ttl)?))
     }
 
-    /// Makes a reader of a writer of a read/write lock, without anybody else writing in between: readers that wait come in, and
-    /// the token becomes a reader's. Does nothing for one that reads. Raises `LockLost` after a loss, `Unavailable` while too
-    /// few nodes answer (it reads then, and others may be kept out until it is called again), and `InvalidArgument` for a
-    /// lease of another lock.
+    /// Changes a writer's lease of a read/write lock into a reader's. No other writer gets in between. Waiting readers
+    /// acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises `LockLost` after a
+    /// loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too few nodes answer:
+    /// the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
     fn downgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Downgrade(&self.core))
     }
 
-    /// Makes a writer of a reader of a read/write lock if nobody else reads, and tells whether it is one now; then it has a new
-    /// token. Never waits. Raises as `downgrade()` does.
+    /// Changes a reader's lease of a read/write lock into a writer's if nobody else reads. Returns whether it is a
+    /// writer's lease now; if so it has a new token. Never waits. Raises as `downgrade()` does.
     fn try_upgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, TryUpgrade(&self.core))
     }
 
-    /// Ends this lease; the last one of its owner frees the lock. Returns "released", "lost" (it had been lost before)
-    /// or "unconfirmed" (too few nodes answered; they are asked again until the lease ends by itself), and the same
-    /// when called again. Raises `NotHeld` after `detach()`.
+    /// Releases this lease. The last lease of its owner frees the lock. Returns "released", "lost" (it had been lost
+    /// before) or "unconfirmed" (too few nodes answered; the release is sent again in the background until the lease
+    /// would have ended). A second call returns the same. Raises `NotHeld` after `detach()`.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Release(&self.core))
     }
 
-    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` of a client
-    /// with the same nodes takes the lock over from it, once, in this process or another.
+    /// Ends this lease without releasing the lock. Returns a text for `attach()`. A client with the same nodes, in this
+    /// process or another, can attach the text once, before the ttl ends. Nobody renews the lock until then. The text
+    /// is a secret: whoever has it can take the lock. Raises as `check()` does, and `InvalidArgument` for a lease with
+    /// nested leases.
     fn detach(&self) -> Fallible<String> {
         Ok(self.core.detach()?)
     }
 
-    /// For drop-in shims: stops everything about it and leaves the key alone.
+    /// For drop-in shims: ends this lease and its renewal, and leaves the key unchanged.
     #[pyo3(name = "_let_go")]
     fn let_go(&self) -> Fallible<()> {
         Ok(self.core.let_go()?)
     }
 
-    /// Tells of a loss; used like a `threading.Event`.
+    /// The event that is set when this lease is lost; used like a `threading.Event`.
     #[getter]
     fn lost(slf: Py<Self>) -> Lost {
         Lost { lease: slf }
     }
 
-    /// Releases, in the background, a lease that its acquirer never got.
+    /// Releases, in the background, a lease that its caller never received.
     fn abandon(&self) {
         self.core.abandon();
     }
@@ -155,7 +158,7 @@ impl Lease {
     }
 }
 
-/// Tells whether, and when, a lease is lost; used like a `threading.Event`. A released lease is not lost.
+/// An event that is set when a lease is lost; used like a `threading.Event`. A release does not set it.
 #[pyclass(frozen, module = "redlock")]
 pub(crate) struct Lost {
     lease: Py<Lease>,
@@ -168,14 +171,14 @@ impl Lost {
         self.reason().is_some()
     }
 
-    /// Why it was lost, or None.
+    /// The reason, as in `LockLost.reason`, or None.
     #[getter]
     fn reason(&self) -> Option<&'static str> {
         self.lease.get().core.lost_reason().map(redlock::LostReason::as_str)
     }
 
-    /// Blocks until the lease ends, for `timeout` seconds at most (None: for as long as it takes). True when it was
-    /// lost, False when it was released, or still is held.
+    /// Blocks until the lease ends, for at most `timeout` (seconds or a `timedelta`; None: without limit). Returns True
+    /// if it was lost, False if it was released or detached, or is still held.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<Py<PyAny>> {
         let limit = timeout.map(|timeout| arguments::duration("timeout", timeout)).transpose()?;
