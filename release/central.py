@@ -132,7 +132,7 @@ class Central:
             raise Unanswered(f"Maven Central does not answer: {error}") from error
 
 
-# ---- what is uploaded -----------------------------------------------------------------------------------------------
+# ---- the bundle to upload -------------------------------------------------------------------------------------------
 
 
 def bundle(files: dict[str, Path]) -> bytes:

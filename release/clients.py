@@ -92,7 +92,7 @@ def run(*command: str | Path, cwd: Path | None = None, secrets: Iterable[str] = 
     if done.returncode:
         words = " ".join(str(word) for word in command[1:3])
         raise Refused(
-            f"{Path(command[0]).name} {words} failed; its messages are above. The same command goes on from here"
+            f"{Path(command[0]).name} {words} failed; its messages are above. Run the same command again to continue"
         )
 
 

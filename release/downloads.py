@@ -150,7 +150,7 @@ def _download(pin: Pin, folder: Path) -> None:
         raise Refused(f"{pin.name} {pin.version}: there is no {command[0]} here to fetch it with") from None
     except subprocess.CalledProcessError as error:
         said = [line for line in error.stderr.splitlines() if line.strip()] or ["no reason given"]
-        raise Refused(f"{pin.name} {pin.version} is not to be had: {said[-1].strip()}") from None
+        raise Refused(f"{pin.name} {pin.version} cannot be fetched: {said[-1].strip()}") from None
 
 
 def unpack(archive: Path, folder: Path) -> None:

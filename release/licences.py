@@ -95,7 +95,7 @@ def texts(part: Part) -> list[str]:
     chosen = next((choice for choice in found if choice <= available), None)
     if part.name in GIVEN:
         if chosen:
-            raise Refused(f"the crate {_label(part)} has its text now; release/licences.py need not give it")
+            raise Refused(f"the crate {_label(part)} has its text now: remove it from GIVEN in release/licences.py")
         return [_read(TEXTS / GIVEN[part.name])]
     if not chosen:
         raise Refused(f"the crate {_label(part)} has no text of {part.licence}")

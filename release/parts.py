@@ -202,7 +202,7 @@ def _shared(crates: Sequence[str], target: Target) -> list[Part]:
     compiler = re.search(r"release: (\S+)", _run("rustc", "-vV"))
     assert compiler is not None
     if unknown := _std_libraries() - STD - STD_ITSELF - STD_NOT_LINKED:
-        raise Refused(f"Rust {compiler[1]} is made of more than rust-std.txt tells: {', '.join(sorted(unknown))}")
+        raise Refused(f"Rust {compiler[1]} has libraries that rust-std.txt does not list: {', '.join(sorted(unknown))}")
     std = Part(
         name="rust-std",
         version=compiler[1],

@@ -52,7 +52,7 @@ def main() -> None:
         raise Refused(f"there is nothing of {target.rust} in {given.out}; see release.native")
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     if changed.stdout:
-        raise Refused("what is built must be what is committed: commit, or put aside, what is changed")
+        raise Refused("the second build uses the last commit, but there are changes: commit or stash them first")
     second = rebuilt(target, given.abi or load().python.abis)
     for name in sorted(first.keys() | second.keys()):
         same = first.get(name) == second.get(name)

@@ -329,7 +329,7 @@ class Root:
             err.seek(0)
             done = subprocess.CompletedProcess(argv, code, out.read(), err.read())
         if code and done.stderr.endswith("no binfmt_misc of its own\n"):
-            raise Unsupported(f"{self.name}: no user namespace has a binfmt_misc of its own here; Linux 6.7 has that")
+            raise Unsupported(f"{self.name}: needs a binfmt_misc in each user namespace, which Linux has since 6.7")
         if check and code:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise Refused(f"{self.name}: {' '.join(argv)}: exit {code}: {said[-1] if said else 'nothing said'}")

@@ -225,8 +225,8 @@ def _rust_source(release: str) -> Path:
     fitting = [version for version in versions if version.split("+")[0] == release]
     if not fitting:
         raise Refused(
-            f"no standard library for this target: rustup's has it, or a rustc whose source {SUITE} has does"
-            f" (it is {release}, there are {', '.join(versions) or 'none'})"
+            f"no standard library for this target: install it with rustup, or use a rustc whose source is in {SUITE}"
+            f" (this one is {release}, the suite has {', '.join(versions) or 'none'})"
         )
     _say(f"source of Rust's standard library, {release}")
     folder = FOLDER / f"rust-{release}" / "source"

@@ -84,7 +84,7 @@ def _wrong_call(line: str) -> Iterator[str]:
             yield f"there is no module release.{module}: {line}"
             continue
         if not (usage := _help(module)):
-            yield f"release.{module} cannot even say how it is used: {line}"
+            yield f"release.{module} --help fails: {line}"
             continue
         words = shlex.split(arguments)
         options = [word.split("=")[0] for word in words if word.startswith("-")]

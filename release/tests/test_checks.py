@@ -60,7 +60,7 @@ def test_contents(tmp_path: Path, files: dict[str, bytes], budget: int, fault: s
     assert fault in wrong
 
 
-def test_contents_that_are_as_they_should_be(tmp_path: Path) -> None:
+def test_contents_without_faults(tmp_path: Path) -> None:
     files = {"LICENSE": LICENSE, "x.node": b"\x7fELF", "THIRD-PARTY-LICENSES": b"", "sbom.cdx.json": b""}
     assert found(tmp_path, "contents", checks.Package(tarball(tmp_path / "x.tgz", files=files), 10_000)) == []
 
@@ -100,7 +100,7 @@ def test_libraries(tmp_path: Path, code: str, options: list[str], fault: str) ->
     assert any(fault in line for line in wrong), wrong
 
 
-def test_a_library_that_is_as_it_should_be(tmp_path: Path) -> None:
+def test_a_library_without_faults(tmp_path: Path) -> None:
     assert found(tmp_path, "elf", "x", library(tmp_path, "int f(void) { return 1; }", *SOUND), False) == []
 
 
@@ -124,7 +124,7 @@ def test_sums(tmp_path: Path) -> None:
         ('is consistent with\nthe following platform tag: "linux_x86_64"', False),
     ],
 )
-def test_what_auditwheel_says(said: str, well: bool) -> None:
+def test_the_verdict_of_auditwheel(said: str, well: bool) -> None:
     assert checks.audited(said) is well
 
 

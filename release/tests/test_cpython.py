@@ -48,7 +48,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return python
 
 
-def test_what_it_consists_of(tmp_path: Path, sources: dict[str, str]) -> None:
+def test_the_files_of_a_built_python(tmp_path: Path, sources: dict[str, str]) -> None:
     place = tmp_path / "made" / "python"
     cpython.build("x86_64-linux-musl", place, Path("/the/loader"))
     files = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
@@ -60,7 +60,7 @@ def test_what_it_consists_of(tmp_path: Path, sources: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("file", ["configure", "Makefile"])
-def test_a_failure_says_where_to_look_and_leaves_nothing(tmp_path: Path, sources: dict[str, str], file: str) -> None:
+def test_a_failed_build_names_its_log_and_leaves_nothing(tmp_path: Path, sources: dict[str, str], file: str) -> None:
     sources[file] = {"configure": "echo the reason; exit 1", "Makefile": "all:\n\techo the reason; exit 1\n"}[file]
     place = tmp_path / "made" / "python"
     with pytest.raises(Refused, match=r"cannot be built for x86_64-linux-gnu\.2\.31: see .*python\.log"):

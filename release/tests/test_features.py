@@ -23,7 +23,7 @@ def asked(crate: str) -> dict[str, set[str]]:
     return features
 
 
-def test_every_binding_asks_the_same_of_what_they_share() -> None:
+def test_every_binding_uses_shared_dependencies_with_the_same_features() -> None:
     trees = {crate: asked(crate) for crate in CRATES}
     shared = {name for tree in trees.values() for name in tree if name.startswith(("tokio v", "redis v", "syn v"))}
     assert len(shared) > 3, "looks at what it should"

@@ -63,7 +63,7 @@ def test_every_package_has_a_text_for_every_part(name, target):
     assert len(document.encode()) < 250_000
 
 
-def test_what_zig_adds_is_there_where_it_links():
+def test_the_code_of_zig_is_listed_for_every_target_that_zig_links():
     for target in load().targets:
         names = {part.name for part in parts.parts(["redlock-node"], [target.rust])}
         zig = target.system == "linux" or target.rust.endswith("windows-gnu")
@@ -71,7 +71,7 @@ def test_what_zig_adds_is_there_where_it_links():
         assert ("mingw" in names) is target.rust.endswith("windows-gnu")
 
 
-def test_lists_what_is_linked_and_nothing_that_only_builds():
+def test_linked_crates_are_listed_and_build_tools_are_not():
     names = {part.name for part in parts.parts(["redlock-kotlin"], [HOST])}
     assert names.isdisjoint({"syn", "cc", "proc-macro2", "serde_derive", "uniffi_macros", "pyo3", "clap", "proptest"})
     # The generated Kotlin code of the jar contains its templates.
@@ -113,13 +113,13 @@ def test_rusts_notice_has_a_line_for_each_library():
         assert re.search(rf"^(\w+, )*{name}\b", notice, re.MULTILINE), name
 
 
-def test_a_library_of_rust_that_nobody_knows_is_refused(monkeypatch):
+def test_an_unknown_library_of_rust_is_refused(monkeypatch):
     monkeypatch.setattr(parts, "STD", parts.STD - {"gimli", "object"})
-    with pytest.raises(Refused, match=r"made of more than rust-std.txt tells: gimli, object$"):
+    with pytest.raises(Refused, match=r"has libraries that rust-std.txt does not list: gimli, object$"):
         parts.parts(["redlock-node"], [HOST])
 
 
-def test_c_code_that_nobody_knows_is_refused(monkeypatch):
+def test_unknown_c_code_is_refused(monkeypatch):
     monkeypatch.setattr(parts, "FOREIGN", {"ring": parts.FOREIGN["ring"]})
     with pytest.raises(Refused, match=r"the crate libmimalloc-sys brings c_src/.*: release/parts.py must say"):
         parts.parts(["redlock-node"], [HOST])
@@ -148,7 +148,7 @@ def test_other_licences_are_refused(expression):
 
 
 @pytest.mark.parametrize("expression", ["", "MIT OR", "(MIT", "MIT)", "AND MIT", "MIT Apache-2.0"])
-def test_what_is_no_expression_is_refused(expression):
+def test_an_invalid_expression_is_refused(expression):
     with pytest.raises(Refused, match="is no licence expression"):
         licences.choices(expression, "tiny")
 
@@ -169,7 +169,7 @@ def test_of_several_licences_that_all_hold_all_texts_are_taken(crate):
         licences.texts(both)
 
 
-def test_texts_of_what_a_crate_contains_are_taken_and_those_of_its_tests_are_not(crate):
+def test_texts_of_vendored_code_are_taken_and_those_of_tests_are_not(crate):
     put(crate, LICENSE=MIT, vendored__LICENSE=ISC, tests__LICENSE="Of a test.", **{"src/license.rs": "code"})
     assert licences.texts(crate) == [MIT, ISC]
 
@@ -193,7 +193,7 @@ def test_a_text_that_is_given_is_needed(crate):
         licences.texts(napi)
 
 
-def test_the_command_says_in_one_line_why_not(tmp_path, monkeypatch):
+def test_the_command_fails_with_one_line(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"^release\.licences: no target z80 in targets\.json; "):
         licences.main([str(tmp_path / "out"), "--target", "z80"])
     monkeypatch.delitem(licences.GIVEN, "napi-sys")
@@ -202,7 +202,7 @@ def test_the_command_says_in_one_line_why_not(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cargo_publishes_has_its_licence_and_lacks_nothing(tmp_path):
+def test_a_published_crate_has_its_licence_and_readme(tmp_path):
     command = ["cargo", "package", "--locked", "--no-verify", "--allow-dirty", "--package=redlock-core"]
     done = subprocess.run([*command, "--target-dir", tmp_path], cwd=ROOT, check=True, capture_output=True, text=True)
     assert "warning" not in done.stderr

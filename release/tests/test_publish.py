@@ -405,7 +405,7 @@ def test_everything_is_published_in_order_and_only_once(
     assert shops.published == ALL
 
 
-def test_what_stopped_half_way_goes_on(shops: Shops, tree: Path, packages: Callable[..., publish.Packages]) -> None:
+def test_a_stopped_release_continues(shops: Shops, tree: Path, packages: Callable[..., publish.Packages]) -> None:
     """A release stops at each possible place, and continues when it is started again."""
     made = packages()
     jar = "dev/redlock/redlock-core/0.1.0/redlock-core-0.1.0.jar"
@@ -421,7 +421,7 @@ def test_what_stopped_half_way_goes_on(shops: Shops, tree: Path, packages: Calla
     assert shops.published == ALL
 
 
-def test_the_main_package_waits_until_npm_gives_out_the_others(
+def test_the_main_package_waits_until_npm_serves_the_others(
     shops: Shops, tree: Path, packages: Callable[..., publish.Packages]
 ) -> None:
     made = packages()
@@ -439,7 +439,7 @@ def test_the_main_package_waits_until_npm_gives_out_the_others(
     assert shops.published == ALL
 
 
-def test_a_candidate_is_not_what_npm_installs_by_default(
+def test_npm_does_not_install_a_candidate_by_default(
     shops: Shops, tree: Path, packages: Callable[..., publish.Packages]
 ) -> None:
     publish.publish(packages("1.0.0-rc.1"), shops.registries(), dry=False, root=tree)
@@ -473,7 +473,7 @@ def test_a_dry_run_publishes_nothing_and_needs_nothing(
     ]
 
 
-def test_what_a_registry_has_already_must_be_the_same(
+def test_a_file_that_a_registry_has_must_be_the_same(
     shops: Shops, tree: Path, packages: Callable[..., publish.Packages]
 ) -> None:
     made = packages()
@@ -663,7 +663,7 @@ def fake(folder: Path, record: Path, name: str, does: str = "") -> None:
         (lambda folder: maven(folder / "maven/dev/redlock/redlock-core/0.0.9", "0.0.9"), "core/0.0.9 is of another"),
     ],
 )
-def test_what_is_incomplete_or_of_another_version_is_no_release(
+def test_an_incomplete_folder_or_another_version_is_no_release(
     packages: Callable[..., publish.Packages], spoil: Callable[[Path], object], message: str
 ) -> None:
     made = packages()
@@ -680,7 +680,7 @@ def zipped() -> bytes:
     return content.getvalue()
 
 
-def test_a_key_that_does_not_fit_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_passphrase_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "file", "content")
     monkeypatch.setenv("MAVEN_GPG_PASSPHRASE", "wrong")
     with pytest.raises(Refused, match="gpg cannot sign with MAVEN_GPG_KEY"):

@@ -55,7 +55,7 @@ def shop(tmp_path: Path, consumers: None) -> Iterator[tuple[Path, list[str]]]:
         yield tmp_path, ["--pip", urls.pip, "--npm", urls.npm, "--patience", "0", "--only", "python", "--only", "npm"]
 
 
-def test_what_is_published_is_installed_and_used(
+def test_published_packages_are_installed_and_used(
     shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert published.main(shop[1]) == 0
@@ -63,7 +63,7 @@ def test_what_is_published_is_installed_and_used(
     assert said == [f"{kind}: {version.current(ROOT)} is published, and works here" for kind in ("python", "npm")]
 
 
-def test_what_installs_and_does_not_work_is_told_of(
+def test_an_installed_package_that_does_not_work_is_reported(
     shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder, arguments = shop
@@ -72,7 +72,7 @@ def test_what_installs_and_does_not_work_is_told_of(
     assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out
 
 
-def test_a_registry_that_has_it_a_little_later_is_asked_again(
+def test_a_registry_that_lacks_the_package_is_polled(
     tmp_path: Path, consumers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -91,7 +91,7 @@ def test_a_registry_that_has_it_a_little_later_is_asked_again(
     assert pauses == [30]
 
 
-def test_what_never_comes_is_told_of(shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_package_is_reported(shop: tuple[Path, list[str]], capfd: pytest.CaptureFixture[str]) -> None:
     arguments = shop[1]
     assert published.main([*arguments[:-4], "--only", "python", "--pip", arguments[1] + "nowhere/"]) == 1
     assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out

@@ -60,7 +60,7 @@ def test_npm(folder: Path, tmp_path: Path) -> None:
     assert (consumer / "node_modules" / "@redlock" / "toy" / "package.json").exists()
 
 
-def test_what_is_not_there(folder: Path) -> None:
+def test_unknown_paths_are_not_found(folder: Path) -> None:
     with registry.serving(folder) as urls:
         for url in (f"{urls.pip}other/", f"{urls.npm}other", urls.pip.replace("simple", "../../etc/passwd")):
             with pytest.raises(urllib.error.HTTPError) as error:

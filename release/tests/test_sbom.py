@@ -104,13 +104,13 @@ def test_the_hash_of_a_crate_is_that_of_the_lock_file():
     assert f'checksum = "{tokio["hashes"][0]["content"]}"' in lock
 
 
-def test_the_bill_of_several_crates_is_about_what_they_are_parts_of():
+def test_the_bill_of_several_crates_is_about_their_product():
     bill = assert_valid(sbom.document(licences.everything(), HOST))
     assert bill["metadata"]["component"]["name"] == "redlock"
     assert {"redlock-python", "redlock-node", "redlock-kotlin"} <= {part["name"] for part in bill["components"]}
 
 
-def test_neither_a_date_nor_a_number_drawn_is_in_a_bill():
+def test_a_bill_has_neither_a_date_nor_a_random_number():
     bill = json.loads(sbom.document(["redlock-node"], HOST))
     assert "timestamp" not in bill["metadata"]
     assert "serialNumber" not in bill
@@ -158,14 +158,14 @@ def test_rewriting_a_wheel_again_changes_nothing(wheel, tmp_path):
     assert wheel.read_bytes() == once
 
 
-def test_a_wheel_with_a_bill_that_nobody_expects_is_refused(wheel):
+def test_a_wheel_with_an_unexpected_bill_is_refused(wheel):
     before = wheel.read_bytes()
     with pytest.raises(Refused, match=r"has the bills .*redlock-python\.cyclonedx\.json, only .*redlock-cli"):
         sbom.rewrite(wheel, ["redlock-cli"], HOST)
     assert wheel.read_bytes() == before
 
 
-def test_the_command_writes_a_file_or_says_why_not(tmp_path):
+def test_the_command_writes_a_file_or_fails_with_one_line(tmp_path):
     sbom.main([str(tmp_path / "out"), "redlock-node", HOST])
     assert (tmp_path / "out").read_text() == sbom.document(["redlock-node"], HOST)
     with pytest.raises(SystemExit, match=r"^release\.sbom: no target z80 in "):

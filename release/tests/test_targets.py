@@ -19,7 +19,7 @@ def test_no_two_published_targets_share_a_package() -> None:
     assert len({(target.rust.split("-")[0], target.system, target.wheel) for target in published}) == len(published)
 
 
-def test_what_is_only_proof_stands_in_for_what_is_published() -> None:
+def test_an_unpublished_target_stands_in_for_a_published_one() -> None:
     platforms = {target.npm.platform for target in RELEASE.published()}
     assert {target.npm.platform for target in RELEASE.targets} == platforms
 

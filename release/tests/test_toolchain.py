@@ -55,7 +55,7 @@ def test_a_few_entries_can_be_taken_out_with_their_hashes() -> None:
 
 
 @pytest.mark.parametrize("target", [target for target in load().targets if "-msvc" not in target.rust])
-def test_zig_is_told_the_target(folder: Path, target: Target) -> None:
+def test_zig_gets_the_target(folder: Path, target: Target) -> None:
     rust, zig = target.rust, target.zig
     environment = toolchain.environment(zig) if toolchain.is_installed(rust) else _with_std(folder, zig)
     linker = Path(environment[f"CARGO_TARGET_{rust.upper().replace('-', '_')}_LINKER"])
@@ -125,7 +125,7 @@ def test_a_rustc_without_a_source_is_refused_in_one_line(folder: Path, monkeypat
     assert "\n" not in str(refused.value)
 
 
-def test_what_no_linker_here_can_build_is_refused(folder: Path) -> None:
+def test_a_target_that_no_linker_here_supports_is_refused(folder: Path) -> None:
     with pytest.raises(Refused, match="x86_64-pc-windows-msvc"):
         toolchain.environment("x86_64-pc-windows-msvc")
 
@@ -135,7 +135,7 @@ def test_libraries_for_musl_use_the_c_library_of_their_host() -> None:
     assert toolchain.rustflags("x86_64-unknown-linux-gnu") == []
 
 
-def test_files_that_are_as_they_should_be_are_left_alone(tmp_path: Path) -> None:
+def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "file"
     toolchain._write(file, "a")
     first = file.stat().st_ino

@@ -70,14 +70,14 @@ def test_maturin_spells_a_candidate_as_python_does(copy, tmp_path_factory):
     assert version.python("1.2.3") == "1.2.3"
 
 
-def test_a_place_that_differs_is_told_with_its_line(copy):
+def test_a_place_that_differs_is_reported_with_its_line(copy):
     old = version.current(copy)
     replace(copy / "node/package.json", f'"version": "{old}"', '"version": "9.9.9"')
     assert version.problems(copy) == [f"node/package.json:3: says 9.9.9, should say {old}"]
 
 
 @pytest.mark.parametrize("place", version.PLACES[1:], ids=lambda place: place.file)
-def test_a_place_that_moved_is_told_and_nothing_is_written(copy, place):
+def test_a_place_that_moved_is_reported_and_nothing_is_written(copy, place):
     file = copy / place.file
     text = file.read_text(encoding="utf-8")
     for match in reversed(place.find(text)):
@@ -89,14 +89,14 @@ def test_a_place_that_moved_is_told_and_nothing_is_written(copy, place):
     assert NEXT not in (copy / "Cargo.toml").read_text()
 
 
-def test_an_overlooked_place_is_told(copy):
+def test_an_unlisted_place_is_reported(copy):
     old = version.current(copy)
     (copy / "docs" / "new.md").write_text(f"Get it:\n\n    pip install redlock-core=={old}\n")
     (told,) = version.problems(copy)
     assert told.startswith(f"docs/new.md:3: names {old}, ")
 
 
-def test_numbers_that_only_contain_the_version_are_not_told(copy):
+def test_numbers_that_only_contain_the_version_are_not_reported(copy):
     old = version.current(copy)
     (copy / "docs" / "new.md").write_text(f"{old}.1 1.{old} {old}5\n")
     assert version.problems(copy) == []
@@ -116,7 +116,7 @@ def test_dates_the_changelog_once(copy):
     assert version.current(copy) == "1.0.0"
 
 
-def test_a_tag_must_fit_and_the_changelog_must_tell(copy):
+def test_a_tag_must_fit_and_the_changelog_must_have_a_section(copy):
     old = version.current(copy)
     assert [line for line in version.untold(copy, f"v{old}") if "no section" in line]
     version.write(copy, NEXT, "2030-01-02")
@@ -126,7 +126,7 @@ def test_a_tag_must_fit_and_the_changelog_must_tell(copy):
 
 
 @pytest.mark.parametrize("form", ["1.0", "v1.0.0", "1.0.0rc1", "1.0.0-rc1", "1.0.0-beta.1", "01.0.0", "1.0.0-rc.0"])
-def test_refuses_what_is_no_version(copy, form):
+def test_an_invalid_version_is_refused(copy, form):
     with pytest.raises(Refused, match="a version is"):
         version.write(copy, form, "2030-01-02")
 

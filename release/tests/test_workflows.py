@@ -41,7 +41,7 @@ def test_the_workflows_pass_every_checker(capfd: pytest.CaptureFixture[str]) -> 
     assert workflows.check() == 0, capfd.readouterr().err
 
 
-def test_what_is_well_has_no_problems(tmp_path: Path) -> None:
+def test_a_workflow_without_faults_has_no_problems(tmp_path: Path) -> None:
     assert found(tmp_path, GOOD) == []
 
 
@@ -72,12 +72,12 @@ def test_what_is_well_has_no_problems(tmp_path: Path) -> None:
         ("- run: |", "- env: { TOKEN: '${{ secrets.TOKEN }}' }\n        run: |", "job one has a secret outside"),
     ],
 )
-def test_what_is_wrong_is_found(tmp_path: Path, was: str, becomes: str, problem: str) -> None:
+def test_every_fault_is_found(tmp_path: Path, was: str, becomes: str, problem: str) -> None:
     assert was in GOOD
     assert any(problem in line for line in found(tmp_path, GOOD.replace(was, becomes, 1)))
 
 
-def test_a_secret_may_be_where_a_reviewer_lets_it_out(tmp_path: Path) -> None:
+def test_a_secret_is_allowed_in_the_environment_with_a_reviewer(tmp_path: Path) -> None:
     text = GOOD.replace("- run: |", "- env: { TOKEN: '${{ secrets.TOKEN }}' }\n        run: |")
     assert found(tmp_path, text.replace("  one:\n", "  one:\n    environment: release\n")) == []
 
