@@ -146,7 +146,7 @@ node-lint: node node/test/fixtures/node_modules/.ready
 kotlin-lint: kotlin-tools
 	$(call step,ktlint,ktlint) -- $(MVN) ktlint:check
 
-# The Java and Go peers need no further linter: their builds treat warnings as errors.
+# The builds of the Java and Go peers treat warnings as errors.
 interop-lint: node-tools interop-tools
 	$(call step,clippy-peers,clippy for the peers) -- cargo clippy --workspace --test interop --quiet -- -D warnings
 	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
