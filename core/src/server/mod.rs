@@ -1,5 +1,5 @@
-//! The one seam of the crate: what a lock needs of a server. Implemented by Redis, by the in-memory node and by
-//! simulations. Everything above it is the same for one node and for many.
+//! The interface between locks and servers: the trait [`Node`]. Redis, the in-memory node and simulations implement it.
+//! Everything above it is the same for one node and for many.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,29 +18,30 @@ use crate::{
 pub mod memory;
 pub(crate) mod redis;
 
-/// A future in a box, as the trait needs it. It owns what it uses and can be moved to any thread.
+/// A boxed future, as the trait returns it. It owns its data and can be moved to any thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// A connection that carried a request, so that a clean-up can be ordered after it.
+/// Identifies the connection that carried a request, so that a clean-up can be ordered after that request.
 #[derive(Clone, Debug)]
 pub struct ConnectionId {
-    /// Who drives it.
+    /// The driver of the connection.
     pub driver: Driver,
     /// Unique within this process.
     pub number: u64,
-    /// How the server knows it, when the server told: client id, and address as the server sees it.
+    /// The client id and the client's address as the server sees them, if the server reported them.
     pub peer: Option<(i64, Arc<str>)>,
-    /// The run of the server it leads to, when known.
+    /// The run id of the connected server, if known.
     pub run: Option<Arc<str>>,
-    /// The server's address, where a node has several servers.
+    /// The server's address, if the node has several servers.
     pub server: Option<Arc<str>>,
 }
 
-/// Where a node writes down which connection it is about to use, before the first byte is sent. Empty means that
-/// nothing was sent. Closed means that nothing will be sent from now on.
+/// Records which connection carries a request. The node sets it before it sends the first byte. Empty means that
+/// nothing was sent; closed means that nothing will be sent from now on.
 #[derive(Clone, Debug, Default)]
 pub struct SentOn(Arc<Mutex<Sending>>);
 
+/// The state of a [`SentOn`].
 #[derive(Debug, Default)]
 struct Sending {
     connection: Option<ConnectionId>,
@@ -48,8 +49,8 @@ struct Sending {
 }
 
 impl SentOn {
-    /// Notes the connection. What was sent on an earlier one is known not to have run. Fails if the request was given up
-    /// meanwhile: the node must not send it.
+    /// Records the connection. It replaces an earlier one, on which the request is known not to have run. Fails if the
+    /// request was given up meanwhile: the node must not send it.
     pub fn set(&self, connection: ConnectionId) -> Result<(), NodeError> {
         let mut sending = self.0.lock();
         if sending.closed {
@@ -59,19 +60,19 @@ impl SentOn {
         Ok(())
     }
 
-    /// The connection, if anything was sent.
+    /// Returns the connection, if anything was sent.
     pub fn get(&self) -> Option<ConnectionId> {
         self.0.lock().connection.clone()
     }
 
-    /// Gives the request up where it was not sent yet. Returns the connection if it was.
+    /// Gives up the request if it was not sent yet. Returns the connection if it was.
     pub fn close(&self) -> Option<ConnectionId> {
         let mut sending = self.0.lock();
         sending.closed = true;
         sending.connection.clone()
     }
 
-    /// Whether it was given up.
+    /// Whether the request was given up.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
@@ -79,11 +80,11 @@ impl SentOn {
 
 /// A server that runs the scripts.
 pub trait Node: Send + Sync + 'static {
-    /// Its address without credentials, as shown in errors.
+    /// The node's address without credentials, as shown in errors.
     fn name(&self) -> &str;
 
-    /// Runs a script, driven by `driver`; fails after `timeout` without a reply. The transport never sends it twice, except
-    /// after a reply that proves that it did not run: NOSCRIPT, or where else to go.
+    /// Runs a script, driven by `driver`. Fails after `timeout` without a reply. The transport never sends it twice,
+    /// except after a reply that proves that it did not run: NOSCRIPT or a redirection.
     fn eval(
         &self,
         driver: Driver,
@@ -92,8 +93,8 @@ pub trait Node: Send + Sync + 'static {
         sent: SentOn,
     ) -> BoxFuture<Result<Reply, NodeError>>;
 
-    /// Runs a script so that it takes effect after everything ever sent on `connection`: on that connection while it
-    /// lives and is driven from the background, else on another once the server confirmed that `connection` is closed.
+    /// Runs a script so that it takes effect after everything ever sent on `connection`. Uses that connection while it
+    /// lives and no blocking caller has to drive it; otherwise another, once the server confirmed that it is closed.
     fn eval_after(
         &self,
         connection: ConnectionId,
@@ -101,45 +102,46 @@ pub trait Node: Send + Sync + 'static {
         timeout: Duration,
     ) -> BoxFuture<Result<Reply, NodeError>>;
 
-    /// Listens to a channel; resolves once the server acknowledged it.
+    /// Subscribes to a channel; resolves once the server acknowledged it.
     fn subscribe(&self, channel: String) -> BoxFuture<Result<Subscription, NodeError>>;
 
-    /// One round trip, for health checks.
+    /// Makes one round trip, for health checks.
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>>;
 
-    /// Raised by one each time the node lost a connection, came back or answers again: time to re-check everything.
+    /// A counter of changes: it increases when a connection breaks, or when the node answers again. Callers then check
+    /// everything again.
     fn changes(&self) -> watch::Receiver<u64>;
 
-    /// Drops its connections. Later requests fail.
+    /// Closes the node's connections. Later requests fail.
     fn close(&self);
 
-    /// What it can do that others cannot.
+    /// The node's capabilities.
     fn traits(&self) -> Traits {
         Traits::default()
     }
 }
 
-/// What distinguishes a node from a single server that is driven from the background.
+/// The capabilities of a node. The default is a single server whose connections the background drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// How its keys are divided.
+    /// How the node divides its keys.
     pub parts: Parts,
-    /// Whether an event loop may own a connection to it.
+    /// Whether an event loop may own a connection to the node.
     pub hostable: bool,
 }
 
-/// What a node says of itself.
+/// The reply of a node to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeInfo {
-    /// The run of the server: a new one after each restart.
+    /// The run id of the server: a new one after each restart.
     pub run: Option<String>,
     /// The server's version.
     pub version: Option<String>,
 }
 
 impl NodeInfo {
-    /// For implementations of [`Node`].
+    /// Creates the info, for implementations of [`Node`].
     pub fn new(run: Option<String>, version: Option<String>) -> Self {
         Self { run, version }
     }
@@ -147,58 +149,58 @@ impl NodeInfo {
 
 /// A subscription to a channel; ends when dropped.
 pub struct Subscription {
-    /// Counts messages. Closed when the subscription broke.
+    /// The number of messages so far. Closed when the subscription breaks.
     pub messages: watch::Receiver<u64>,
-    /// Whatever must live as long; its drop unsubscribes.
+    /// Keeps the subscription alive; its drop unsubscribes.
     pub guard: Box<dyn std::any::Any + Send + Sync>,
 }
 
 /// Why a node did not run a script, or may not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeError {
-    /// What it means for the request.
+    /// The meaning of the error for the request.
     pub kind: NodeErrorKind,
-    /// For people; no credentials.
+    /// The text for people; it contains no credentials.
     pub detail: String,
-    /// Where else to ask, or when.
+    /// Where, or when, to send the request instead.
     pub(crate) hint: Option<Hint>,
 }
 
-/// How a server that did not run a request said where, or when, it would be run.
+/// Where, or when, a request would run that the server did not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// By the owner of the slot: its address, without a host if that is the same.
+    /// On the owner of the slot, at this address; without a host, that is the replying server's.
     Moved(String),
-    /// By the next owner of the slot, this once.
+    /// On the next owner of the slot, for this request only.
     Ask(String),
-    /// By the same server, once it has all keys or none.
+    /// On the same server, once it has all keys or none.
     TryAgain,
-    /// By the server's master.
+    /// On the server's master.
     Replica,
 }
 
-/// What an error means for the request.
+/// The meaning of an error for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeErrorKind {
-    /// Never sent, or refused in a way that proves it did not run; may pass.
+    /// Never sent, or refused in a way that proves that it did not run. A later try may succeed.
     NotRun,
-    /// Refused, and waiting will not mend it: wrong password, missing right, TLS, protocol.
+    /// Refused, and a later try will not succeed: wrong password, missing right, TLS, protocol.
     Permanent,
-    /// Sent, and no reply: it may have run, or may still run.
+    /// Sent without a reply: it may have run, or may still run.
     Unknown,
     /// The key holds another type.
     WrongType,
-    /// The server runs but refuses this: out of memory, read-only, loading, busy. It may have run in part.
+    /// The server refused it: out of memory, read-only, an error in the script. It may have run in part.
     Refused,
 }
 
 impl NodeError {
-    /// An error of a kind.
+    /// Creates an error of a kind.
     pub fn new(kind: NodeErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), hint: None }
     }
 
-    /// What a node did that replied something that no script replies.
+    /// The error for a reply that no script gives.
     pub(crate) fn no_answer() -> Self {
         Self::new(NodeErrorKind::Refused, "answered something that is no answer to this request")
     }
@@ -207,12 +209,12 @@ impl NodeError {
         Self { hint, ..self }
     }
 
-    /// Whether something of the request may be on the server, now or later.
+    /// Whether the request may have an effect on the server, now or later.
     pub fn may_have_run(&self) -> bool {
         matches!(self.kind, NodeErrorKind::Unknown | NodeErrorKind::Refused | NodeErrorKind::Permanent)
     }
 
-    /// Whether trying again cannot help.
+    /// Whether a later try cannot succeed.
     pub fn is_permanent(&self) -> bool {
         self.kind == NodeErrorKind::Permanent
     }

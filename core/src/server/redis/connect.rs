@@ -1,4 +1,4 @@
-//! How a lane gets its connection: who connects, who waits for that, and the log-in.
+//! Makes the connection of a lane: one attempt for all that wait, its limits, and the log-in.
 
 use std::{
     sync::{
@@ -30,7 +30,7 @@ use crate::{
     server::{BoxFuture, ConnectionId, NodeError},
 };
 
-/// What a request finds in a lane of its own.
+/// The state of an own lane, as a request finds it.
 enum Found {
     Connection(Arc<Connection>),
     Nothing,
@@ -40,7 +40,7 @@ enum Found {
 }
 
 impl Inner {
-    /// The background connection, once there is one. Waits no longer than a connection may take, nor than `timeout`.
+    /// Returns the background connection. Waits for it for the connect time-out or `timeout`, whichever is shorter.
     pub(super) async fn background(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         let look = || {
             let mut state = self.state.lock();
@@ -54,12 +54,12 @@ impl Inner {
             return found;
         }
         let limit = timeout.min(self.connect_timeout);
-        // Boxed, as is all that a request needs seldom: it is a part of each.
+        // Boxed, because it is seldom needed: otherwise the future of every request would contain it.
         let mut waiting = Box::pin(self.look_again(look));
         patient(Driver::Background, limit, waiting.as_mut()).await.unwrap_or_else(|| Err(no_connection(limit)))
     }
 
-    /// Looks each time there is news.
+    /// Calls `look` now and after each change of the node, until it returns a value.
     pub(super) async fn look_again<T>(&self, look: impl Fn() -> Option<T>) -> T {
         let mut news = self.news.subscribe();
         loop {
@@ -72,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// A lane's own connection. Callers who wait for it make it together, since nothing else drives it.
+    /// Returns the connection of an own lane. Its waiters drive the attempt together, since nothing else does.
     pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         match self.find(lane) {
             Found::Connection(connection) if connection.outlived_its_rest().await => return Ok(connection),
@@ -94,7 +94,7 @@ impl Inner {
         if state.closed {
             return Found::Fail(closed());
         }
-        // It does not need the background's connection, only a node not known to be down.
+        // An own lane needs no background connection, only a node that is not known to be down.
         let known_to_be_down = match state.health {
             Health::Idle | Health::Up => false,
             Health::Connecting => state.reported,
@@ -110,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// Makes the connection of a lane, or waits for the one that others make or made.
+    /// Makes the connection of a lane, joins the attempt under way, or returns the connection that others made.
     async fn make(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         let found = || Some(self.find(lane)).filter(|found| !matches!(found, Found::Wait));
         match self.look_again(found).await {
@@ -119,12 +119,12 @@ impl Inner {
             Found::Nothing | Found::Wait => {}
         }
         let connection = self.attempt(lane).await?;
-        // It may have broken since, if this was not polled for a while.
+        // It may have broken meanwhile, if this was not polled for a while.
         if connection.retired.load(SeqCst) { Err(not_run("connection replaced")) } else { Ok(connection) }
     }
 
-    /// The attempt under way to make the connection of a lane, or a new one. An old attempt may have been left unpolled, so
-    /// that its limits have passed.
+    /// Returns the attempt under way to connect a lane, or starts one. Ignores an attempt older than the connect
+    /// time-out: it was not polled, and its limits have passed.
     fn attempt(self: &Arc<Self>, lane: Lane) -> Connecting {
         let mut state = self.state.lock();
         let is_young = |attempt: &Attempt| attempt.began.elapsed() < self.connect_timeout;
@@ -140,7 +140,7 @@ impl Inner {
         connecting
     }
 
-    /// The work of one attempt.
+    /// Performs one attempt to connect.
     async fn make_anew(self: &Arc<Self>, lane: Lane, began: Instant) -> Result<Arc<Connection>, NodeError> {
         let made = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error));
         let connection = {
@@ -148,7 +148,7 @@ impl Inner {
             let is_closed = state.closed;
             let own = state.own.entry(lane).or_default();
             own.attempt.take_if(|attempt| attempt.began == began);
-            // Dropped only once nothing is locked any more.
+            // Only borrowed: `made` must be dropped after the mutex is released.
             let made = made.as_ref().map_err(NodeError::clone)?;
             if is_closed {
                 return Err(closed());
@@ -156,14 +156,14 @@ impl Inner {
             if made.dead.load(SeqCst) {
                 return Err(not_run(CLOSED_BY_SERVER));
             }
-            // A later attempt may have been quicker.
+            // A later attempt may have been faster.
             own.connection.get_or_insert_with(|| made.clone()).clone()
         };
         self.warn_of_eviction(&connection.facts);
         Ok(connection)
     }
 
-    /// Forgets a connection, if it is one of a lane of its own.
+    /// Removes and retires the connection with this number. Returns false if no own lane has it.
     pub(super) fn retire(&self, number: u64) -> bool {
         let gone = {
             let mut state = self.state.lock();
@@ -175,10 +175,10 @@ impl Inner {
         })
     }
 
-    /// Connects and asks the server who it is. The connection is driven by the runtime this runs on.
+    /// Connects and identifies the server. The runtime that polls this drives the connection.
     pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         if lane == Lane::Replicated {
-            // Whoever asks may not drive it; the background does.
+            // The background drives this lane: the caller might stop polling.
             let inner = Arc::clone(self);
             let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
             return connected.unwrap_or_else(|| Err(closed()));
@@ -203,7 +203,7 @@ impl Inner {
         }
         self.hear_elections();
         if self.in_cluster {
-            // A slot comes from another server, whose restarts are not this one's.
+            // A slot may come from another server: restarts of this one say nothing about its keys.
             (facts.lost_at, facts.durable) = (0, false);
         }
         let id = ConnectionId {
@@ -228,8 +228,8 @@ impl Inner {
         Ok(connection)
     }
 
-    /// Connects, in the newest protocol that the server speaks. What ends the connection is told, and noted in `dead` if
-    /// the server did it.
+    /// Connects with the newest protocol that the server speaks. The end of the connection calls `Inner::broke` with
+    /// the cause, and sets `dead` if the server closed it.
     async fn log_in(
         self: &Arc<Self>,
         driver: Driver,
@@ -240,7 +240,7 @@ impl Inner {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(MOST_UNANSWERED);
-        // Not strong: the connection, and so these closures, belong to the node.
+        // Weak: the node owns the connection, and so these closures.
         let inner = Arc::downgrade(self);
         let broke = move |cause: &str| {
             if let Some(inner) = inner.upgrade() {
@@ -271,7 +271,7 @@ impl Inner {
     }
 }
 
-/// Connects. The connection is driven by the runtime or the event loop this runs on; `ended` tells when that loop ends.
+/// Connects. The runtime or event loop that polls this drives the connection; `ended` is called when that loop ends.
 async fn open(
     client: &Client,
     driver: Driver,
@@ -289,7 +289,7 @@ async fn open(
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Connects on a runtime of the program's.
+/// Connects on one of the program's own runtimes.
 async fn on_runtime(client: &Client, id: Id, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
     let gone = || RedisError::from((ErrorKind::Io, "no runtime runs this"));
     let client = client.clone();
@@ -297,7 +297,7 @@ async fn on_runtime(client: &Client, id: Id, config: AsyncConnectionConfig) -> R
     let connected = program::current(id).ok_or_else(gone)?.spawn(connecting).await;
     connected.unwrap_or_else(|ended| {
         if ended.is_panic() {
-            // It has no I/O.
+            // The runtime has no I/O driver.
             program::exclude(id);
         }
         Err(gone())

@@ -1,4 +1,4 @@
-//! The connections of a node: who drives which, and who has requests on it.
+//! The connections of a node: the driver of each, and the requests on it.
 
 use std::{
     future::{Future, pending},
@@ -22,17 +22,17 @@ use crate::{
     sync::Mutex,
 };
 
-/// Requests that may be unanswered on a connection; clean-ups, which must not be lost, may queue twice as deep.
+/// The maximum of unanswered requests on a connection. Clean-ups must not be lost, so they may use twice as many.
 pub(super) const MOST_UNANSWERED: usize = 1024;
-/// After this long nobody may have driven a lane of its own, and its connection may have ended unnoticed.
+/// The idle time after which an own lane's connection is checked: if no caller drove it, its end is still unread.
 pub(super) const RESTED: Duration = Duration::from_millis(10);
 
-/// Which of a node's connections; it has one of each at most.
+/// Identifies a connection of a node, which has at most one for each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
-    /// Of all requests with this driver.
+    /// For all requests with this driver.
     Of(Driver),
-    /// Of requests that replicas must acknowledge: whatever is behind them waits, too. The background drives it.
+    /// For requests that replicas must acknowledge: requests behind them wait, too. The background drives it.
     Replicated,
 }
 
@@ -45,7 +45,7 @@ impl Lane {
     }
 }
 
-/// The connection of a lane of its own: any but the background's, which `State` keeps.
+/// The connection of an own lane: of any lane but the background's, which `State` keeps.
 #[derive(Default)]
 pub(super) struct Own {
     pub(super) connection: Option<Arc<Connection>>,
@@ -57,8 +57,7 @@ type Making = BoxFuture<Result<Arc<Connection>, NodeError>>;
 /// A connection that is being made.
 pub(super) type Connecting = Shared<Making>;
 
-/// An attempt to connect. Everybody who waits for the connection polls it, so that it needs none of them in particular; it
-/// ends with the last of them.
+/// An attempt to connect. Every waiter polls it, so that it does not depend on one of them; it ends with the last one.
 pub(super) struct Attempt {
     pub(super) began: Instant,
     connecting: Option<WeakShared<Making>>,
@@ -69,13 +68,13 @@ impl Attempt {
         Self { began, connecting: connecting.downgrade() }
     }
 
-    /// The attempt, if somebody waits for it.
+    /// Returns the attempt if it still has a waiter.
     pub(super) fn connecting(&self) -> Option<Connecting> {
         self.connecting.as_ref()?.upgrade()
     }
 }
 
-/// A connection with its handshake done.
+/// A connection after its handshake.
 pub(super) struct Connection {
     pub(super) lane: Lane,
     pub(super) id: ConnectionId,
@@ -83,18 +82,18 @@ pub(super) struct Connection {
     pub(super) redis: MultiplexedConnection,
     /// Set when the server closed it.
     pub(super) dead: Arc<AtomicBool>,
-    /// Set when nobody may use it any more.
+    /// Set when no request may use it any more.
     pub(super) retired: AtomicBool,
     pub(super) unanswered: AtomicUsize,
-    /// How many of the unanswered nobody waits for; a probe finds out when they were answered.
+    /// The number of unanswered requests whose callers gave up; a probe finds out when they were answered.
     pub(super) abandoned: AtomicUsize,
     pub(super) probing: AtomicBool,
-    /// How many requests wait for others to be answered.
+    /// The number of requests that wait until others are answered.
     pub(super) queued: AtomicUsize,
     pub(super) answers: Notify,
-    /// When the last request was sent.
+    /// The time of the last request.
     used: Mutex<Instant>,
-    /// Clean-ups and the probe: they outlive whoever asked for them, but not the connection.
+    /// Clean-ups and the probe: they outlive their callers, but not the connection.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -123,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Stops its tasks. The socket closes with the last request on it.
+    /// Takes the connection out of use and aborts its tasks. The socket closes with the last request on it.
     pub(super) fn retire(&self) {
         self.retired.store(true, SeqCst);
         self.answers.notify_waiters();
@@ -139,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// Does something when a runtime ends that drives it, unless it was retired before.
+    /// Calls `act` when `runtime`, which drives the connection, ends; also when the connection is retired.
     pub(super) fn ends_with(&self, runtime: &Handle, act: impl FnOnce() + Send + 'static) {
         let end = Ended::new(act);
         self.tasks.lock().spawn_on(
@@ -151,13 +150,14 @@ impl Connection {
         );
     }
 
-    /// Whether it can be used again. Nobody may have driven it for a while, and read that it ended.
+    /// Whether the connection is still usable. After `RESTED` without a request its end may be unread, because nothing
+    /// drove it.
     pub(super) async fn outlived_its_rest(&self) -> bool {
         let rested = self.used.lock().elapsed() >= RESTED;
         if !rested {
             return true;
         }
-        // A few turns, in which its end, if it came, is read: else this request would be lost with it.
+        // Yields a few times, so that a pending end is read. Otherwise this request would be lost with the connection.
         #[cfg(target_os = "linux")]
         if let (Driver::Host(_), Some(host)) = (self.id.driver, host_io::current()) {
             host.poll_sockets();
@@ -173,7 +173,7 @@ impl Connection {
     }
 }
 
-/// Tells when it is dropped.
+/// Calls a function when it is dropped.
 pub(super) struct Ended<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Ended<F> {
@@ -190,7 +190,7 @@ impl<F: FnOnce()> Drop for Ended<F> {
     }
 }
 
-/// A request on its way. Dropped unanswered, it leaves the connection to a probe or, if callers drive it, retires it.
+/// A request without a reply so far. Dropped unanswered, it probes its connection, or retires it if callers drive it.
 pub(super) struct Outstanding<'a> {
     of: Tied<(&'a Arc<Inner>, &'a Arc<Connection>)>,
     pub(super) since: Instant,
@@ -215,12 +215,12 @@ impl Drop for Outstanding<'_> {
         let Some((inner, connection)) = self.of.get() else { return };
         if self.answered {
             connection.unanswered.fetch_sub(1, SeqCst);
-            // Each answer lets one in, whose own answer lets in the next.
+            // Each reply admits one queued request, whose own reply admits the next.
             if connection.queued.load(SeqCst) > 0 {
                 connection.answers.notify_one();
             }
         } else if connection.id.driver == Driver::Caller {
-            // Nobody may drive it for a long time: it must not be trusted with anything more.
+            // Perhaps no caller drives it for a long time: it must not carry further requests.
             inner.retire(connection.number());
         } else {
             connection.abandoned.fetch_add(1, SeqCst);

@@ -1,5 +1,5 @@
-//! What errors mean for a request, and for people: a server's, those of a connection that broke, those of one that could
-//! not be made.
+//! Maps errors to their meaning for a request and to a text for people: error replies, broken connections, and failed
+//! attempts to connect.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) fn closed() -> NodeError {
     not_run("closed")
 }
 
-/// In a child of the process that made the node.
+/// The error in a forked child: the node belongs to the parent.
 pub(super) fn forked() -> NodeError {
     not_run("made before a fork")
 }
@@ -42,12 +42,13 @@ pub(super) fn unanswered(count: usize) -> NodeError {
     not_run(format!("{count} requests unanswered"))
 }
 
-/// What a server's error reply means.
+/// Maps a server's error reply.
 pub(super) fn refusal(error: &ServerError) -> NodeError {
     let details = error.details().unwrap_or_default();
     refusal_text(&format!("{} {details}", error.code()))
 }
 
+/// Maps the text of an error reply, which begins with its code.
 pub(super) fn refusal_text(text: &str) -> NodeError {
     let (text, in_script) = without_place(text);
     let code = text.split(' ').next().unwrap_or_default();
@@ -56,7 +57,7 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
     let kind = if has("wrongtype") {
         NodeErrorKind::WrongType
     } else if matches!(code, "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "CROSSSLOT")
-        // Raised inside a script, where the code is ERR: Redis 7.0, and those that still wrap the text.
+        // Raised inside a script, where the code is ERR: by Redis 7.0, and by servers that still wrap the text.
         || has("the user executing the script can't")
         || has("-noperm")
         || has("unknown command")
@@ -83,7 +84,7 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
         "ASK" if !in_script => rest.nth(1).map(|address| Hint::Ask(address.to_owned())),
         "TRYAGAIN" => Some(Hint::TryAgain),
         "READONLY" | "MASTERDOWN" => Some(Hint::Replica),
-        // As Redis before 7.0 wraps it.
+        // Redis before 7.0 wraps the text so.
         _ if has("-readonly ") => Some(Hint::Replica),
         _ => None,
     };
@@ -96,7 +97,7 @@ pub(super) fn refusal_text(text: &str) -> NodeError {
     NodeError::new(kind, detail).with_hint(hint)
 }
 
-/// A text with something behind it. A server's errors are one short line; whatever else answers need not fill a log.
+/// Joins two texts, cut to 200 characters. A server's errors are one short line; another peer's must not fill a log.
 pub(super) fn shortened(text: &str, behind: &str) -> String {
     const MOST: usize = 200;
     let behind: String = behind.chars().take(MOST).collect();
@@ -104,14 +105,15 @@ pub(super) fn shortened(text: &str, behind: &str) -> String {
     text.chars().take(room).chain(behind.chars()).collect()
 }
 
+/// Advice to the user, shown with a server's error.
 enum Advice {
-    /// Behind the server's own words.
+    /// Appended to the server's text.
     Behind(&'static str),
-    /// Instead of them, where they speak to whoever writes a client.
+    /// Shown instead of the server's text, which addresses authors of clients.
     Instead(&'static str),
 }
 
-/// What to do, where the server's words leave that open.
+/// Says what to do, if the server's text does not.
 fn advice(code: &str, lower: &str) -> Option<Advice> {
     const REPLICA: Advice = Advice::Behind("; it is a replica: use its master, or redis+sentinel:// to follow that");
     let has = |part: &str| lower.contains(part);
@@ -144,7 +146,7 @@ fn advice(code: &str, lower: &str) -> Option<Advice> {
     })
 }
 
-/// What a server of a cluster refuses that was not addressed as one: it has no slot for the key.
+/// Makes a redirection a permanent error: the URL does not say that the server belongs to a cluster.
 pub(super) fn misplaced(error: NodeError) -> NodeError {
     match error.hint {
         Some(Hint::Moved(_) | Hint::Ask(_)) => {
@@ -154,7 +156,7 @@ pub(super) fn misplaced(error: NodeError) -> NodeError {
     }
 }
 
-/// An error's text without where in a script it was raised, and whether it was raised in one.
+/// Removes the place in the script from an error's text. Also returns whether a script raised the error.
 fn without_place(text: &str) -> (&str, bool) {
     if let Some((before, after)) = text.rsplit_once(" script: ")
         && let Some((sha, _)) = after.split_at_checked(40)
@@ -165,7 +167,7 @@ fn without_place(text: &str) -> (&str, bool) {
     (text, text.contains("rror running script"))
 }
 
-/// The server's own words, if it was the server that refused.
+/// The text of the server's error reply, if the error is one.
 pub(super) fn server_text(error: &RedisError) -> Option<String> {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => {
@@ -175,6 +177,7 @@ pub(super) fn server_text(error: &RedisError) -> Option<String> {
     }
 }
 
+/// Whether the server does not support HELLO, or the user lacks the right to it.
 pub(super) fn lacks_hello(error: &RedisError) -> bool {
     if error.kind() == ErrorKind::RESP3NotSupported {
         return true;
@@ -186,14 +189,14 @@ pub(super) fn lacks_hello(error: &RedisError) -> bool {
     })
 }
 
-/// Why a connection could not be made. Nothing was sent on it, so nothing ran.
+/// Maps the error of a failed attempt to connect. No request was sent, so none ran.
 pub(super) fn refused_connection(error: &RedisError) -> NodeError {
     if let Some(text) = server_text(error) {
         let error = refusal_text(&text);
         return if error.is_permanent() { error } else { not_run(error.detail) };
     }
     match error.kind() {
-        // Its words are lost.
+        // The crate drops the server's text.
         ErrorKind::AuthenticationFailed => permanent("wrong user or password, or the server has none"),
         ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_EARLY),
         ErrorKind::Parse => permanent(NO_REDIS),
@@ -215,7 +218,7 @@ pub(super) fn refused_connection(error: &RedisError) -> NodeError {
     }
 }
 
-/// What to do, where the TLS library's words leave that open.
+/// Says what to do about a TLS error, if the library's text does not.
 fn tls_advice(error: &rustls::Error) -> &'static str {
     use rustls::{AlertDescription, CertificateError};
     match error {
@@ -230,7 +233,7 @@ fn tls_advice(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// Why a connection broke under a request.
+/// Maps the error of a connection that broke during a request.
 pub(super) fn failure(error: &RedisError) -> NodeError {
     let detail = match source::<io::Error>(error) {
         Some(io) => io_text(io),
@@ -240,13 +243,13 @@ pub(super) fn failure(error: &RedisError) -> NodeError {
     NodeError::new(NodeErrorKind::Unknown, detail)
 }
 
-/// Whether a connection ended within a reply. `redis` reports that as a reply it cannot parse, and tells it from bytes
-/// of another protocol only in its text.
+/// Whether a connection ended in the middle of a reply. `redis` reports that as a parse error; only the error's text
+/// distinguishes it from bytes of another protocol.
 fn is_cut_short(error: &RedisError) -> bool {
     error.to_string().contains("end of input")
 }
 
-/// What `redis` wrapped.
+/// The error that `redis` wrapped, if it has this type.
 fn source<T: Error + 'static>(error: &RedisError) -> Option<&T> {
     error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
 }

@@ -1,15 +1,15 @@
-//! Whether a node answers, as its background connection shows it, and the task that connects anew.
+//! The health of a node, as its background connection shows it, and the reviver: the task that reconnects.
 //!
 //! ```text
 //! Idle ──first use──▶ Connecting ──▶ Up ──a reply is overdue──▶ Silent ──a reply, or a newer connection──▶ Up
 //!                      │     ▲        └──────connection broke──────┤
 //!                failed│     └──────────────────────◀──────────────┘
-//!                      ▼     │ asked for after a pause
+//!                      ▼     │ a request after a pause
 //!                     Failing ──the reviver connects──▶ Up
 //! ```
 //!
-//! Requests wait while `Connecting` (first use, or just lost) and fail at once while `Silent` or `Failing`, so that a
-//! dead node costs nothing. Callers and event loops have connections of their own, but no health of their own.
+//! Requests wait while `Connecting` (first use, or just lost). They fail at once while `Silent` or `Failing`, so that a
+//! dead node costs no time. Callers and event loops have their own connections, but share this health.
 
 use std::{
     pin::pin,
@@ -33,13 +33,14 @@ use crate::{
     server::NodeError,
 };
 
-/// The pause after a failed attempt to connect; doubled after each further one.
+/// The pause after the first failed attempt to connect; it doubles after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a failure that waiting does not mend.
+/// The pause after a permanent failure.
 const PERMANENT_PAUSE: Duration = Duration::from_secs(5);
 
+/// The health of a node; the header of this file draws the transitions.
 #[derive(Default)]
 pub(super) enum Health {
     #[default]
@@ -55,7 +56,7 @@ pub(super) enum Health {
     },
 }
 
-/// What a request finds.
+/// Whether a request may be sent now.
 pub(super) enum Standing {
     Go,
     Wait,
@@ -63,7 +64,7 @@ pub(super) enum Standing {
 }
 
 impl Inner {
-    /// Whether a request may go on; wakes the reviver where that is due.
+    /// Decides whether a request may be sent. Starts or wakes the reviver if the node needs a connection.
     pub(super) fn standing(self: &Arc<Self>, state: &mut State) -> Standing {
         if state.closed {
             return Standing::Fail(closed());
@@ -88,7 +89,7 @@ impl Inner {
         }
     }
 
-    /// Sees to it that something connects: at once, or after a first pause.
+    /// Starts the reviver, which connects after `pause`. If it runs already and `pause` is zero, ends its pause.
     fn revive(self: &Arc<Self>, state: &mut State, pause: Duration) {
         if state.reviver.is_some() {
             if pause.is_zero() {
@@ -116,7 +117,7 @@ impl Inner {
         state.reviver = Some(Task(runtime::background().spawn(reviver)));
     }
 
-    /// Whether requests fail, and the reviver is at work.
+    /// Whether the node is `Connecting`, `Silent` or `Failing`.
     pub(super) fn is_troubled(&self) -> bool {
         let state = self.state.lock();
         !state.closed && !matches!(state.health, Health::Idle | Health::Up)
@@ -138,7 +139,7 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// A lane of its own could not connect: others need not try as well, the reviver does.
+    /// Handles a failed attempt of an own lane to connect. From now on the reviver tries, so that other lanes need not.
     pub(super) fn own_attempt_failed(self: &Arc<Self>, error: &NodeError) {
         let mut state = self.state.lock();
         if state.closed || !matches!(state.health, Health::Idle) {
@@ -157,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Takes a new background connection into use, in place of one that may still hang.
+    /// Installs a new background connection, in place of one that may still hang.
     fn install(&self, connection: &Arc<Connection>) -> Result<(), NodeError> {
         let (old, came_back);
         let mut former = Vec::new();
@@ -167,21 +168,21 @@ impl Inner {
                 return Ok(());
             }
             if matches!(state.health, Health::Up) {
-                // The silent connection answered just now.
+                // The old connection answered meanwhile.
                 return Ok(());
             }
             if connection.dead.load(SeqCst) {
                 return Err(not_run(CLOSED_BY_SERVER));
             }
             if self.target.follows() {
-                // Those of other lanes lead to the former master.
+                // Connections of other lanes to another run lead to the former master.
                 let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.id.run != connection.id.run);
                 former.extend(state.own.values_mut().filter_map(led_elsewhere));
             }
             old = state.background.replace(Arc::clone(connection));
             state.health = Health::Up;
             state.attempting = false;
-            // This is called by the reviver as its last step; aborting it does nothing any more.
+            // The reviver calls this as its last step: dropping its task here aborts nothing.
             state.reviver = None;
             came_back = std::mem::take(&mut state.reported);
         }
@@ -209,7 +210,7 @@ impl Inner {
         }
     }
 
-    /// A connection broke. Does nothing if it is not in use any more.
+    /// Handles a broken connection. Does nothing if it is no longer in use.
     pub(super) fn broke(self: &Arc<Self>, number: u64, cause: &str) {
         if self.retire(number) {
             self.changed();
@@ -231,7 +232,8 @@ impl Inner {
         self.changed();
     }
 
-    /// Leaves a master as soon as the Sentinels elect another, even if it still answers.
+    /// Starts to follow the Sentinels' elections, if there are Sentinels. The node leaves a master as soon as they
+    /// elect another, even if the old one still answers.
     pub(super) fn hear_elections(self: &Arc<Self>) {
         let Target::Followed(sentinels) = &*self.target else { return };
         let mut state = self.state.lock();
@@ -251,7 +253,7 @@ impl Inner {
         })));
     }
 
-    /// Breaks all connections.
+    /// Drops all connections, as if they broke.
     fn abandon(self: &Arc<Self>, cause: &str) {
         let (connections, report): (Vec<_>, _) = {
             let mut state = self.state.lock();
@@ -259,7 +261,7 @@ impl Inner {
             let connections = state.background.iter().chain(own).map(|connection| connection.number()).collect();
             let mut report = false;
             if !state.closed && matches!(state.health, Health::Idle) {
-                // There are those of other lanes alone, which wait for the background's from now on.
+                // Only other lanes are connected. From now on they wait for the background connection.
                 state.health = Health::Connecting;
                 report = !std::mem::replace(&mut state.reported, true);
                 self.revive(&mut state, Duration::ZERO);
@@ -267,7 +269,7 @@ impl Inner {
             (connections, report)
         };
         self.report_down(report.then(|| cause.to_owned()));
-        // Its channel ends, and waiters subscribe anew.
+        // Its channels close, and waiters subscribe again.
         let subscriber = self.state.lock().subscriber.take();
         drop(subscriber);
         for number in connections {
@@ -275,7 +277,7 @@ impl Inner {
         }
     }
 
-    /// A reply on the background connection is overdue.
+    /// Handles an overdue reply on the background connection.
     pub(super) fn overdue(self: &Arc<Self>, number: u64, since: Instant) {
         let mut state = self.state.lock();
         let current = state.background.as_ref().is_some_and(|c| c.number() == number);
@@ -289,13 +291,13 @@ impl Inner {
 
     fn fall_silent(self: &Arc<Self>, state: &mut State, since: Instant) -> Option<String> {
         state.health = Health::Silent { since };
-        // Not at once: a reply that is merely late is on its way already.
+        // Not at once: the reply may merely be late.
         self.revive(state, FIRST_PAUSE);
         let report = !std::mem::replace(&mut state.reported, true);
         report.then(|| format!("no answer for {:.1?}", since.elapsed()))
     }
 
-    /// A reply in a lane of its own is overdue: the background finds out when the node is back.
+    /// Handles an overdue reply in an own lane. The background finds out when the node answers again.
     pub(super) fn own_overdue(self: &Arc<Self>, since: Instant) {
         let mut state = self.state.lock();
         if state.closed {
@@ -316,12 +318,12 @@ impl Inner {
                 drop(state);
                 self.report_down(report.then(silence));
             }
-            // Known already, or about to be.
+            // Known already, or the reviver is about to find out.
             _ => {}
         }
     }
 
-    /// A reply came on the background connection.
+    /// Handles a reply on the background connection.
     fn answered(&self, number: u64) {
         {
             let mut state = self.state.lock();
@@ -338,8 +340,8 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// Sends PING behind requests that nobody waits for any more: its reply tells that they were answered, and its
-    /// absence that the node is down. One probe a connection.
+    /// Sends PING after requests whose callers gave up. Its reply shows that they were answered, a missing reply that
+    /// the node is down. A connection has one probe at a time.
     pub(super) fn probe(self: &Arc<Self>, connection: &Arc<Connection>, since: Instant) {
         if connection.retired.load(SeqCst) || connection.probing.swap(true, SeqCst) {
             return;
@@ -359,7 +361,7 @@ impl Inner {
                     inner.overdue(number, since);
                     reply.await
                 };
-                // A refusal is an answer too.
+                // An error reply is a reply, too.
                 if let Err(error) = reply {
                     inner.broke(number, &failure(&error).detail);
                     return;

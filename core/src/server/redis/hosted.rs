@@ -1,4 +1,4 @@
-//! Connections that an event loop owns: made in the background, which can wait for a socket, and then handed over.
+//! Connections that an event loop owns. The background makes them, since it can wait for a socket, and hands them over.
 
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::{KEEPALIVE, connection::Ended};
 use crate::process::{host_io, runtime};
 
-/// Connects and logs in. `ended` is called when the connection ends, with its event loop at the latest.
+/// Connects and logs in. Calls `ended` when the connection ends, at the latest when its event loop ends.
 pub(super) async fn open(
     client: &Client,
     config: AsyncConnectionConfig,

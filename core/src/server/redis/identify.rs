@@ -1,4 +1,4 @@
-//! What a server says of itself, and of the connection that asks: who it is, since when its keys may be incomplete.
+//! Reads facts about a server and about the connection to it: ids, version, and since when its keys may be incomplete.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use super::{
 };
 use crate::{protocol::script::Reply, server::NodeError};
 
-/// What a server said of itself when the connection was made.
+/// Facts that a server reported when the connection was made.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) peer: Option<(i64, Arc<str>)>,
     pub(super) run: Option<Arc<str>>,
     pub(super) version: Option<String>,
-    /// Since when its keys may be incomplete, µs on its own clock; 0 for unknown.
+    /// The time since which its keys may be incomplete, in µs on its own clock; 0 if unknown.
     pub(super) lost_at: i64,
     /// Whether every write is on disk before its reply.
     pub(super) durable: bool,
-    /// Whether it is the replica of another.
+    /// Whether it is a replica.
     pub(super) replica: bool,
-    /// The eviction policy, if it can evict.
+    /// The eviction policy, if the server can evict keys.
     pub(super) evicts: Option<String>,
 }
 
-/// Asks a server who it is and what it thinks of this connection. What it refuses to say stays unknown.
+/// Requests the facts of a server and of this connection. Facts that it refuses to report stay unknown.
 pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
     let ask = |parts: &'static [&'static str]| {
         let mut redis = redis.clone();
@@ -37,7 +37,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
             }
             match redis.send_packed_command(&command).await {
                 Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
-                // Who it is it will say later.
+                // Temporary: a later attempt gets the facts.
                 Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
                     Err(not_run(refusal(&error).detail))
                 }
@@ -57,14 +57,14 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
         let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(Arc::from));
     } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
-        // Before 6.2.
+        // Servers before 6.2 lack CLIENT INFO.
         facts.peer = Some((id, "".into()));
     }
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
         if field("loading") == Some("1") {
-            // It has no append-only file then, as far as it says.
+            // While it loads, it reports that it has no append-only file.
             return Err(not_run("LOADING Redis is loading the dataset in memory"));
         }
         if field("redis_mode") == Some("sentinel") {
@@ -78,7 +78,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
         facts.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
             .map(str::to_owned);
-        // A server that was a replica of another may lack that one's last writes, whenever it was started.
+        // A promoted replica may lack the last writes of its former master, whenever it was started.
         let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
         if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
             facts.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
@@ -99,7 +99,7 @@ pub(super) fn always(value: &Value) -> bool {
     }
 }
 
-/// The reply to TIME, µs.
+/// Converts the reply to TIME to µs.
 pub(super) fn micros(value: Value) -> Option<i64> {
     let reply = reply(value).ok()?;
     let part = |index: usize| match reply.list()?.get(index)? {

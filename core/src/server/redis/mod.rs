@@ -1,7 +1,7 @@
-//! A node that is a Redis or Valkey server. Everything below this folder's root alone knows the `redis` crate, which
-//! here multiplexes requests on a connection and parses replies; it never repeats a request, and when to connect, to wait
-//! and to give up is decided here: `health` says whether requests go out at all, `connection` who carries them, `request`
-//! sends them, `order` cleans up behind them.
+//! A node that is a Redis or Valkey server. Only this folder uses the `redis` crate, which multiplexes requests on a
+//! connection and parses replies; it never resends a request. This folder decides when to connect, wait and give up:
+//! `health` decides whether requests are sent at all, `connection` has the connections, `request` sends requests, and
+//! `order` runs clean-ups after them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -61,7 +61,7 @@ use self::{
     target::Target,
 };
 
-/// When TCP asks an idle peer whether it is still there.
+/// The idle time after which TCP sends keep-alive probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 const CLOSED_BY_SERVER: &str = "connection closed by the server";
@@ -70,18 +70,18 @@ const CLOSED_BY_SERVER: &str = "connection closed by the server";
 pub(crate) struct RedisNode {
     name: Arc<str>,
     hostable: bool,
-    /// Its sockets and tasks are this process'. In a child, to close them would talk to the parent's server, and a lock
-    /// may be held by a thread that does not exist there.
+    /// Sockets and tasks of this process. A forked child must not close them: that would write to the parent's
+    /// connection, and a mutex may be held by a thread that does not exist in the child.
     inner: Tied<Arc<Inner>>,
 }
 
 impl RedisNode {
-    /// Prepares the node; connects at first use.
+    /// Creates the node; it connects at first use.
     pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
         Self::in_cluster(endpoint, settings, events, false)
     }
 
-    /// The same for a server that is one of a cluster.
+    /// Creates the node, which may be a server of a cluster.
     fn in_cluster(
         endpoint: &Endpoint,
         settings: &Settings,
@@ -113,7 +113,7 @@ impl RedisNode {
         self.inner.get().ok_or_else(forked)
     }
 
-    /// Does something with what this process made of the node.
+    /// Runs `act` with the state of this process. Fails in a forked child.
     fn with<T: Send + 'static, F: Future<Output = Result<T, NodeError>> + Send + 'static>(
         &self,
         act: impl FnOnce(Arc<Inner>) -> F,
@@ -173,7 +173,7 @@ impl Node for RedisNode {
     }
 }
 
-/// What the node and its tasks share. Tasks hold it strongly; `close` ends them.
+/// The state that the node and its tasks share. Tasks hold it strongly; `close` ends them.
 struct Inner {
     name: Arc<str>,
     target: Arc<Target>,
@@ -184,37 +184,38 @@ struct Inner {
     events: EventSink,
     state: Mutex<State>,
     changes: watch::Sender<u64>,
-    /// Tells those who wait for a connection to look again.
+    /// Notifies requests that wait for a connection.
     news: watch::Sender<()>,
     /// Ends the reviver's pause.
     kick: Notify,
-    /// Held by the one whose request waits for replicas; the others wait for it. Only tasks of the background lock it: a
-    /// caller may stop polling, and keep everybody out.
+    /// Held by the request that waits for replicas; the others wait for it. Only background tasks lock it: a caller
+    /// could stop polling and block all others.
     replicated: tokio::sync::Mutex<()>,
 }
 
+/// The mutable state of a node.
 #[derive(Default)]
 struct State {
     health: Health,
-    /// There exactly while `Up` or `Silent`.
+    /// Present exactly while `Up` or `Silent`.
     background: Option<Arc<Connection>>,
-    /// Of all other lanes.
+    /// The connections of all other lanes.
     own: HashMap<Lane, Own>,
-    /// Makes the background connection; there while `Connecting`, `Silent` or `Failing`.
+    /// The task that makes the background connection; runs while `Connecting`, `Silent` or `Failing`.
     reviver: Option<Task>,
-    /// Whether the reviver is connecting, not pausing.
+    /// True while the reviver connects, false while it pauses.
     attempting: bool,
     subscriber: Option<PubSubConnection>,
-    /// Hears of new masters.
+    /// The task that receives elections of new masters from the Sentinels.
     follower: Option<Task>,
-    /// Whether `NodeDown` was reported and `NodeUp` is due.
+    /// Whether `NodeDown` was emitted and `NodeUp` is due.
     reported: bool,
     closed: bool,
-    /// What was warned of, once each.
+    /// The subjects of all warnings so far: each is emitted once.
     warned: HashSet<String>,
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -251,7 +252,7 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// Warns once of each `what`.
+    /// Emits a warning, once for each `what`.
     fn warn(&self, what: String, detail: impl FnOnce() -> String) {
         if self.state.lock().warned.insert(what) {
             self.emit(&Event::NodeWarning { node: self.name.to_string(), detail: detail() });
@@ -259,7 +260,7 @@ impl Inner {
     }
 }
 
-/// Waits for `future`, but no longer than `limit`.
+/// Waits for `future`, for `limit` at most.
 async fn patient<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
     // Most futures here need no timer at all.
     if let Poll::Ready(output) = poll!(&mut future) {
@@ -274,8 +275,8 @@ async fn patient<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mu
     if output.is_some() {
         return output;
     }
-    // After a pause of this process, or of the thread that drives it, the reply and the timer are due in
-    // the same turn of the event loop, and the timer is seen first. Let the connection's task run before giving up.
+    // After a pause of this process or of the driving thread, the reply and the timer are due in the same turn of the
+    // event loop, and the timer fires first. Let the connection's task run before giving up.
     for _ in 0..3 {
         tokio::task::yield_now().await;
         if let Poll::Ready(output) = poll!(&mut future) {
@@ -285,7 +286,7 @@ async fn patient<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mu
     None
 }
 
-/// A timer on the runtime that drives the request: the future may be polled by another one, or by none.
+/// Creates a timer on the runtime that drives the request: another runtime, or none, may poll the future.
 fn timer(driver: Driver, limit: Duration) -> Sleep {
     match driver {
         Driver::Background | Driver::Host(_) | Driver::Program(_) => {

@@ -1,5 +1,5 @@
-//! Clean-ups, which take effect behind what they clean up: on the connection that carried it while that lives, else on
-//! another, once the server confirmed that the first is closed.
+//! Clean-ups: scripts that must take effect after an earlier request. A clean-up goes on the connection that carried
+//! the request, while that lives; otherwise on another, once the server confirmed that the first is closed.
 
 use std::{
     pin::pin,
@@ -25,27 +25,27 @@ use crate::{
     server::{ConnectionId, NodeError, NodeErrorKind},
 };
 
-/// When a clean-up is repeated that could not be ordered after what it cleans up.
+/// The pauses before a clean-up is repeated that could not be ordered after its request.
 const WITHOUT_BARRIER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
-/// What keeps a clean-up behind a request that another connection carried.
+/// How a clean-up on one connection is ordered after a request on another.
 enum Barrier {
-    /// Nothing need: both go the same way, or the run of the server that had the request is over.
+    /// No barrier is needed: both use the same connection, or the request was for another run of a server.
     Unneeded,
-    /// The other connection, of this id and address, is closed first, and the server confirms it.
+    /// The server first closes the other connection, which has this id and address, and confirms that.
     Kill(i64, Arc<str>),
-    /// Nothing can: it is repeated until the request has run, if it ever does.
+    /// No barrier is possible: the clean-up is repeated, twice at most, until it finds the effect of the request.
     Missing,
 }
 
 impl Barrier {
-    /// Between a connection and another, to a server whose run is `run`.
+    /// Chooses the barrier between `former` and a connection to a server whose run is `run`.
     fn between(former: ConnectionId, run: Option<&str>) -> Self {
         match (former.run.as_deref(), run, former.peer) {
-            // Of another run is nothing left, and the id may be somebody else's by now.
+            // Nothing is left of another run, and another client may have the id by now.
             (Some(old), Some(new), _) if old != new => Self::Unneeded,
             (Some(_), Some(_), Some((id, address))) => Self::Kill(id, address),
-            // Unknown: id and address together are as good as unique.
+            // The run is unknown, but id and address together are as good as unique.
             (_, _, Some((id, address))) if !address.is_empty() => Self::Kill(id, address),
             _ => Self::Missing,
         }
@@ -53,6 +53,7 @@ impl Barrier {
 }
 
 impl Inner {
+    /// Runs a call after everything that was sent on connection `id`; see `Node::eval_after`.
     pub(super) async fn eval_after(
         self: &Arc<Self>,
         id: ConnectionId,
@@ -68,7 +69,7 @@ impl Inner {
         let since = Instant::now();
         let (done, result) = oneshot::channel();
         let (inner, carrier) = (Arc::clone(self), Arc::clone(&connection));
-        // A task, because the request must stay queued when nobody waits for it any more.
+        // A task, because the request must stay queued even if its caller gives up.
         connection.spawn(async move {
             let _ = done.send(inner.follow(&carrier, barrier, &call).await);
         });
@@ -77,7 +78,7 @@ impl Inner {
         let mut reply = patient(Driver::Background, usual, result.as_mut()).await;
         if reply.is_none() {
             if let Some(number) = host {
-                // Perhaps its event loop or runtime stands still: the next try does without it.
+                // Its event loop or runtime may be blocked: the next try uses another connection.
                 self.retire(number);
             }
             if usual == self.reply_timeout {
@@ -94,7 +95,8 @@ impl Inner {
         }
     }
 
-    /// The connection for what shall run behind all that another carried: the same one, if somebody drives it.
+    /// Returns the connection for a call after everything on `former`, and the barrier. It is `former` itself, if that
+    /// is in use and no blocking caller has to drive it.
     async fn behind(
         self: &Arc<Self>,
         former: ConnectionId,
@@ -103,14 +105,14 @@ impl Inner {
         if let Some(same) = self.driven(&former) {
             return Ok((same, Barrier::Unneeded));
         }
-        // Nobody may use a connection that is about to be killed.
+        // No request may use a connection that is about to be killed.
         self.retire(former.number);
         let other = self.at_hand(timeout).await?;
         let barrier = Barrier::between(former, other.facts.run.as_deref());
         Ok((other, barrier))
     }
 
-    /// A connection that is still in use, and driven whoever waits.
+    /// Returns the connection with this id, if it is still in use and no blocking caller has to drive it.
     fn driven(&self, id: &ConnectionId) -> Option<Arc<Connection>> {
         if id.driver == Driver::Caller {
             return None;
@@ -120,7 +122,7 @@ impl Inner {
         state.background.iter().chain(own).find(|known| known.number() == id.number).cloned()
     }
 
-    /// The background connection, be it silent or not, once there is one.
+    /// Returns the background connection, even if the node does not answer on it. Waits until there is one.
     async fn at_hand(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         let look = || {
             let mut state = self.state.lock();
@@ -128,7 +130,7 @@ impl Inner {
                 return Some(Err(closed()));
             }
             if state.background.is_none() {
-                // Called for its effect on the reviver; a failing node is waited for.
+                // Called only to wake the reviver: unlike a request, a clean-up waits for a failing node.
                 let _ = self.standing(&mut state);
             }
             state.background.clone().map(Ok)
@@ -140,7 +142,7 @@ impl Inner {
         })
     }
 
-    /// Runs a call behind everything on this connection, and behind a barrier.
+    /// Runs a call after everything on this connection and after a barrier.
     async fn follow(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -156,12 +158,12 @@ impl Inner {
             }
         };
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
-        // Both are sent at once, in this order.
+        // Sends both at once, in this order.
         let (ordered, mut value) =
             tokio::join!(biased; ordered, exchange(connection, &command, Some(call), With::default()));
         if !ordered {
-            // What the old connection still carries runs about when this did, since the server reads all of them in
-            // turn: a little later it has run.
+            // A request that is still on the old connection runs at about the same time as this call, since the server
+            // reads all connections in turn: a little later it has run.
             for pause in WITHOUT_BARRIER {
                 if value != Ok(Value::Int(0)) {
                     break;
@@ -183,15 +185,15 @@ impl Inner {
         }
     }
 
-    /// Has the server close a connection; false if it refuses. Without an answer there is none to what is behind
-    /// it either.
+    /// Requests the server to close a connection; returns false if it refuses. Returns true without a reply: the call
+    /// that follows on the same connection then gets none either.
     async fn kill(&self, connection: &Connection, id: i64, address: &str) -> bool {
         let mut kill = Cmd::with_capacity(6, 64);
         kill.arg("CLIENT").arg("KILL").arg("ID").arg(id);
         if !address.is_empty() {
             kill.arg("ADDR").arg(address);
         }
-        // The server answers 0 when that client is gone already.
+        // The server replies 0 if that client is gone already.
         if let Ok(Value::ServerError(error)) = connection.redis.clone().send_packed_command(&kill).await {
             self.warn_of_kill(&error);
             return false;

@@ -1,4 +1,4 @@
-//! Release messages: one pub/sub connection for all channels of a node, owned by one task, so that a subscription and
+//! Release messages: one pub/sub connection for all channels of a node. One task owns it, so that a subscription and
 //! the end of another cannot overtake each other.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -35,28 +35,29 @@ pub(super) struct PubSubConnection {
     _task: Task,
 }
 
-/// What somebody wants of a channel.
+/// A message to the task: join or leave a channel.
 enum Change {
     Join { channel: String, admission: Admission },
     Leave { channel: String },
 }
 
-/// Takes the subscription, once the server acknowledged it.
+/// Passes the subscription to its waiter, once the server acknowledged it.
 type Admission = oneshot::Sender<Result<Subscription, NodeError>>;
 
-/// A change of a channel that the server is asked for, and how it ended.
+/// A request to the server: resolves to the channel, whether it was to join, and the result.
 type PendingChange = BoxFuture<(String, bool, Result<(), NodeError>)>;
 
-/// A channel on the server: it has at most one change under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
+/// A channel on the server. At most one change of it is under way, so that SUBSCRIBE and UNSUBSCRIBE of one channel
 /// cannot overtake each other.
 struct Channel {
     messages: watch::Sender<u64>,
-    /// Guards that exist, or will once the server acknowledged.
+    /// The number of guards that exist, or will exist once the server acknowledges.
     users: usize,
     waiting: Vec<Admission>,
     phase: Phase,
 }
 
+/// The state of a channel on the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Joining,
@@ -64,18 +65,19 @@ enum Phase {
     Leaving,
 }
 
-/// How a connection subscribes.
+/// The sending half of a pub/sub connection.
 #[derive(Clone)]
 enum Sink {
     Plain(PubSubSink),
-    /// To the channel everywhere and to that of the slot. Needs RESP3, which the servers that have shards speak.
+    /// Subscribes to the cluster-wide channel and to the slot's shard channel. Needs RESP3, which all servers with
+    /// shard channels speak.
     Sharded(MultiplexedConnection),
 }
 
-/// What a connection heard.
+/// An event from a pub/sub connection.
 enum Heard {
     Message(String),
-    /// The server ended a subscription, since the slot went elsewhere.
+    /// The server ended a subscription, because the slot moved to another server.
     Ended(String),
 }
 
@@ -124,7 +126,7 @@ impl Sink {
             let mut command = redis::cmd(name);
             command.arg(channel);
             match connection.send_packed_command(&command).await.map_err(|error| failure(&error))? {
-                // Before 7.0 there are no shards.
+                // Servers before 7.0 have no shard channels.
                 Value::ServerError(error) if refusal(&error).detail.starts_with("unknown command") => {}
                 Value::ServerError(error) => return Err(refusal(&error)),
                 _ => {}
@@ -134,6 +136,7 @@ impl Sink {
     }
 }
 
+/// Converts a push message to an event, if it is one.
 fn heard(push: PushInfo) -> Option<Heard> {
     let name = match push.data.into_iter().next()? {
         Value::BulkString(name) => into_text(name),
@@ -148,8 +151,9 @@ fn heard(push: PushInfo) -> Option<Heard> {
 }
 
 impl Inner {
+    /// Subscribes to a channel. Warns once if the error is permanent.
     pub(super) async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, NodeError> {
-        // Twice, since a subscriber may end between being looked up and being asked.
+        // Tries twice, since the subscriber may end between its lookup and the message to it.
         for _ in 0..2 {
             let (admission, admitted) = oneshot::channel();
             let join = Change::Join { channel: channel.clone(), admission };
@@ -198,10 +202,10 @@ impl Inner {
     }
 }
 
-/// Subscriptions of one node. Ends with its connection; that closes every receiver.
+/// The task that owns the subscriptions of a node. It ends with its connection, which closes every receiver.
 struct Actor {
     target: Arc<Target>,
-    /// Whether it is one of a cluster, where a channel is also one of its slot.
+    /// Whether the server belongs to a cluster, where each channel also has a shard channel in its slot.
     sharded: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
@@ -224,7 +228,7 @@ impl Actor {
         }
     }
 
-    /// Serves until the connection ends; returns why it did.
+    /// Serves until the connection ends; returns the reason.
     async fn listen(&mut self, inbox: &mut mpsc::UnboundedReceiver<Change>) -> NodeError {
         let connecting = async { Sink::open(&*self.target.clients().await?, self.sharded).await };
         let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
@@ -245,7 +249,7 @@ impl Actor {
                 }
                 Some((channel, join, result)) = asked.next() => {
                     match result {
-                        // Unanswered: everything behind it on this connection would be, too.
+                        // No reply: later requests on this connection would get none either.
                         Err(error) if error.kind == NodeErrorKind::Unknown => return error,
                         result => {
                             let ask = self.done(channel, join, result);
@@ -261,7 +265,7 @@ impl Actor {
                                 channel.messages.send_modify(|count| *count += 1);
                             }
                         }
-                        // Unasked for. Everybody subscribes anew, where the slots are by now.
+                        // The server ended it unrequested. All waiters subscribe again, at the new owners of the slots.
                         Some(Heard::Ended(name)) => {
                             if self.channels.get(&name).is_some_and(|channel| channel.phase != Phase::Leaving) {
                                 return not_run("the slot of a channel went to another server");
@@ -282,7 +286,7 @@ impl Actor {
         })
     }
 
-    /// These three return what to ask the server for: a channel, and whether to join it.
+    /// Adds a user. Like `leave` and `done`, returns the next request to the server: a channel, and whether to join it.
     fn join(&mut self, name: String, admission: Admission) -> Option<(String, bool)> {
         if let Some(channel) = self.channels.get_mut(&name) {
             channel.users += 1;
@@ -323,7 +327,7 @@ impl Actor {
                 }
                 None
             }
-            // Left; somebody may have come in the meantime.
+            // Left; a user may have joined meanwhile.
             _ if channel.users > 0 => {
                 channel.phase = Phase::Joining;
                 Some((name, true))
@@ -335,8 +339,8 @@ impl Actor {
         }
     }
 
-    /// Answers those who waited for the server's acknowledgement. Who does not listen any more drops the guard, and
-    /// with it leaves.
+    /// Passes the subscription to all that waited for the server's acknowledgement. A waiter that gave up drops its
+    /// guard, and so leaves.
     fn admit(&mut self, name: &str) {
         let (Some(channel), Some(changes)) = (self.channels.get_mut(name), self.changes.upgrade()) else {
             return;
@@ -349,7 +353,7 @@ impl Actor {
     }
 }
 
-/// One user of a channel. In a child, the other end is the parent's.
+/// One user of a channel; its drop leaves the channel. In a forked child it does nothing: the task is the parent's.
 struct Guard {
     changes: Tied<mpsc::UnboundedSender<Change>>,
     channel: String,
@@ -358,7 +362,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(changes) = self.changes.get() {
-            // Fails when the connection is gone, and the subscription with it.
+            // Fails if the connection is gone, and the subscription with it.
             let _ = changes.send(Change::Leave { channel: std::mem::take(&mut self.channel) });
         }
     }

@@ -1,4 +1,4 @@
-//! Values as the `redis` crate has them, to replies as the scripts' callers do.
+//! Converts values of the `redis` crate to replies as the callers of scripts expect them.
 
 use redis::{ServerError, Value};
 
@@ -8,8 +8,8 @@ use crate::{
     server::{NodeError, NodeErrorKind},
 };
 
-/// A reply. Nothing that is asked sends what RESP3 added, but for a text with its format: a boolean is no number, a set
-/// no list.
+/// Converts a value to a reply. Of the types that RESP3 added it accepts only verbatim strings, since no request here
+/// gets another: a boolean is no number, a set no list.
 pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
     Ok(match value {
         Value::Int(number) => Reply::Int(number),
@@ -27,7 +27,7 @@ fn unexpected() -> NodeError {
     NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")
 }
 
-/// A script's reply: never a status.
+/// Converts a script's reply, which is never a status.
 pub(super) fn script_reply(value: Value) -> Result<Reply, NodeError> {
     match value {
         Value::SimpleString(_) | Value::VerbatimString { .. } | Value::Okay => Err(unexpected()),
@@ -35,8 +35,8 @@ pub(super) fn script_reply(value: Value) -> Result<Reply, NodeError> {
     }
 }
 
-/// The reply to a call. Servers of before 7.2 say of a script only that it lacks some right: the script, and the place that
-/// they name, tell which.
+/// Converts the reply to a call. If a right is missing, adds which one: servers before 7.2 name only the line of the
+/// script, in which `missing` finds the commands.
 pub(super) fn answer(value: Value, call: &ScriptCall) -> Result<Reply, NodeError> {
     let missing = match &value {
         Value::ServerError(error) => missing(error, call),
@@ -48,10 +48,11 @@ pub(super) fn answer(value: Value, call: &ScriptCall) -> Result<Reply, NodeError
     })
 }
 
+/// Names the keys or the commands to which the user lacks the right, if the error is about that.
 fn missing(error: &ServerError, call: &ScriptCall) -> Option<String> {
     let text = error.details().unwrap_or_default();
     if error.code() == "NOPERM" && text.contains("keys") {
-        // It is the request that was refused, which names them all.
+        // The server refused the request itself, which names all keys.
         return Some(format!(": {}", call.keys.join(", ")));
     }
     if !text.contains("The user executing the script can't") {
@@ -65,6 +66,7 @@ fn missing(error: &ServerError, call: &ScriptCall) -> Option<String> {
     (!names.is_empty()).then(|| format!(": {}", names.join(" or ")))
 }
 
+/// Decodes UTF-8; replaces invalid bytes.
 pub(super) fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -1,4 +1,4 @@
-//! Requests on a connection: at most so many at once, none sent twice, each with a limit.
+//! Sends requests on a connection: a limited number at once, none of them twice, each with a time limit.
 
 use std::{
     pin::pin,
@@ -27,17 +27,17 @@ use crate::{
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
 
-/// What goes with a command in one write, so that nothing comes between.
+/// Commands that go out in one write with a request, so that nothing comes between.
 #[derive(Clone, Copy, Default)]
 pub(super) struct With {
-    /// Before it: ASKING, to be served by a server that takes the slot over.
+    /// Before it: ASKING, so that a server that is taking over the slot serves the request.
     pub(super) asking: bool,
-    /// Behind it: WAIT, for so many replicas and so long.
+    /// After it: WAIT, with the number of replicas and the time limit.
     pub(super) replicas: Option<(u32, Duration)>,
 }
 
 impl Inner {
-    /// Runs a script. `asking`: whether it was sent here by a server that is giving its slot away.
+    /// Runs a script. `asking`: whether a server that is giving its slot away redirected the request here.
     pub(super) async fn run(
         self: &Arc<Self>,
         driver: Driver,
@@ -54,8 +54,8 @@ impl Inner {
         Box::pin(self.replicated(call, timeout, sent, with)).await
     }
 
-    /// Runs a script that replicas must acknowledge, in a task of the background: others get their turn whether or not this
-    /// is polled.
+    /// Runs a script that replicas must acknowledge. It runs in a background task, so that the next request gets its
+    /// turn even if this is no longer polled.
     async fn replicated(
         self: &Arc<Self>,
         call: &ScriptCall,
@@ -63,7 +63,7 @@ impl Inner {
         sent: &SentOn,
         with: With,
     ) -> Result<Reply, NodeError> {
-        /// Gives the request up when its caller does.
+        /// Gives up the request, if it is still unsent, when its caller is dropped.
         struct Caller(Option<SentOn>);
         impl Drop for Caller {
             fn drop(&mut self) {
@@ -80,7 +80,7 @@ impl Inner {
         reply
     }
 
-    /// Runs such a script once those before it are acknowledged.
+    /// Waits until earlier such scripts are acknowledged, then runs this one.
     async fn take_turn(
         self: &Arc<Self>,
         call: &ScriptCall,
@@ -94,7 +94,7 @@ impl Inner {
         };
         let left = timeout.saturating_sub(started.elapsed());
         let connection = self.own(Lane::Replicated, left).await?;
-        // Shorter than a reply may take: a server that waits for replicas is not silent.
+        // Shorter than the reply time-out: a server that waits for replicas must not count as down.
         let limit = left.min(self.reply_timeout) / 2;
         with.replicas = Some((call.replicas, limit));
         self.eval(&connection, call, left, sent, with).await
@@ -103,7 +103,7 @@ impl Inner {
     async fn connection(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         if driver != Driver::Background {
             let own = self.own(Lane::Of(driver), timeout).await;
-            // It may have turned out that the runtime cannot drive connections.
+            // The attempt may have shown that the runtime cannot drive connections; then the background does.
             if own.is_ok() || driver.here() == driver {
                 return own;
             }
@@ -114,7 +114,7 @@ impl Inner {
     pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let connection = self.background(timeout).await?;
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
-            // A node that is loading or lacks the right to PING answers all the same; NOAUTH does not get here.
+            // NOPERM is a reply, too: the node answers, only the right to PING is missing. NOAUTH does not get here.
             Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
             _ => {
                 Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone()))
@@ -140,7 +140,7 @@ impl Inner {
         self.understand(connection, answer(value, call))
     }
 
-    /// A reply; one that says that the server is no master any more ends its connection.
+    /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
     pub(super) fn understand(
         self: &Arc<Self>,
         connection: &Connection,
@@ -156,7 +156,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the connection takes a further request: thousands may be made at once by a healthy host.
+    /// Waits until the connection accepts a further request. A healthy host may make thousands at once.
     async fn room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
         let room = async {
             loop {
@@ -183,8 +183,8 @@ impl Inner {
         Ok(())
     }
 
-    /// One request; with a call, it is sent again in full when the server does not know its script. Gives up after
-    /// `timeout`, and then sends nothing more.
+    /// Sends one request. With `call`, sends the whole script if the server does not know it. Gives up after `timeout`,
+    /// and then sends nothing more.
     pub(super) async fn request(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -193,7 +193,7 @@ impl Inner {
         timeout: Duration,
         with: With,
     ) -> Result<Value, NodeError> {
-        // What takes longer takes the node down.
+        // After `reply_timeout` the node counts as down.
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
@@ -222,7 +222,7 @@ impl Inner {
     }
 }
 
-/// Sends a command and, when it names a script that the server does not know, the whole script.
+/// Sends a command. If the server does not know the script that it names, sends the whole script.
 pub(super) async fn exchange(
     connection: &Connection,
     request: &Cmd,
@@ -260,7 +260,7 @@ async fn send_with(redis: &mut MultiplexedConnection, request: &Cmd, with: With)
     let acknowledged = with.replicas.and_then(|_| values.pop());
     let value = values.pop().unwrap_or(Value::Nil);
     Ok(match (with.replicas, acknowledged) {
-        // A lock that was not taken needs no acknowledgement, nor does an error.
+        // Only a grant needs an acknowledgement.
         (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
             lacking(needed, limit, acknowledged).map_or(value, |detail| failed(&detail))
         }
@@ -274,7 +274,7 @@ fn granted(value: &Value) -> bool {
     matches!(vote, Some((Vote::Granted { .. }, _)))
 }
 
-/// What is missing of the replicas' acknowledgement.
+/// Returns the error text if too few replicas acknowledged, otherwise `None`.
 fn lacking(needed: u32, limit: Duration, reply: Value) -> Option<String> {
     match reply {
         Value::Int(count) if count >= i64::from(needed) => None,
@@ -287,13 +287,14 @@ fn lacking(needed: u32, limit: Duration, reply: Value) -> Option<String> {
     }
 }
 
-/// An error as a server sends it.
+/// Builds an error reply, as a server sends it.
 fn failed(detail: &str) -> Value {
     // The crate has no other way to make one.
     let error = redis::parse_redis_value(format!("-ERR {detail}\r\n").as_bytes());
     error.unwrap_or(Value::Nil)
 }
 
+/// Builds the command for a call: `name` is EVALSHA or EVAL, `body` the SHA-1 or the source of the script.
 pub(super) fn command(name: &str, body: &str, call: &ScriptCall, facts: &Facts) -> Cmd {
     let size = name.len() + body.len() + call.keys.iter().chain(call.args.iter()).map(String::len).sum::<usize>() + 72;
     let mut command = Cmd::with_capacity(6 + call.keys.len() + call.args.len(), size);

@@ -1,5 +1,5 @@
-//! Which server is the master of a service: Sentinels tell, each for itself, and the latest election counts. Sentinel anew
-//! at each connect, so that whatever broke a connection leads to the master of now.
+//! Finds the master of a service. Each Sentinel names one by itself, and the latest election counts. The Sentinels are
+//! queried at each connect, so that a broken connection is always followed by one to the current master.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     url::{Address, Endpoint, Transport},
 };
 
-/// The pauses between attempts to listen to a Sentinel.
+/// The first and the longest pause between attempts to subscribe to a Sentinel.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Sentinels {
     group: Vec<Arc<Sentinel>>,
     service: Arc<str>,
-    /// How the master is spoken to; its address is filled in.
+    /// The settings of connections to the master; its address is filled in.
     master: Endpoint,
     tls: bool,
     material: Tls,
@@ -37,20 +37,21 @@ pub(super) struct Sentinels {
     known: Mutex<Option<(Address, Arc<Clients>)>>,
 }
 
+/// One Sentinel, and the client that connects to it.
 struct Sentinel {
     address: Address,
     client: Client,
 }
 
-/// A master, as one Sentinel knows it.
+/// A master, as one Sentinel reports it.
 struct Master {
-    /// Of the election that made it one.
+    /// The epoch of the election that chose it.
     epoch: u64,
     address: Address,
 }
 
 impl Sentinels {
-    /// If the endpoint is a service of Sentinels.
+    /// Creates the group if the endpoint is a service of Sentinels, otherwise returns `None`.
     pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Option<Self>, LockError> {
         let Transport::Sentinel { sentinels, service, tls, username, password } = &endpoint.transport else {
             return Ok(None);
@@ -81,7 +82,7 @@ impl Sentinels {
         self.tls
     }
 
-    /// Hears of each newly elected master, for as long as the receiver lives.
+    /// Returns a receiver of newly elected masters. The subscriptions last as long as the receiver.
     pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
         let (sender, receiver) = mpsc::unbounded_channel();
         for one in &self.group {
@@ -91,16 +92,16 @@ impl Sentinels {
         receiver
     }
 
-    /// Whether this is the master that was last asked for.
+    /// Whether this is the master that the last query found.
     pub(super) fn knows(&self, master: &Address) -> bool {
         self.known.lock().as_ref().is_some_and(|(known, _)| known == master)
     }
 
-    /// How to reach the master.
+    /// Queries the Sentinels and returns the clients of the current master.
     pub(super) async fn master(&self) -> Result<Arc<Clients>, NodeError> {
-        // A master that does not answer needs some of the time for a connection.
+        // Leaves half of the time for the connection to the master.
         let limit = self.connect_timeout / 2;
-        // In the background, which alone can wait for a socket whoever asks.
+        // In the background, which alone can wait for a socket, whatever drives the caller.
         let asking = ask(self.group.clone(), Arc::clone(&self.service), limit);
         let masters = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
@@ -116,17 +117,17 @@ impl Sentinels {
     }
 }
 
-/// Reports each master that a Sentinel announces, until the receiver is gone: a client that still reaches the old one
-/// would not notice. `limit` is how long it may take to subscribe.
+/// Reports each master that a Sentinel announces, until the receiver is dropped. Without this, a client that still
+/// reaches the old master would not notice. `limit` is the time limit of one attempt to subscribe.
 async fn listen(sentinel: Arc<Sentinel>, service: Arc<str>, limit: Duration, elected: mpsc::UnboundedSender<Address>) {
     tokio::select! {
-        // Whatever the other does is dropped with it, such as a connection to a Sentinel that never answers.
+        // Drops the other branch in any state, such as while it connects to a Sentinel that never answers.
         () = elected.closed() => {}
         () = follow(&sentinel.client, &service, limit, &elected) => {}
     }
 }
 
-/// Subscribes, again each time that the connection ends or cannot be made.
+/// Subscribes and reports masters. Subscribes again whenever the connection ends or cannot be made.
 async fn follow(client: &Client, service: &str, limit: Duration, elected: &mpsc::UnboundedSender<Address>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -135,7 +136,7 @@ async fn follow(client: &Client, service: &str, limit: Duration, elected: &mpsc:
             let mut messages = subscription.on_message();
             while let Some(message) = messages.next().await {
                 let text = message.get_payload::<String>().unwrap_or_default();
-                // Its name, the old address, the new one.
+                // The service, the old host and port, the new host and port.
                 if let [name, _, _, host, port] = text.split(' ').collect::<Vec<_>>()[..]
                     && name == service
                     && let Ok(port) = port.parse()
@@ -155,7 +156,7 @@ async fn subscribe(client: &Client) -> RedisResult<PubSub> {
     Ok(subscription)
 }
 
-/// Asks all of them, and waits for most: a dead one must not cost its time-out at every failover.
+/// Queries all Sentinels and waits for a majority: a dead one must not cost its time-out at every failover.
 async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) -> Result<Master, NodeError> {
     let majority = sentinels.len() / 2 + 1;
     let mut answers: FuturesUnordered<_> = sentinels
@@ -187,6 +188,7 @@ async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) 
     Err(if lasting { permanent(detail) } else { not_run(detail) })
 }
 
+/// Queries one Sentinel for the master of the service.
 async fn ask_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;

@@ -1,4 +1,4 @@
-//! From a configuration to the `redis` crate's client: address, credentials, TLS material.
+//! Builds the `redis` crate's client from a configuration: address, credentials, TLS material.
 
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
@@ -14,9 +14,9 @@ use crate::{
     url::{Endpoint, Transport},
 };
 
-/// The two ways to speak to a server.
+/// The clients of a server, one for each protocol version.
 pub(super) struct Clients {
-    /// With RESP3 the server's goodbye is seen at once. None when the URL rules it out.
+    /// Preferred: with RESP3 a disconnection is noticed at once. `None` if the URL rules it out.
     pub(super) resp3: Option<Client>,
     /// For servers without HELLO, and for pub/sub.
     pub(super) resp2: Client,
@@ -29,6 +29,7 @@ impl Clients {
     }
 }
 
+/// Builds the client of one server. Fails if an option is invalid.
 pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) -> Result<Client, LockError> {
     let invalid = |error: RedisError| LockError::invalid("urls", error.to_string());
     let address = match &endpoint.transport {
@@ -39,7 +40,7 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
                 .map_err(|_| LockError::invalid("urls", format!("{host:?} is no host name for TLS")))?;
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
         }
-        // Made of several servers, or of none.
+        // These have several servers, or none.
         Transport::Cluster { .. } | Transport::Sentinel { .. } | Transport::Memory { .. } => {
             return Err(LockError::invalid("urls", format!("{} is not the URL of a server", endpoint.transport)));
         }
@@ -49,7 +50,7 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
         .set_protocol(protocol)
         .set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
     if let Some(username) = &endpoint.username {
-        // Without a password the crate would not log in at all, and act as the default user.
+        // Without a password the crate would not log in, and the server would treat it as the default user.
         login = login.set_username(username).set_password("");
     }
     if let Some(password) = &endpoint.password {
@@ -66,7 +67,7 @@ pub(super) fn client(endpoint: &Endpoint, tls: &Tls, protocol: ProtocolVersion) 
 
 /// Reads and checks the TLS settings, so that a mistake shows here and not as a node that is down.
 fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
-    // Fails if there is one already, which is as good.
+    // Fails if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let ca = tls.ca.as_deref().map(|ca| pem("ca", ca)).transpose()?;
     let mut roots = rustls::RootCertStore::empty();
@@ -91,7 +92,7 @@ fn certificates(tls: &Tls) -> Result<TlsCertificates, LockError> {
     Ok(TlsCertificates { client_tls: client, root_cert: ca })
 }
 
-/// PEM text, given as such or as the path of a file.
+/// Returns PEM text, which the option contains or names as the path of a file.
 fn pem(argument: &'static str, text: &str) -> Result<Vec<u8>, LockError> {
     if text.trim_start().starts_with("-----BEGIN") {
         return Ok(text.as_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! Which server a node leads to: always the same, or wherever the Sentinels say.
+//! The server that a node connects to: always the same one, or the master that the Sentinels name.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use redis::ConnectionAddr;
 use super::{sentinel::Sentinels, setup::Clients};
 use crate::{config::Config, error::LockError, server::NodeError, url::Endpoint};
 
-/// Where a node's server is.
+/// The server that a node connects to.
 pub(super) enum Target {
     Fixed(Arc<Clients>),
-    /// Wherever the Sentinels say.
+    /// The master that the Sentinels name.
     Followed(Box<Sentinels>),
 }
 
@@ -22,6 +22,7 @@ impl Target {
         })
     }
 
+    /// Returns the clients to connect with; queries the Sentinels if there are any.
     pub(super) async fn clients(&self) -> Result<Arc<Clients>, NodeError> {
         match self {
             Self::Fixed(clients) => Ok(Arc::clone(clients)),
@@ -29,12 +30,12 @@ impl Target {
         }
     }
 
-    /// Whether it may lead to another server later.
+    /// Whether the server can change later.
     pub(super) fn follows(&self) -> bool {
         matches!(self, Self::Followed(_))
     }
 
-    /// Whether an event loop may own a connection to it.
+    /// Whether an event loop may own a connection to the server: not with TLS.
     pub(super) fn is_hostable(&self) -> bool {
         match self {
             Self::Fixed(clients) => {

@@ -1,5 +1,5 @@
-//! Which server of a cluster serves which slot: asked of several at once, the newest word of a healthy part counts, and
-//! asked anew whenever a server's answer is at odds with it.
+//! The map of a cluster: which server serves which slot. Several servers are queried at once, and the newest map from a
+//! healthy part of the cluster counts. It is learned again whenever a server's reply contradicts it.
 
 use std::{
     collections::BTreeMap,
@@ -30,34 +30,35 @@ use crate::{
     url::{Address, Endpoint},
 };
 
-/// How many servers are asked for the map at once.
+/// The maximum of masters, and of seeds, that are queried for the map at once.
 const ASKED: usize = 5;
-/// How long the others have, once one told the map, to tell a newer one.
+/// After the first map, how long to wait for a newer one from the other servers.
 const SECOND_OPINION: Duration = Duration::from_millis(20);
-/// The same once one told that the cluster is down.
+/// The same after a map that says that the cluster is down.
 const BETTER_NEWS: Duration = Duration::from_millis(200);
-/// The map is asked for no more often than this.
+/// The minimum time between two attempts to learn the map.
 const LEARNING_PAUSE: Duration = Duration::from_millis(100);
-/// How often to ask while a master is down: it will come back, or be replaced.
+/// The pause between attempts while a master is down: it will come back or be replaced.
 const TROUBLE_PAUSE: Duration = Duration::from_millis(250);
-/// Nobody's slot.
+/// The index of the owner of a slot that no master serves.
 pub(super) const NOBODY: u16 = u16::MAX;
 
+/// The known servers of a cluster and the owner of each slot.
 pub(super) struct Map {
-    /// Every server that was ever needed and is part of the cluster.
+    /// All servers that were needed so far and belong to the cluster, and the seeds.
     pub(super) members: BTreeMap<Address, Arc<RedisNode>>,
-    /// For each slot, an index of `masters`, or `NOBODY`.
+    /// For each slot, an index into `masters`, or `NOBODY`.
     pub(super) owners: Vec<u16>,
     pub(super) masters: Vec<Address>,
-    /// Why the last attempt to learn failed.
+    /// The error of the last attempt to learn, if it failed.
     error: Option<NodeError>,
     learning: bool,
-    /// When the last attempt began.
+    /// The start of the last attempt.
     began: Option<Instant>,
     pub(super) closed: bool,
 }
 
-/// The map as one server tells it.
+/// The map as one server reports it.
 struct ClusterSlots {
     healthy: bool,
     epoch: u64,
@@ -67,7 +68,7 @@ struct ClusterSlots {
 }
 
 impl Inner {
-    /// The owner of a slot; learns the map where it is missing.
+    /// Returns the owner of a slot. Learns the map if the owner is unknown.
     pub(super) async fn owner(self: &Arc<Self>, slot: u16, timeout: Duration) -> Result<Arc<RedisNode>, NodeError> {
         let mut learned = self.learned.subscribe();
         {
@@ -93,7 +94,7 @@ impl Inner {
         })
     }
 
-    /// Who serves a slot now that `former` does not; nothing if the cluster knows nobody else.
+    /// Returns the owner of a slot after `former`, or `None` if the cluster knows no other.
     pub(super) async fn successor(
         self: &Arc<Self>,
         slot: u16,
@@ -111,7 +112,7 @@ impl Inner {
         other()
     }
 
-    /// Has the map learned anew, unless that is under way.
+    /// Learns the map again in the background, unless that is under way.
     pub(super) fn doubt(self: &Arc<Self>) {
         let pause = {
             let mut map = self.map.lock();
@@ -129,7 +130,7 @@ impl Inner {
                 if !inner.install(slots) {
                     return;
                 }
-                // Nobody else may ask before a renewal is due.
+                // Without this repetition, perhaps nothing would learn the map until a renewal is due.
                 tokio::time::sleep(TROUBLE_PAUSE).await;
                 if std::mem::replace(&mut inner.map.lock().learning, true) {
                     return;
@@ -138,7 +139,7 @@ impl Inner {
         });
     }
 
-    /// Asks some servers for the map; the newest that a healthy part of the cluster tells counts.
+    /// Queries some servers for the map. Returns the newest one from a healthy part of the cluster.
     async fn ask(self: &Arc<Self>) -> Result<ClusterSlots, NodeError> {
         let candidates = {
             let mut map = self.map.lock();
@@ -170,7 +171,7 @@ impl Inner {
             match next {
                 None => break,
                 Some((_, Ok(slots))) => {
-                    // Those that hang must not keep the others' word back.
+                    // A server that hangs must not delay the result.
                     let over = Instant::now() + if slots.healthy { SECOND_OPINION } else { BETTER_NEWS };
                     until = Some(until.map_or(over, |until: Instant| until.min(over)));
                     let rank = |slots: &ClusterSlots| (slots.healthy, slots.epoch);
@@ -188,7 +189,7 @@ impl Inner {
         })
     }
 
-    /// Takes the map over; says whether it is of a cluster in trouble, and will change soon.
+    /// Installs the map. Returns whether a master is in trouble, so that the map will change soon.
     fn install(self: &Arc<Self>, slots: Result<ClusterSlots, NodeError>) -> bool {
         let (failed_over, troubled) = {
             let mut map = self.map.lock();
@@ -210,9 +211,9 @@ impl Inner {
                             map.assign(*first, *last, address);
                         }
                     }
-                    // Servers that left are forgotten; seeds may be addresses that only lead to some.
+                    // Forgets servers that left. Seeds stay: they may be other addresses of servers in the map.
                     map.members.retain(|address, _| slots.members.contains(address) || self.seeds.contains(address));
-                    // A slot that was moved brought its keys. A master that is none any more may have left some behind.
+                    // A slot that was moved brought its keys. A failed-over master may have left some behind.
                     before.iter().any(|master| !map.masters.contains(master))
                 }
             };
@@ -226,7 +227,7 @@ impl Inner {
         troubled
     }
 
-    /// The server at an address, known or new.
+    /// Returns the server at an address; creates it if it is new.
     pub(super) fn member(self: &Arc<Self>, map: &mut Map, address: &Address) -> Result<Arc<RedisNode>, LockError> {
         if let Some(member) = map.members.get(address) {
             return Ok(Arc::clone(member));
@@ -242,7 +243,7 @@ impl Inner {
 }
 
 impl Map {
-    /// To be learned when it is first needed.
+    /// Creates an empty map, which is learned at first use.
     pub(super) fn unknown() -> Self {
         Self {
             members: BTreeMap::new(),
@@ -255,11 +256,13 @@ impl Map {
         }
     }
 
+    /// Returns the owner of a slot, if it is known.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<RedisNode>> {
         let master = self.masters.get(usize::from(self.owners[usize::from(slot)]))?;
         self.members.get(master).cloned()
     }
 
+    /// Makes the server at `address` the owner of the slots from `first` to `last`.
     pub(super) fn assign(&mut self, first: u16, last: u16, address: &Address) {
         let index = self.masters.iter().position(|known| known == address).unwrap_or_else(|| {
             self.masters.push(address.clone());
@@ -271,7 +274,7 @@ impl Map {
     }
 }
 
-/// Passes on that a server broke or came back, and has the map looked at.
+/// Forwards each change of a server to the node, and learns the map again.
 async fn forward(inner: Weak<Inner>, mut changes: watch::Receiver<u64>) {
     while changes.changed().await.is_ok() {
         let Some(inner) = inner.upgrade() else { return };
@@ -280,7 +283,7 @@ async fn forward(inner: Weak<Inner>, mut changes: watch::Receiver<u64>) {
     }
 }
 
-/// Asks one server for the map.
+/// Requests the map from one server.
 async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<ClusterSlots, NodeError> {
     let inner = member.inner()?;
     let connection = inner.background(limit).await?;
@@ -306,7 +309,7 @@ async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<
             let host = match server.next() {
                 Some(Value::BulkString(host)) if !host.is_empty() && host != b"?" => into_text(host),
                 Some(Value::SimpleString(host)) if !host.is_empty() && host != "?" => host,
-                // It does not know its own.
+                // The server does not know its own host.
                 _ => address.host.clone(),
             };
             let Some(Value::Int(port)) = server.next() else { continue };

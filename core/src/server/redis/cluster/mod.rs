@@ -1,9 +1,10 @@
-//! A node that is a Redis Cluster: a server for each range of slots, found by asking any of them, and followed as slots
-//! move and masters fail over. A request goes to the owner of its first key's slot; all its keys share that slot.
+//! A node that is a Redis Cluster, with a server for each range of slots. It learns the map of slots from any server,
+//! and follows it as slots move and masters fail over. A request goes to the owner of its first key's slot; all its
+//! keys share that slot.
 //!
-//! A server that does not serve a slot says so instead of running a request, so following its word repeats nothing:
-//! MOVED names the new owner, ASK the next one while the slot is on its way, TRYAGAIN says that some of the keys have
-//! gone there and some not. Source: the Redis Cluster specification, "Redirection and resharding".
+//! A server that does not serve a slot redirects a request instead of running it, so following the redirection runs
+//! nothing twice. MOVED names the new owner, ASK the next owner while the slot moves, and TRYAGAIN means that only some
+//! of the keys have moved. Source: the Redis Cluster specification, "Redirection and resharding".
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -33,39 +34,40 @@ use crate::{
 
 mod map;
 
-/// How often a request follows redirections at once: a cluster whose servers agree needs fewer. While a slot changes hands
-/// each may send on to the other, for as long as their gossip takes.
+/// How many redirections a request follows without a pause. A cluster whose servers agree needs fewer. While a slot
+/// moves, two servers may redirect to each other until their gossip has spread.
 const HOPS_AT_ONCE: usize = 8;
-/// How long to wait before it is asked again, for a slot that is on its way or that nobody owns up to: µs, from and to.
+/// The random pause before a retry, for a slot that moves or that no server claims: µs, from and to.
 const TRY_AGAIN: (u64, u64) = (5_000, 25_000);
-/// How long a server that owns a slot no more may take to confirm what was sent to it.
+/// The time limit for the former owner of a slot to run a clean-up.
 const FORMER_OWNER: Duration = Duration::from_millis(500);
 
 /// A Redis Cluster.
 pub(crate) struct ClusterNode {
     name: String,
     hostable: bool,
-    /// As with a server: what it refers to is this process'.
+    /// The state of this process; see `RedisNode`.
     inner: Tied<Arc<Inner>>,
 }
 
+/// The state that the node and its tasks share.
 struct Inner {
     seeds: Vec<Address>,
-    /// How each server is spoken to; its address is filled in.
+    /// The settings of connections to each server; its address is filled in.
     endpoint: Endpoint,
     tls: bool,
     settings: Settings,
     events: EventSink,
     map: Mutex<Map>,
-    /// Raised by one with each attempt to learn the map that ended.
+    /// Increases by one after each attempt to learn the map.
     learned: watch::Sender<u64>,
     changes: watch::Sender<u64>,
-    /// Ended with the node.
+    /// Tasks that end with the node.
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl ClusterNode {
-    /// Prepares the node; connects at first use.
+    /// Creates the node; it connects at first use.
     pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
         let Transport::Cluster { seeds, tls } = &endpoint.transport else {
             return Err(LockError::invalid("urls", "not the URL of a cluster"));
@@ -81,7 +83,7 @@ impl ClusterNode {
             changes: watch::Sender::new(0),
             tasks: Mutex::new(JoinSet::new()),
         });
-        // A mistake in the settings shows here, not as a node that is down.
+        // A mistake in the settings fails here, instead of looking like a node that is down.
         for seed in seeds {
             inner.member(&mut inner.map.lock(), seed)?;
         }
@@ -92,7 +94,7 @@ impl ClusterNode {
         })
     }
 
-    /// Does something with what this process made of the node.
+    /// Runs `act` with the state of this process. Fails in a forked child.
     fn with<T: Send + 'static, F: Future<Output = Result<T, NodeError>> + Send + 'static>(
         &self,
         act: impl FnOnce(Arc<Inner>) -> F,
@@ -213,7 +215,8 @@ impl Inner {
         }
     }
 
-    /// Where a request goes next that did not run, and whether with ASKING; the error if there is no such place.
+    /// Returns the next server for a request that did not run, and whether to send ASKING first. Returns the error if
+    /// there is no such server.
     async fn next(self: &Arc<Self>, trip: &mut Trip, error: NodeError) -> Result<(Arc<RedisNode>, bool), NodeError> {
         match (&error.hint, error.kind) {
             (Some(Hint::Moved(address)), _) => Ok((self.moved(trip.slot, address, &trip.member)?, false)),
@@ -223,7 +226,7 @@ impl Inner {
                 Ok((self.owner(trip.slot, trip.left()).await?, false))
             }
             (_, NodeErrorKind::NotRun) => {
-                // Another server may have taken over.
+                // Another server may have taken over the slot.
                 let next = self.successor(trip.slot, &trip.member, trip.left()).await;
                 next.map(|next| (next, false)).ok_or_else(|| blame(&trip.member, error))
             }
@@ -252,7 +255,7 @@ impl Inner {
             let owns = owner.is_none_or(|owner| Arc::ptr_eq(&owner, &carrier));
             let limit = if owns { left() } else { left().min(FORMER_OWNER) };
             match carrier.eval_after(id, call.clone(), limit).await {
-                // It has answered all that came before; what it has no slot for it has not kept.
+                // The carrier has run everything sent before, and keeps no keys of a slot that it does not serve.
                 Err(NodeError { hint: Some(Hint::Moved(address)), .. }) => {
                     self.moved(slot, &address, &carrier)?;
                 }
@@ -261,7 +264,7 @@ impl Inner {
                     self.doubt();
                     return Err(blame(&carrier, error));
                 }
-                // What it may still run it runs for itself: the cluster made another one the slot's owner.
+                // Whatever the carrier may still run affects only its own data: the cluster chose another owner.
                 Err(_) => {}
                 done => return done,
             }
@@ -287,7 +290,7 @@ impl Inner {
         Err(not_run("the slot of the channel keeps moving"))
     }
 
-    /// All masters must answer.
+    /// Pings all masters, each of which must answer. Returns the info of the owner of slot 0.
     async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let first = self.owner(0, timeout).await?;
         let masters: Vec<_> = {
@@ -310,7 +313,7 @@ impl Inner {
         Ok(facts)
     }
 
-    /// The server for an address as another server names it: without a host, that server's own.
+    /// Returns the server at an address that server `by` named. Without a host, the host is that of `by`.
     fn named(self: &Arc<Self>, address: &str, by: &RedisNode) -> Result<Arc<RedisNode>, NodeError> {
         let mut map = self.map.lock();
         let wrong = || not_run(format!("the cluster sends to {address:?}, which is no address"));
@@ -329,7 +332,7 @@ impl Inner {
         made.map_err(|error| permanent(error.to_string()))
     }
 
-    /// Notes the new owner of a slot; the others' are asked for.
+    /// Records the new owner of a slot, and learns those of the other slots in the background.
     fn moved(self: &Arc<Self>, slot: u16, address: &str, by: &RedisNode) -> Result<Arc<RedisNode>, NodeError> {
         let owner = self.named(address, by)?;
         {
@@ -344,15 +347,15 @@ impl Inner {
     }
 }
 
-/// A request on its way through the cluster.
+/// A request and its state between redirections.
 struct Trip {
     driver: Driver,
     call: ScriptCall,
     slot: u16,
     deadline: Instant,
-    /// Who is asked now.
+    /// The server that gets the request next.
     member: Arc<RedisNode>,
-    /// Whether it was sent there by a server that is giving its slot away.
+    /// Whether a server that is giving its slot away redirected the request there.
     asking: bool,
     hops: usize,
 }
@@ -362,7 +365,7 @@ impl Trip {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Some of its keys are on one server and some on another: waits a little, or makes it smaller.
+    /// Handles keys that are on two servers, as the call demands: waits a little, takes the smaller call, or fails.
     async fn wait_for_keys(&mut self, error: NodeError) -> Result<(), NodeError> {
         match std::mem::take(&mut self.call.while_moving) {
             WhileMoving::Wait => {}
@@ -372,7 +375,7 @@ impl Trip {
                 return Ok(());
             }
         }
-        // As long as it takes: the slot is on its way.
+        // Resets the count: a move may take many retries, until the deadline.
         self.hops = 0;
         self.pause().await;
         if self.left().is_zero() {
@@ -387,7 +390,7 @@ impl Trip {
     }
 }
 
-/// An error of one of many servers.
+/// Adds the server's name to the text of an error.
 fn blame(member: &RedisNode, error: NodeError) -> NodeError {
     NodeError { detail: format!("{}: {}", member.name(), error.detail), ..error }
 }
