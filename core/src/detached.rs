@@ -1,4 +1,5 @@
-//! A lease between two holders: the text it becomes, and what makes a lease of that text again.
+//! Detach and attach: a lease becomes a text, and another process makes a lease from it. Attach renames the tenure's
+//! field on the nodes, so that each text works once.
 
 use std::{
     sync::{Arc, Weak},
@@ -28,7 +29,7 @@ use crate::{
     tenure::{Claim, Fate, Tenure, Terms},
 };
 
-/// The text of a detached lease, in JSON.
+/// The content of a detached lease's text, in JSON.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Detached {
     pub(crate) name: String,
@@ -39,25 +40,25 @@ pub(crate) struct Detached {
     pub(crate) kind: Kind,
     #[serde(default)]
     pub(crate) primitive: Primitive,
-    /// Of a permit.
+    /// The slots of a permit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slots: Vec<Slot>,
 }
 
-/// How a detached lease lives on once it is attached.
+/// How a detached lease is kept alive once it is attached.
 #[derive(Clone, Copy, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
-    /// Renewed, with this many milliseconds.
+    /// Renewed; its ttl in ms.
     Watchdog(u64),
-    /// Adaptive, with this many milliseconds now.
+    /// Renewed, with an adaptive ttl; its current value in ms.
     Adaptive(u64),
-    /// Never renewed; took so many milliseconds.
+    /// Not renewed; its ttl in ms.
     Fixed(u64),
 }
 
 impl Kind {
-    /// The length of its lease, and whether it is renewed.
+    /// The ttl, and whether the lease is renewed.
     pub(crate) fn lease(self) -> (Duration, bool) {
         match self {
             Self::Fixed(millis) => (Duration::from_millis(millis), false),
@@ -69,7 +70,7 @@ impl Kind {
 const DETACHED: &str = "redlock1:";
 
 impl Detached {
-    /// Reads a text, which anybody may have made. What passes could have come from `detach()`.
+    /// Parses and checks a text, which anybody may have made. A text that passes could have come from `detach()`.
     pub(crate) fn parse(text: &str, settings: &Settings) -> Result<Self, LockError> {
         let bad = |detail: &str| LockError::invalid("text", detail);
         let body = text.strip_prefix(DETACHED).ok_or_else(|| bad("does not come from detach()"))?;
@@ -88,7 +89,7 @@ impl Detached {
         }
         match parsed.kind.lease() {
             (ttl, true) => settings.check_ttl("text", ttl)?,
-            // Nobody asks for this ttl again, so that the quorum's bound is no matter.
+            // A fixed ttl is not requested again, so the quorum's `max_ttl` does not bound it.
             (ttl, false) => check_duration("text", ttl, MIN_TTL)?,
         }
         Ok(parsed)
@@ -98,7 +99,7 @@ impl Detached {
         matches!(self.primitive, Primitive::Fair | Primitive::Permits { .. })
     }
 
-    /// Whether it has the slots of what it is of.
+    /// Whether its slots match its primitive.
     fn is_permit(&self) -> bool {
         let Primitive::Permits { count, of } = self.primitive else { return self.slots.is_empty() };
         let known =
@@ -108,7 +109,7 @@ impl Detached {
             && self.slots.first().is_some_and(|first| first.token == self.token)
     }
 
-    /// Whether its field is one that this crate draws: `uuid:number` or `=owner:number`.
+    /// Whether its field has a form that this crate draws: `uuid:number` or `=owner:number`.
     fn is_field(&self) -> bool {
         let Some((of, number)) = self.field.rsplit_once(':') else { return false };
         let owned = match of.strip_prefix('=') {
@@ -125,8 +126,12 @@ impl Detached {
 }
 
 impl Lease {
-    /// Stops renewing and lets go of the lock without releasing it. The text is a bearer secret: `attach` takes the
-    /// lock over from it, in this or another process, once.
+    /// Ends this lease without releasing the lock, and returns a text from which `attach` makes a lease again, once, in
+    /// this or another process. The tenure and its token stay the same. Nobody renews the lock meanwhile: attach it
+    /// before its ttl is over.
+    ///
+    /// The text is a bearer secret: whoever has it can take over the lock. Fails with `lost` or `not_held` if the lease
+    /// has ended, and with `invalid` if it has nested leases, no ttl, or a value of its caller's own.
     pub fn detach(&self) -> Result<String, LockError> {
         let Some((tenure, session)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
@@ -158,7 +163,7 @@ impl Lease {
     }
 }
 
-/// What it takes to take over what a text tells of.
+/// The arguments of an attach.
 #[derive(Clone)]
 pub(crate) struct Attach {
     pub(crate) session: Arc<Session>,
@@ -168,7 +173,7 @@ pub(crate) struct Attach {
 }
 
 impl Requeue for Attach {
-    /// Dropped before it was taken, the offer is as if nobody had attached.
+    /// Attaches again. A grant that is dropped before it is collected has no effect: the text works again.
     fn requeue(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
         Box::pin(run_to_completion(async move {
             let lease = attach((*self).clone()).await?;
@@ -185,7 +190,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    // Dropped behind all that follows.
+    // Dropped at the end of this attach: the next attach of the same text waits for it.
     let _turn = session.given_back(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
@@ -227,14 +232,15 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
             session.forget(&tenure);
             taking.give_back();
         }
-        // Another call of its owner nested in it, or it ended.
+        // Another call of the same owner has nested in the tenure, or it has ended.
         Err(_) => drop(begin_release(&session, &tenure, &claim)),
     });
     Ok(lease)
 }
 
-/// A tenure that is renamed, from what a text says to what its new holder drew. Dropped before it is settled, it gets its
-/// old name back wherever it may have the new one, behind what was sent: the text works again.
+/// Renames a tenure's field, from the one in the text to one that the new holder drew. Dropped before it is settled, it
+/// renames the field back on every node that may have the new one, ordered after the requests that were sent: the text
+/// works again.
 struct Taking {
     session: Arc<Session>,
     primitive: Primitive,
@@ -254,14 +260,14 @@ impl Taking {
         Label { primitive: self.primitive, names: &self.names, field }
     }
 
-    /// Those of the nodes that were asked, as `Quorum::clean_up` wants them.
+    /// The nodes to which the request was sent, in the form that `Quorum::clean_up` takes.
     fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, ConnectionId, bool)> {
         let chosen = self.sent.iter().enumerate().filter(move |(node, _)| which(*node));
         chosen.filter_map(|(node, sent)| Some((node, sent.get()?, true)))
     }
 
-    /// Renames it on all nodes, for a lease of `ttl` or what is left of it; returns where it is once it is on a quorum.
-    /// `life`: how long it lived at most when it was detached.
+    /// Renames the field on all nodes and extends the tenure to `ttl`, unless it has more left. Once a quorum has done
+    /// so, returns where the tenure is. `life`: the longest that it could live when it was detached.
     async fn run(&mut self, ttl: Duration, life: Duration, since: Stamp) -> Result<Vec<Presence>, LockError> {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(self.label(&self.new), &self.old, ttl);
@@ -287,7 +293,8 @@ impl Taking {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
-        // A request that was not sent yet must not go out behind the one that ends the old name, or undoes the rest.
+        // A request that is not sent yet must not arrive after the release of the old field, or after the renaming
+        // back.
         let presence = |sent: &SentOn| sent.close().map_or(Presence::Absent, |sent| Presence::Unknown(Some(sent)));
         let missed: Vec<bool> = known.iter().map(Option::is_none).collect();
         let presences: Vec<Presence> =
@@ -298,7 +305,8 @@ impl Taking {
             drop(answers);
         }
         if there >= quorum.needed() {
-            // The others may have missed it, and have the tenure by its old name: nobody would ever release that.
+            // The other nodes may have missed the request and still have the old field, which nobody would ever
+            // release.
             let call = quorum.protocol.release(self.label(&self.old), false);
             for node in (0..missed.len()).filter(|node| missed[*node]) {
                 let target = quorum.nodes[node].clone();
@@ -310,7 +318,7 @@ impl Taking {
             return Ok(presences);
         }
         if no > quorum.spare() {
-            // Ended, or somebody else's. What this attach has of it would only hinder others.
+            // The tenure has ended, or another attach has it. The new field on too few nodes would only block others.
             self.settled = true;
             let call = quorum.protocol.release(self.label(&self.new), true);
             drop(quorum.clean_up(self.asked(|node| !matches!(presences[node], Presence::Absent)), &call));

@@ -1,4 +1,4 @@
-//! Who holds a lock, as its nodes know it, and the end of that by force.
+//! Finds the holders of a lock on its nodes, and ends their tenures by force.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,33 +16,33 @@ use crate::{
     session::Session,
 };
 
-/// Who holds a lock, as a quorum saw it.
+/// The holders of a lock, as a quorum of its nodes reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// How it is held.
+    /// How the lock is held.
     pub kind: Kind,
-    /// The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. Of several readers the first.
+    /// The holder: an explicit owner, or `uuid:tenure`; from Redisson `uuid:thread`. With several readers, the first.
     pub owner: String,
-    /// All of them: several only if they read, or have permits of a semaphore.
+    /// All holders. There are several only of a read lock or of a semaphore.
     pub owners: Vec<String>,
-    /// How long the key lives unless it is renewed; `None` when a peer gave it no ttl.
+    /// The time until the key expires, unless it is renewed; `None` if a peer set no ttl.
     pub ttl: Option<Duration>,
-    /// The last fencing token; 0 for a semaphore, whose slots have their own, or when the holder draws none, or took the lock longer ago than the counter is kept
-    /// ([`token_ttl`](crate::Config::token_ttl)).
+    /// The last fencing token. 0 if the holder draws none, if it acquired the lock longer ago than the counter is kept
+    /// ([`token_ttl`](crate::Config::token_ttl)), and for a semaphore, whose slots have tokens of their own.
     pub token: u64,
 }
 
-/// Ends the tenures of an explicit owner, or everybody's. Says whether there was one.
+/// Ends the tenures of an explicit owner, or all tenures if `owner` is `None`. True if there was one.
 pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
     let quorum = &session.quorum;
     let ended = quorum.gather(Driver::Background, &quorum.protocol.end(names, owner), reply::end).await;
     let mut replies = match ended {
-        // Where locks are strings a read/write lock is of another type.
+        // On the wire where locks are strings, a read/write lock has another type.
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::Inside)],
         ended => ended?,
     };
-    // Who is inside a read/write lock has no name.
+    // A read/write lock has no explicit owners.
     if owner.is_none() && replies.iter().any(|(_, end)| *end == End::Inside) {
         replies.extend(quorum.gather(Driver::Background, &quorum.protocol.end_inside(names), reply::end).await?);
     }
@@ -52,16 +52,16 @@ pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -
     Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
 }
 
-/// Ends whatever is held by this name. Says whether it was.
+/// Ends all tenures of the lock or semaphore of this name. True if there was one.
 pub(crate) async fn end_by_force(session: &Session, names: &Names) -> Result<bool, LockError> {
     match end(session, names, None).await {
-        // A semaphore is of another type than all locks.
+        // A semaphore has another type than every lock.
         Err(LockError::Conflict { .. }) if session.quorum.nodes.len() == 1 => end_permits(session, names).await,
         ended => ended,
     }
 }
 
-/// Ends everybody's permits of a semaphore. Says whether there was one.
+/// Ends all permits of a semaphore. True if there was one.
 async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError> {
     let quorum = &session.quorum;
     let replies = quorum.gather(Driver::Background, &quorum.protocol.end_permits(names), reply::end).await?;
@@ -71,7 +71,7 @@ async fn end_permits(session: &Session, names: &Names) -> Result<bool, LockError
     }
 }
 
-/// The permits of a semaphore.
+/// Reads the permits of a semaphore.
 pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Permitted>, LockError> {
     let call = Protocol::inspect_permits(names);
     let mut replies = session.quorum.gather(Driver::Background, &call, reply::permits).await?;
@@ -81,14 +81,14 @@ pub(crate) async fn permits(session: &Session, names: &Names) -> Result<Vec<Perm
     }
 }
 
-/// How many slots of a semaphore that has `of` are free.
+/// Counts the free slots of a semaphore with `of` slots.
 pub(crate) async fn available(session: &Session, names: &Names, of: u32) -> Result<u32, LockError> {
     let permits = permits(session, names).await?;
     let taken = permits.iter().flat_map(|permit| &permit.slots).filter(|slot| **slot < of).count();
     Ok(of.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
 }
 
-/// A semaphore, as one who asks for a lock by its name sees it.
+/// Inspects a semaphore, for a caller that asked for a lock of this name.
 async fn inspect_permits(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
     let permits = permits(session, names).await?;
     let owners: Vec<String> = permits.iter().map(|permit| owner::shown(&permit.field).to_owned()).collect();
@@ -104,7 +104,8 @@ async fn inspect_permits(session: &Session, names: &Names) -> Result<Option<Lock
     Ok(owners.first().map(info))
 }
 
-/// What the nodes know of those who hold it: at first as if it were no read/write lock, which needs rights of its own.
+/// Reads the holders from the nodes. Tries the script for exclusive locks first: that for read/write locks needs
+/// further rights on the server.
 async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, LockError> {
     match quorum.gather(Driver::Background, &quorum.protocol.inspect(names), reply::seen).await {
         Ok(replies) => {
@@ -116,7 +117,7 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
                 return Ok(held);
             }
         }
-        // Where locks are strings a read/write lock is of another type.
+        // On the wire where locks are strings, a read/write lock has another type.
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => {}
         Err(error) => return Err(error),
     }
@@ -131,15 +132,15 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
     Ok(held)
 }
 
-/// Who holds it, decided by a quorum.
+/// Finds the holders of a lock, each confirmed by a quorum; `None` if there are none.
 pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
     let quorum = &session.quorum;
     let replies = match holders(quorum, names).await {
-        // A semaphore is of another type than all locks.
+        // A semaphore has another type than every lock.
         Err(LockError::Conflict { .. }) if quorum.nodes.len() == 1 => return inspect_permits(session, names).await,
         replies => replies?,
     };
-    // The nodes that did not answer may hold what is just short of a quorum.
+    // Each node that did not answer may hold the missing vote.
     let unasked = quorum.nodes.len() - replies.len();
     let mut seen: Vec<(&str, usize, Option<Duration>)> = Vec::new();
     let (mut token, mut kind, mut read) = (0, None, false);
@@ -161,14 +162,14 @@ pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<L
     }
     seen.retain(|(_, count, _)| count + unasked >= quorum.needed());
     if !read {
-        // One alone can hold it.
+        // An exclusive lock has one holder.
         let holder = seen.into_iter().max_by_key(|(_, count, _)| *count);
         seen = holder.into_iter().collect();
     }
     let Some(ttl) = seen.iter().map(|(.., ttl)| *ttl).max() else { return Ok(None) };
     let owners: Vec<String> = seen.iter().map(|(field, ..)| owner::shown(field).to_owned()).collect();
     let kind = if read { Kind::Read } else { kind.unwrap_or(Kind::Lock) };
-    // A reader's is the one above the last writer's.
+    // A reader's token is the last writer's plus one.
     let token = if read { token + 1 } else { token };
     Ok(Some(LockInfo { kind, owner: owners[0].clone(), owners, ttl, token }))
 }

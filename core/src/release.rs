@@ -1,9 +1,9 @@
-//! The end of a lease: decided when it is asked for, whoever then sees it through.
+//! The release of a lease. It is decided in the call; sending it to the nodes may finish in the background.
 //!
 //! ```text
-//! asked ─others hold on, or it had ended─▶ done
-//!       ─the last lease─▶ decided ─its caller polls it─▶ sent ─q nodes confirmed─▶ done
-//!                                 ─dropped, or not polled─▶ sent in the background
+//! called ─other leases remain, or it had ended─▶ done
+//!        ─the last lease─▶ decided ─its caller polls it─▶ sent ─q nodes confirmed─▶ done
+//!                                  ─dropped, or not polled─▶ sent in the background
 //! ```
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
@@ -17,16 +17,16 @@ use crate::{
     tenure::{Claim, Fate, ReleaseOutcome, Supervised, Tenure, Unclaimed},
 };
 
-/// How far a release could be decided here.
+/// The result of starting a release.
 pub(crate) enum ReleaseStart {
     Done(ReleaseOutcome),
-    /// Another call is at it.
+    /// Another call is releasing the tenure.
     Elsewhere(Arc<Tenure>),
     Ours(DecidedRelease),
 }
 
-/// A release that was decided: the tenure ended here, and its nodes are still to be told. They are told in the background
-/// if this is dropped before they are, or if nobody polls it to its end.
+/// A decided release: the tenure has ended in this process, and the nodes do not know it yet. If this is dropped before
+/// it is sent, or not polled to its end in time, the background sends the release.
 pub(crate) struct DecidedRelease {
     tenure: Arc<Tenure>,
     supervised: Option<Supervised>,
@@ -41,12 +41,12 @@ impl DecidedRelease {
         Self { tenure, supervised: Some(supervised), sent: false }
     }
 
-    /// Tells the nodes. From the first poll on, what is left when this is dropped goes on in the background, too.
+    /// Sends the release to the nodes. If it is dropped after its first poll, the background completes it, too.
     pub(crate) async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
         let (outcome, proved) = self.tenure.clone().free(driver).await;
         if self.is_overdue() {
-            // The background has released it, too. Whichever release ran second found nothing, and proves nothing.
+            // The background has sent the release, too. The second of the two finds no key and proves nothing.
             let other = elsewhere(self.tenure.clone()).await;
             return if proved { outcome } else { other };
         }
@@ -76,7 +76,7 @@ pub(crate) fn begin_release(
     let fate = match tenure.unclaim(claim) {
         Unclaimed::Before => {
             return match tenure.current_fate() {
-                // A nested lease ended before the tenure did.
+                // This nested lease was released before the tenure ended.
                 _ if claim.left.load(Relaxed) => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
                 Fate::Detached => Err(Fate::Detached),
                 Fate::Held => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
@@ -99,7 +99,7 @@ pub(crate) fn begin_release(
 }
 
 impl ReleaseStart {
-    /// Sees the release through; it goes on when the caller gives up.
+    /// Completes the release. If the caller gives up, the background completes it.
     pub(crate) async fn finish(self, polled: Polled) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
@@ -133,7 +133,7 @@ impl ReleaseStart {
     }
 }
 
-/// The outcome of a release that another call makes.
+/// Waits for the outcome of a release that another call makes.
 async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
     let mut status = tenure.status.subscribe();
     let known = status.wait_for(|status| status.outcome.is_some()).await.ok().and_then(|status| status.outcome);

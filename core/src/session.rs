@@ -1,4 +1,5 @@
-//! What all locks of a client share within one process: its nodes, its tenures and waiters, its watchdog.
+//! A session: what all locks of a client share within one process. It has the nodes, the registry of tenures and
+//! waiters, and the watchdog.
 
 use std::{
     collections::HashMap,
@@ -38,18 +39,18 @@ use crate::{
     wait::registry::{Held, Registry},
 };
 
-/// How long exit and `close()` may take.
+/// The time limit of `close()`, and of closing all clients at exit.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Releases under way at once when a client closes; below what a connection takes.
+/// How many releases a closing client sends at once: fewer than a connection takes.
 const FAREWELL_WINDOW: usize = 512;
-/// The shortest adaptive lease.
+/// The shortest adaptive ttl.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
-/// A client's configuration, and what this process made of it.
+/// A client: its configuration, and its session in this process.
 pub(crate) struct ClientInner {
     pub(crate) settings: Arc<Settings>,
     events: EventSink,
-    /// What this process made of it. A child of a fork replaces, and leaks, its parent's.
+    /// This process's session, made at the first use. A child of a fork replaces its parent's and leaks it.
     session: AtomicPtr<Tied<Arc<Session>>>,
     closed: AtomicBool,
 }
@@ -64,13 +65,13 @@ impl ClientInner {
         }
     }
 
-    /// Uses these nodes instead of making them from the configuration. Only before the first use.
+    /// Uses these nodes instead of those in the configuration. Only before the first use.
     pub(crate) fn install(&self, nodes: Vec<Arc<dyn Node>>) {
         let session = Session::with_nodes(&self.settings, &self.events, nodes);
         self.session.store(Box::into_raw(Box::new(Tied::new(session))), Ordering::Release);
     }
 
-    /// Fails later calls; returns what there is to be closed.
+    /// Makes later calls fail with `closed`. Returns the session, for the caller to close.
     pub(crate) fn close(&self) -> Result<Arc<Session>, LockError> {
         let session = self.session();
         self.closed.store(true, Ordering::Release);
@@ -108,7 +109,7 @@ impl Drop for ClientInner {
     fn drop(&mut self) {
         let session = *self.session.get_mut();
         if !session.is_null() {
-            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` leaves a parent's session alone.
+            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` does not drop a parent's session.
             #[allow(unsafe_code)]
             drop(unsafe { Box::from_raw(session) });
         }
@@ -122,12 +123,12 @@ pub(crate) struct Session {
     pub(crate) watchdog: Watchdog,
     pub(crate) fields: Fields,
     pub(crate) events: EventSink,
-    /// How long locks with adaptive leases are held on average, as last told by the nodes.
+    /// The average hold of locks with an adaptive ttl, as the nodes last reported it.
     averages: Mutex<Averages>,
-    /// Detached tenures, by their fields, that are attached. Each channel closes when that ended.
+    /// The attaches under way, by the field of the detached tenure. Each channel closes when its attach ends.
     attaching: Mutex<HashMap<String, mpsc::Receiver<()>>>,
-    /// Detached tenures, by their fields, that get their names back after an attach that came to nothing. Each channel
-    /// closes when that is done or given up.
+    /// The renamings back after an attach that failed or was given up, by the field of the detached tenure. Each
+    /// channel closes when its renaming is done or given up.
     given_back: Mutex<HashMap<String, mpsc::Receiver<()>>>,
     closed: AtomicBool,
 }
@@ -171,7 +172,7 @@ impl Session {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// The lease to ask for, when that needs no round trip.
+    /// The ttl to request, or `None` if only the nodes know it.
     pub(crate) fn known_ttl(&self, names: &Names, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Watchdog => Some(self.settings.config.watchdog),
@@ -181,7 +182,7 @@ impl Session {
         }
     }
 
-    /// The lease to ask for.
+    /// The ttl to request. An adaptive one may need a round trip.
     pub(crate) async fn ttl(&self, names: &Names, ttl: Ttl) -> Duration {
         match self.known_ttl(names, ttl) {
             Some(ttl) => ttl,
@@ -194,7 +195,8 @@ impl Session {
         if average.is_zero() { longest } else { (average * 4).clamp(ADAPTIVE_MIN.min(longest), longest) }
     }
 
-    /// Asks the nodes for the average hold of a lock, after adding a sample to it if there is one.
+    /// Adds a sample, if there is one, to the average hold of a lock on the nodes. Returns the average that the nodes
+    /// report.
     pub(crate) async fn learn(&self, names: &Names, sample: Option<Duration>) -> Option<Duration> {
         let call = self.quorum.protocol.learn(names, sample);
         let replies = self.quorum.gather(Driver::Background, &call, reply::average).await.ok()?;
@@ -205,14 +207,14 @@ impl Session {
         Some(average)
     }
 
-    /// Takes in a new tenure.
+    /// Adds a new tenure to the registry and to the watchdog.
     pub(crate) fn register(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         tenure.keep_session(self.clone());
         self.registry.insert(tenure.clone());
         self.watchdog.add(tenure);
     }
 
-    /// The same, unless the owner holds the lock here already; says whether it did.
+    /// Does the same unless the owner already holds the lock in this process. True if the tenure was added.
     pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
         tenure.keep_session(self.clone());
         let first = self.registry.insert_first(tenure);
@@ -224,15 +226,15 @@ impl Session {
         first
     }
 
-    /// Notes that a detached tenure gets its name back.
+    /// Notes that a detached tenure is being renamed back. `done` closes when that is over.
     pub(crate) fn giving_back(&self, field: &str, done: mpsc::Receiver<()>) {
         let mut given_back = self.given_back.lock();
         given_back.retain(|_, done| !done.is_closed());
         given_back.insert(field.to_owned(), done);
     }
 
-    /// Waits until no other call of this client attaches a detached tenure, and it has its name back if one gave up. Those
-    /// that come later wait until what this returns is dropped. Fails if it takes longer than a reply may.
+    /// Waits for the attaches of the same tenure by this client, and for the renaming back if one failed. Later
+    /// attaches wait until the returned sender is dropped. Fails with `unavailable` after `reply_timeout`.
     pub(crate) async fn given_back(self: &Arc<Self>, field: &str) -> Result<mpsc::Sender<()>, LockError> {
         let (turn, done) = mpsc::channel(1);
         let before = {
@@ -260,7 +262,7 @@ impl Session {
         Err(self.quorum.unavailable(self.quorum.unanswered_causes()))
     }
 
-    /// Forgets a tenure whose last lease was released.
+    /// Removes a tenure whose last lease has ended.
     pub(crate) fn forget(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         self.registry.remove(tenure);
         self.watchdog.remove(tenure);
@@ -268,14 +270,14 @@ impl Session {
         if tenure.terms.adaptive {
             let (session, names, sample) = (self.clone(), tenure.terms.names.clone(), tenure.since.elapsed());
             self.quorum.spawn_pending(async move {
-                // A sample less does not matter.
+                // One sample more or less does not matter.
                 session.learn(&names, Some(sample)).await;
             });
         }
     }
 
-    /// Marks every lease lost, then releases what may be released, within one second. Detached leases and fixed
-    /// leases of explicit owners go on without their process.
+    /// Marks every lease lost, then releases the locks, within one second. Detached leases, and fixed leases of
+    /// explicit owners, stay on the nodes until their ttl is over.
     pub(crate) async fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
@@ -291,7 +293,7 @@ impl Session {
         let releases =
             ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
-        // Acquires that were given up just now clean up first. What is not confirmed by then dies with its ttl.
+        // Acquires that were just given up clean up first. Whatever is not confirmed in time expires by its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };
         let _ = timeout(FAREWELL, all).await;
         self.quorum.close();
@@ -316,7 +318,8 @@ impl Held for Tenure {
     }
 }
 
-/// The averages that were used last, and as many from before: names may be without number.
+/// A cache of averages. It is bounded, since a client may use any number of names: two generations, the recent and the
+/// older.
 #[derive(Default)]
 struct Averages {
     recent: HashMap<String, Duration>,
@@ -324,7 +327,8 @@ struct Averages {
 }
 
 impl Averages {
-    /// So many are remembered at least, and twice as many at most; the nodes know the others.
+    /// The size of a generation: the cache keeps at least so many of the names that were used last, and at most twice
+    /// as many. The nodes know the others.
     const RECENT: usize = 4096;
 
     fn get(&mut self, key: &str) -> Option<Duration> {
@@ -350,8 +354,8 @@ impl EndsWithProcess for Session {
     }
 }
 
-/// Sees a call through in the background, whether or not its caller waits for it. Fails with `closed` if the
-/// background is gone before that.
+/// Runs a call to its end in the background, whether or not its caller waits. Fails with `closed` if the background is
+/// gone before that.
 pub(crate) fn run_to_completion<T: Send + 'static>(
     call: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
@@ -368,7 +372,7 @@ mod tests {
         let mut averages = Averages::default();
         for order in 0..1_000_000_u64 {
             averages.insert(&format!("order-{order}"), Duration::from_millis(order));
-            // One that is used all the time.
+            // A name that is used all the time.
             averages.insert("report", Duration::from_secs(1));
         }
         assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);

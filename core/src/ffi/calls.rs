@@ -1,4 +1,5 @@
-//! Calls that run in the background, or in the reactor of their host, and end in a host's event loop.
+//! The calls of a host. They run in the background or in the host's reactor, and the host's event loop or thread
+//! collects their results.
 
 use std::{
     future::Future,
@@ -31,13 +32,13 @@ use crate::{
     server::BoxFuture,
 };
 
-/// A call that began: its end, if it needed no waiting, or its number.
+/// A started call: its result if it needed no waiting, else its number.
 pub type Call = Started<Outcome>;
 
-/// The end of a call, as it waits in the queue.
+/// The result of a call, as the queue holds it.
 enum QueuedResult {
     Outcome(Outcome),
-    /// A lease, until its host takes it.
+    /// A lease that the host has not collected yet.
     Grant(PendingGrant),
 }
 
@@ -62,7 +63,7 @@ impl Entry for QueuedResult {
             Self::Outcome(outcome) => Ok(outcome),
             Self::Grant(grant) => match grant.collect() {
                 Ok(lease) => {
-                    // The host now owns it: collecting it releases nothing.
+                    // The host owns the lease now: when its garbage collector frees it, the lock is not released.
                     lease.disable_release_on_drop();
                     Ok(Ok(Value::Lease(lease)))
                 }
@@ -80,14 +81,14 @@ fn ended<T>(end: Result<T, LockError>, value: impl FnOnce(T) -> Value) -> Queued
     QueuedResult::Outcome(end.map(value))
 }
 
-/// The calls of one event loop. Each starts at once and returns its number; its end comes out of [`Calls::drain`],
-/// and `wake` tells once that there is something to drain. They belong to the process that made them: in a child of a
-/// fork every call fails with `closed`.
+/// The calls of one event loop, or of a thread that fetches results for others. Each call starts at once and returns a
+/// number; [`Calls::drain`] returns the results. `wake` runs once when there are results to drain. The calls belong to
+/// the process that made them: in a child of a fork every call fails with `closed`.
 pub struct Calls {
     queue: Tied<Arc<CompletionQueue<QueuedResult>>>,
-    /// Where a thread waits for results, unless it watches a descriptor.
+    /// Wakes a thread in [`Calls::wait`], unless that thread watches a descriptor.
     results: Option<Results>,
-    /// The event loop ended.
+    /// The event loop has ended.
     has_ended: AtomicBool,
 }
 
@@ -98,7 +99,8 @@ struct Results {
 }
 
 impl Calls {
-    /// Calls whose `wake` runs on the library's threads: it must return at once and run nothing of the host's.
+    /// Makes calls that run in the background. `wake` runs on the library's threads: it must return at once and run no
+    /// code of the host.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self::with(CompletionQueue::new(wake), None)
     }
@@ -107,15 +109,16 @@ impl Calls {
         Self { queue: Tied::new(queue), results, has_ended: AtomicBool::new(false) }
     }
 
-    /// Calls of an event loop that watches [`Calls::fd`], and drains whenever that is readable. Their round trips to a
-    /// single server are made by the loop's own thread. Fails when the process has no descriptor left.
+    /// Makes calls for an event loop that watches [`Calls::fd`] and drains whenever that is readable. The loop's own
+    /// thread makes the round trips to a single server. Fails if the process has no file descriptor left.
     #[cfg(target_os = "linux")]
     pub fn hosted() -> std::io::Result<Self> {
         Ok(Self::with(CompletionQueue::with_reactor(Reactor::of_event_loop()?), None))
     }
 
-    /// Calls of an event loop that cannot watch a descriptor. A thread of the host waits for results ([`Calls::wait`]) and
-    /// wakes the loop, which drains. On Linux the loop's own thread makes the round trips to a single server.
+    /// Makes calls for an event loop that cannot watch a descriptor. A thread of the host waits for results
+    /// ([`Calls::wait`]) and wakes the loop, which drains. On Linux the loop's own thread makes the round trips to a
+    /// single server.
     pub fn watched() -> Self {
         #[cfg(target_os = "linux")]
         if let Ok(calls) = Self::hosted() {
@@ -124,17 +127,18 @@ impl Calls {
         Self::waited_for()
     }
 
-    /// Calls whose results a thread waits for, with round trips in the background.
+    /// Makes calls that run in the background, and whose results a thread waits for.
     pub(super) fn waited_for() -> Self {
         let (sender, receiver) = mpsc::channel();
         let wakes = sender.clone();
-        // The receiver is kept beside it.
+        // Cannot fail: the receiver is kept beside it.
         let queue = CompletionQueue::new(move || wakes.send(()).unwrap_or_default());
         Self::with(queue, Some(Results { sender, receiver: receiver.into() }))
     }
 
-    /// Calls that any thread starts ([`Calls::start_numbered`]), and of whose ends one thread of the host's, which does
-    /// nothing else, tells those who wait ([`Calls::fetch`]). On Linux these threads make the round trips to a single server.
+    /// Makes calls that any thread starts ([`Calls::start_numbered`]). One dedicated thread of the host fetches the
+    /// results ([`Calls::fetch`]) and notifies the waiters. On Linux these threads make the round trips to a single
+    /// server.
     pub fn fetched() -> Self {
         #[cfg(target_os = "linux")]
         if let Ok(reactor) = Reactor::of_thread() {
@@ -143,27 +147,27 @@ impl Calls {
         Self::waited_for()
     }
 
-    /// Blocks until there may be results, for the one thread that waits for them. False once the event loop ended.
+    /// Blocks until there may be results. Only one thread may wait. False once the event loop has ended.
     pub fn wait(&self) -> bool {
         if let Some(Results { receiver, .. }) = &self.results {
-            // The sender is kept beside it.
+            // Cannot fail: a sender is kept beside it.
             let _ = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         }
         #[cfg(target_os = "linux")]
         if let Some(fd) = self.fd() {
-            // A signal interrupts it: then there are no results.
+            // Interrupted by a signal, it returns although there are no results.
             let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
         }
         !self.has_ended()
     }
 
-    /// Whether the event loop ended.
+    /// True once the event loop has ended.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(SeqCst)
     }
 
-    /// Blocks until calls ended, for the thread that fetches. Whoever waits for a lease takes it when it runs
-    /// ([`Calls::take`]): until then it is offered.
+    /// Blocks until calls have ended, and returns their numbers and results. A lease in them is a preview of a pending
+    /// grant: its waiter takes it ([`Calls::take`]) when it runs.
     pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         loop {
             self.wait();
@@ -174,14 +178,15 @@ impl Calls {
         }
     }
 
-    /// What an event loop watches for readability, if it has a reactor.
+    /// The descriptor that an event loop watches for readability, if it has a reactor.
     #[cfg(target_os = "linux")]
     pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.queue.get()?.reactor().map(|reactor| reactor.fd())
     }
 
-    /// Sends what was started while other calls were under way. An event loop does so soon after each call that is
-    /// pending: at the end of the turn in which it was made, so that calls made together are sent together.
+    /// Sends the requests of calls that were started while others were under way. An event loop calls it soon after
+    /// each call that is pending: at the end of the turn in which the call was started, so that calls started together
+    /// are sent together.
     #[cfg(target_os = "linux")]
     pub fn flush(&self) {
         if let Some(queue) = self.queue.get() {
@@ -189,7 +194,8 @@ impl Calls {
         }
     }
 
-    /// Gives up every call, since the event loop runs no more. What must not be cut short goes on in the background.
+    /// Gives up every call, since the event loop no longer runs. Calls that must not be cut short, such as releases,
+    /// continue in the background.
     pub fn end(&self) {
         self.has_ended.store(true, SeqCst);
         if let Some(Results { sender, .. }) = &self.results {
@@ -206,7 +212,8 @@ impl Calls {
         self.queue.get().ok_or(LockError::Closed)
     }
 
-    /// Starts a call where it is polled: in the host's reactor, else in the background, to its end unless it `may_be_cut`.
+    /// Starts a call in the host's reactor if it may be polled there, else in the background, where it runs to its end
+    /// unless it `may_be_cut`.
     fn start_where_polled<F>(
         &self,
         may_be_cut: bool,
@@ -229,8 +236,8 @@ impl Calls {
         Ok(Started::Pending(if may_be_cut { queue.watch(call) } else { queue.run(call) }))
     }
 
-    /// `start`, for a host to which nothing but a number can be returned: negative if the call ended already, so that
-    /// [`Calls::end_of`] has its end.
+    /// [`Calls::start`] for a host that can receive only a number. The number is negative if the call has already
+    /// ended; [`Calls::end_of`] then returns its result.
     pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
         Ok(match self.begin(operation)? {
             Started::Pending(id) => id.cast_signed(),
@@ -238,8 +245,8 @@ impl Calls {
         })
     }
 
-    /// The end of a call whose number is negative. `None`: its lease is over already; the call goes on, and its number
-    /// without the sign is fetched. Fails with `closed` if it was asked for before.
+    /// The result of a call with a negative number. `None` if its lease was given back meanwhile: the call continues,
+    /// and its result is fetched under the number without the sign. Fails with `closed` if the result was taken before.
     pub fn end_of(&self, number: i64) -> Option<Outcome> {
         match self.queue().map(|queue| queue.take(number.unsigned_abs())) {
             Ok(Some(taken)) => taken.done(),
@@ -248,25 +255,26 @@ impl Calls {
         }
     }
 
-    /// Whoever waited takes the lease that was fetched under this number. False: it was given back, since that took too
-    /// long; the call goes on, and is fetched again.
+    /// Takes the lease that was fetched under this number, for its waiter. False if that was too late and the grant was
+    /// given back: the call continues, and its result is fetched again.
     pub fn take(&self, id: u64) -> bool {
         let taken = self.queue().ok().and_then(|queue| queue.take(id));
         !matches!(taken, Some(Started::Pending(_)))
     }
 
-    /// The calls that ended since the last time. The host now owns their leases: collecting one releases nothing.
+    /// Returns the calls that ended since the last drain. The host owns their leases from then on: when its garbage
+    /// collector frees one, the lock is not released.
     pub fn drain(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         Ok(self.queue()?.drain())
     }
 
-    /// Gives up a call that was not drained, or taken. An acquire leaves nothing behind; what must not be cut short, such as
-    /// a release, goes on. False: it was drained, or fetched, before.
+    /// Gives up a call whose result was not drained or taken. An acquire leaves no lock behind; a call that must not be
+    /// cut short, such as a release, continues. False if the result was drained or fetched before.
     pub fn abandon(&self, id: u64) -> bool {
         self.queue.get().is_some_and(|queue| queue.abandon(id))
     }
 
-    /// Starts an operation. Its end is the host's as [`Calls::drain`] says, also if it came at once.
+    /// Starts an operation. If it ends at once with a lease, the host owns that as [`Calls::drain`] says.
     pub fn start(&self, operation: Operation<'_>) -> Result<Call, LockError> {
         Ok(match self.begin(operation)? {
             Started::Pending(id) => Started::Pending(id),
@@ -326,7 +334,7 @@ impl Calls {
         }
     }
 
-    /// Starts a call in the background, to its end.
+    /// Starts a call in the background, where it runs to its end.
     fn run<T>(
         queue: &Arc<CompletionQueue<QueuedResult>>,
         call: impl Future<Output = Result<T, LockError>> + Send + 'static,
@@ -335,7 +343,7 @@ impl Calls {
         Started::Pending(queue.run(call.map(|end| ended(end, value))))
     }
 
-    /// Starts to wait for events that a host fetches in a way of its own.
+    /// Starts a wait for events from a source of the host's own.
     pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
         let next = next.map(|events| QueuedResult::Outcome(Ok(Value::Events(events))));
         Ok(Started::Pending(self.queue()?.watch(next)))

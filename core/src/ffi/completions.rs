@@ -1,15 +1,15 @@
-//! From the library's threads to a host's event loop. Foreign code never runs on the library's threads: a finished call
-//! goes as `(id, result)` into a queue, and the host is woken once to drain it, however many results wait there. An event
-//! loop takes what it drains. A thread that fetches for others is told of what ended; what is offered, each caller takes when
-//! it runs.
+//! The queue of results from the library's threads to a host. No code of the host runs on the library's threads: a
+//! finished call is queued as `(id, result)`, and the host is woken once to drain the queue, however many results are
+//! in it. An event loop takes the results that it drains. A thread that fetches for others announces the results; each
+//! caller takes its grant when it runs.
 //!
 //! ```text
-//! started ─result─▶ queued ─announce─▶ announced ─take─▶ the host's
+//! started ─result─▶ queued ─announce─▶ announced ─take─▶ taken by the host
 //!                                                ─take, too late─▶ started again    (drain: announce, take)
 //! started ─abandon─▶ aborted    queued, announced ─abandon, or the queue is dropped─▶ dropped
 //! ```
-//! A result that nobody takes is dropped here. For a lease that means: released. One that is taken too late, when it was
-//! given back meanwhile, is no result: its call goes on.
+//! A result that nobody takes is dropped here, which releases a lease. A grant that was given back before it is taken is
+//! no result: its call starts over.
 
 #[cfg(target_os = "linux")]
 use std::task::Poll;
@@ -32,18 +32,18 @@ use tokio::{task::AbortHandle, time::timeout};
 use crate::{ffi::reactor::Reactor, process::host_io::HostIo};
 use crate::{process::runtime, server::BoxFuture, sync::Mutex};
 
-/// The end of a call, as it waits in the queue.
+/// The result of a call, as the queue holds it.
 pub trait Entry: Sized + Send + 'static {
-    /// What the host gets of it.
+    /// The form in which the host receives it.
     type Taken: Send;
 
-    /// It goes into the queue, where it may wait for long: its host's event loop may stand still.
+    /// Called when it is queued. It may stay queued for long, since the host's event loop may be blocked.
     fn queued(&self) {}
 
-    /// What the host hears of it, and what it has to take when it runs, if anything.
+    /// Splits it into what is announced to the host and the part that its caller must still take, if any.
     fn tell(self) -> (Self::Taken, Option<Self>);
 
-    /// The host takes it; or it came too late for that, and the call goes on.
+    /// Hands it to the host. If its grant was given back before, returns the call that starts over.
     fn take(self) -> Result<Self::Taken, BoxFuture<Self>>;
 }
 
@@ -53,7 +53,7 @@ pub struct CompletionQueue<T: Entry> {
     wake: Box<dyn Fn() + Send + Sync>,
     #[cfg(target_os = "linux")]
     reactor: Option<Arc<Reactor>>,
-    /// The host takes the results right after this run of its reactor.
+    /// The host drains right after the current run of its reactor, so it needs no wake-up.
     draining: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ pub enum Started<T> {
 }
 
 impl<T> Started<T> {
-    /// Its end, if it has ended.
+    /// Its result, if it has ended.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(result) => Some(result),
@@ -98,7 +98,7 @@ struct State<T: Entry> {
     /// Calls whose result is still wanted, and how to stop those that may be stopped.
     wanted: HashMap<u64, Option<Stop>>,
     done: Vec<(u64, T)>,
-    /// Results that the host was told of, and has not taken.
+    /// Results that were announced to the host and not taken yet.
     announced: HashMap<u64, T>,
 }
 
@@ -108,7 +108,7 @@ impl<T: Entry> State<T> {
     }
 }
 
-/// Where one call leaves its result.
+/// The place for one call's result.
 pub struct Completion<T: Entry> {
     queue: Weak<CompletionQueue<T>>,
     id: u64,
@@ -140,8 +140,8 @@ impl<T: Entry> Completion<T> {
 }
 
 impl<T: Entry> CompletionQueue<T> {
-    /// A queue that calls `wake` when the host should drain it. `wake` runs on the library's threads: it must return
-    /// at once and run nothing of the host's.
+    /// A queue that calls `wake` when the host should drain it. `wake` runs on the library's threads: it must return at
+    /// once and run no code of the host.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State::new()),
@@ -170,7 +170,7 @@ impl<T: Entry> CompletionQueue<T> {
         self.reactor.as_ref()
     }
 
-    /// Runs a future in the host's reactor, from now on. It is dropped when the call is abandoned.
+    /// Starts a future in the host's reactor. It is dropped if the call is abandoned.
     #[cfg(target_os = "linux")]
     pub fn run_in(
         self: &Arc<Self>,
@@ -193,7 +193,7 @@ impl<T: Entry> CompletionQueue<T> {
         Started::Pending(id)
     }
 
-    /// Sends what the host's reactor has to send. Results still come out of `drain`.
+    /// Runs the host's reactor, so that it sends the waiting requests. `drain` still returns the results.
     #[cfg(target_os = "linux")]
     pub fn run_once(&self) {
         let Some(reactor) = &self.reactor else { return };
@@ -202,7 +202,7 @@ impl<T: Entry> CompletionQueue<T> {
             return;
         }
         reactor.send();
-        // Calls may have ended without anything that came in.
+        // A call can end without incoming data; then the descriptor does not wake the host.
         if !self.state.lock().done.is_empty() {
             (self.wake)();
         }
@@ -241,8 +241,8 @@ impl<T: Entry> CompletionQueue<T> {
         })
     }
 
-    /// Gives a call up: its result is dropped, wherever it is. Does nothing for one that was taken; says whether the host
-    /// has not heard of its end, and will not.
+    /// Gives a call up and drops its result, wherever that is. Does nothing if the result was taken. True if the host
+    /// was not notified of the result and never will be.
     pub fn abandon(&self, id: u64) -> bool {
         let (wanted, announced) = {
             let mut state = self.state.lock();
@@ -252,15 +252,15 @@ impl<T: Entry> CompletionQueue<T> {
         let unheard = wanted.is_some();
         if let Some(Some(stop)) = wanted {
             stop.stop();
-            // In which it is dropped.
+            // The reactor drops the call in this run.
             #[cfg(target_os = "linux")]
             self.run_once();
         }
         unheard
     }
 
-    /// Waits for something that happens in this process until the call is abandoned: in the host's reactor if it has one, so
-    /// that no other thread is woken for what comes about there, else in the background.
+    /// Runs a future that waits for an event of this process, until the call is abandoned. It runs in the host's
+    /// reactor if there is one, so that an event that arises there wakes no other thread; else in the background.
     pub fn listen(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {
@@ -273,7 +273,7 @@ impl<T: Entry> CompletionQueue<T> {
         self.watch(future)
     }
 
-    /// Takes in the result of a call that ended at once, as if it had been announced; says under which number.
+    /// Keeps the result of a call that ended at once as if it had been announced. Returns its number.
     pub fn keep(&self, result: T) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
@@ -282,7 +282,7 @@ impl<T: Entry> CompletionQueue<T> {
         id
     }
 
-    /// What ended since the last time, oldest first, for `then` to see to under the lock.
+    /// Passes the calls that ended since the last time, oldest first, to `then`, under the lock.
     fn ended<R>(&self, then: impl FnOnce(&mut State<T>, Vec<(u64, T)>) -> R) -> R {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {
@@ -301,12 +301,13 @@ impl<T: Entry> CompletionQueue<T> {
         }
         let seen_to = then(&mut state, wanted);
         drop(state);
-        // Dropping a lease does work of its own: not under the lock.
+        // Not under the lock: dropping a lease does work of its own.
         drop(abandoned);
         seen_to
     }
 
-    /// What is told of the calls that ended since the last time, oldest first. What is to be taken stays here until it is.
+    /// Announces the calls that ended since the last time, oldest first. A result that its caller must take stays here
+    /// until then.
     pub fn announce(&self) -> Vec<(u64, T::Taken)> {
         self.ended(|state, ended| {
             let told = ended.into_iter().map(|(id, result)| {
@@ -318,8 +319,8 @@ impl<T: Entry> CompletionQueue<T> {
         })
     }
 
-    /// Takes the result of a call that was announced, or kept. If that came too late the call goes on, and is announced
-    /// again. `None`: there was nothing to take, it was taken, or given up.
+    /// Takes the result of a call that was announced or kept. If its grant was given back before, the call starts over
+    /// and is announced again. `None` if the result was taken, if the call was given up, or if there is none.
     pub fn take(self: &Arc<Self>, id: u64) -> Option<Started<T::Taken>> {
         let result = self.state.lock().announced.remove(&id)?;
         Some(self.taken(id, result))
@@ -331,7 +332,7 @@ impl<T: Entry> CompletionQueue<T> {
         ended.filter_map(|(id, result)| Some((id, self.taken(id, result).done()?))).collect()
     }
 
-    /// Takes a result, or goes on with its call.
+    /// Takes a result, or starts its call over if the grant was given back.
     fn taken(self: &Arc<Self>, id: u64, result: T) -> Started<T::Taken> {
         match result.take() {
             Ok(taken) => Started::Done(taken),
@@ -342,11 +343,11 @@ impl<T: Entry> CompletionQueue<T> {
         }
     }
 
-    /// Goes on with a call in the background, under its number.
+    /// Continues a call in the background, under its number.
     fn resume_in_background(self: &Arc<Self>, id: u64, further: BoxFuture<T>) {
         let completion = Completion { queue: Arc::downgrade(self), id };
         let mut state = self.state.lock();
-        // Its result cannot come before it is wanted again: that takes the lock.
+        // The result cannot arrive before the call is wanted again: that takes the lock.
         let task = runtime::background().spawn(async move { completion.complete(further.await) });
         state.wanted.insert(id, Some(Stop::Task(task.abort_handle())));
     }
@@ -364,7 +365,7 @@ impl<T: Entry> Drop for CompletionQueue<T> {
     }
 }
 
-/// Waits for `future`, but no longer than `limit`: for hosts that wait with a time-out.
+/// Waits for `future`, for `limit` at most: for hosts that wait with a time-out.
 pub(crate) async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
     match limit {
         None => Some(future.await),

@@ -1,4 +1,4 @@
-//! What happened in clients, on its way to a host's log or listeners. The library's threads only queue.
+//! The queue of clients' events for a host's log or listeners. The library's threads only add to it.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::event::{Event, EventSink};
 /// How many events may wait for the host. Further ones are counted and dropped.
 const CAPACITY: usize = 10_000;
 
-/// What happened, waiting for its host.
+/// Events that wait for their host.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: Arc<Mutex<mpsc::Receiver<Event>>>,
@@ -25,7 +25,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// A sink for clients, and where the host fetches what went in. The library's threads only queue.
+    /// Makes a sink for clients, and the queue from which the host fetches the events.
     pub fn queue() -> (EventSink, Self) {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         let verbose = Arc::new(AtomicBool::new(false));
@@ -39,13 +39,13 @@ impl Events {
         (sink, Self { queue: Arc::new(Mutex::new(receiver)), dropped, verbose })
     }
 
-    /// Whether events that are no warnings are wanted too. Each costs the host a wake-up, so at first they are not.
+    /// Sets whether events that are not warnings are queued, too. Default: false, since each costs the host a wake-up.
     pub fn set_verbose(&self, verbose: bool) {
         self.verbose.store(verbose, Relaxed);
     }
 
-    /// Waits until something happened; nothing once no client uses the sink any more. If events were dropped, the last one of
-    /// the batch says how many.
+    /// Waits for events, and returns all that are queued; none once no client uses the sink any more. If events were
+    /// dropped, the last one of the batch says how many.
     pub async fn next(&self) -> Vec<Event> {
         let mut events = Vec::new();
         self.queue.lock().await.recv_many(&mut events, CAPACITY).await;
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn dropped_events_are_reported_at_the_end_of_the_batch() {
         let (sink, events) = Events::queue();
-        // No warning, and nobody wants it: not dropped.
+        // Not a warning, and not verbose: ignored, which does not count as dropped.
         sink(&node_up());
         events.set_verbose(true);
         for _ in 0..CAPACITY + 3 {

@@ -1,5 +1,5 @@
 //! A socket that a host's own threads read and write. The host's [`Reactor`](super::reactor::Reactor) watches it, and
-//! notes here what it is ready for.
+//! notes its readiness here.
 
 use std::{
     io::{self, ErrorKind},
@@ -18,10 +18,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// What a socket is known to be ready for. Any thread may note readiness, also while another reads or writes.
+/// The known readiness of a socket. Any thread may note readiness, also while another reads or writes.
 #[derive(Default)]
 pub(crate) struct Readiness {
-    /// The other side is done: there is an end to be read behind what there is now, and nothing else will tell of it.
+    /// The peer has closed: an end of file or an error follows the bytes that are there now. epoll does not report it
+    /// again.
     over: AtomicBool,
     read: Direction,
     write: Direction,
@@ -31,7 +32,7 @@ impl Readiness {
     pub(crate) fn note(&self, flags: epoll::EventFlags) {
         let over = epoll::EventFlags::ERR | epoll::EventFlags::HUP | epoll::EventFlags::RDHUP;
         if flags.intersects(over) {
-            // First: the reader checks it as soon as it is woken.
+            // Set first: the reader checks it as soon as it is woken.
             self.over.store(true, SeqCst);
         }
         if flags.intersects(epoll::EventFlags::IN | over) {
@@ -58,8 +59,8 @@ impl Direction {
 
     /// Runs a system call if the socket is ready for it. `drained` is true if this result used the readiness up.
     ///
-    /// Takes the readiness before the call and, unless the call used it up, puts it back. To clear it after the call could
-    /// erase a readiness that another thread noted in between, and epoll reports each one only once.
+    /// Takes the readiness before the call and, unless the call used it up, puts it back. Clearing it after the call
+    /// could erase a readiness that another thread noted in between, and epoll reports each one only once.
     fn attempt<T>(
         &self,
         context: &Context<'_>,
@@ -137,7 +138,7 @@ impl<F: FnMut() + Unpin> AsyncWrite for HostSocket<F> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Closed with the descriptor.
+        // Dropping the descriptor closes the socket.
         Poll::Ready(Ok(()))
     }
 }
@@ -156,7 +157,7 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    /// Another thread looks for ready sockets after a read found nothing, and before that read ends here.
+    /// Another thread notes readiness after a read found nothing, and before that read returns.
     #[test]
     fn readiness_noted_during_a_call_in_vain_is_kept() {
         let ready = Readiness::default();
@@ -200,7 +201,7 @@ mod tests {
         assert!(read.is_pending(), "nothing was noted since the last read");
     }
 
-    /// What a call leaves to be read or written is tried again without a further event.
+    /// If a call leaves something to read or write, it is tried again without a further event.
     #[test]
     fn readiness_that_is_not_used_up_stays() {
         let ready = Readiness::default();

@@ -1,8 +1,8 @@
-//! What every language layer needs and none should write twice: options as a host gives them, errors as they cross the
-//! boundary, and calls that run in the background and end in a host's event loop.
+//! The code that all language bindings share: parsing of options, results and errors as flat values, and calls that a
+//! host starts and whose results its event loop collects.
 //!
-//! A binding turns its language's values into [`Setting`]s, says how that language spells ([`Idiom`]), and names one of
-//! the [`Operation`]s, or delegates to the core itself.
+//! A binding converts its language's values into [`Setting`]s, names its spelling ([`Idiom`]), and starts an
+//! [`Operation`] or blocks on it. For the rest it calls the core itself.
 
 mod calls;
 pub mod completions;

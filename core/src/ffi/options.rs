@@ -1,4 +1,4 @@
-//! Options as a host gives them, and how that host spells names and times.
+//! Parses the options that a host gives, with the host's spelling of names and its unit of time.
 
 use std::{str::FromStr, time::Duration};
 
@@ -17,7 +17,7 @@ pub enum Setting {
     Number(f64),
     /// A truth value.
     Flag(bool),
-    /// Anything else, as the host shows it.
+    /// Anything else, as the host prints it.
     Other(String),
 }
 
@@ -76,7 +76,7 @@ const LOCK_OPTIONS: [Choice<LockOptions>; 6] = [
     ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];
 
-/// An option that a host gave. The methods that read its value fail with `invalid` if it is of another kind.
+/// An option that a host gave. The methods that read its value fail with `invalid` if that is of another type.
 struct Given {
     idiom: Idiom,
     /// The core's name of the option.
@@ -163,7 +163,7 @@ impl Idiom {
         }
     }
 
-    /// Sets each option that the host gave. Fails with `invalid` for one that is not among these.
+    /// Sets each option that the host gave. Fails with `invalid` for one that is not in `among`.
     fn set<Options>(
         self,
         options: &mut Options,
@@ -181,7 +181,8 @@ impl Idiom {
         Ok(())
     }
 
-    /// A time in the host's unit. Fails with `invalid` for NaN, for less than nothing and for more than 10 years.
+    /// Parses a time in the host's unit. Fails with `invalid` for NaN, for a negative number and for more than 10
+    /// years.
     pub fn duration(self, argument: &'static str, value: &Setting) -> Result<Duration, LockError> {
         let Setting::Number(number) = *value else {
             let detail = format!("must be {}, not {}", self.time(), value.shown());
@@ -197,7 +198,7 @@ impl Idiom {
         })
     }
 
-    /// A time as a number in the host's unit.
+    /// Converts a time to a number in the host's unit.
     pub fn number(self, time: Duration) -> f64 {
         match self {
             Self::SnakeSeconds => time.as_secs_f64(),
@@ -205,8 +206,8 @@ impl Idiom {
         }
     }
 
-    /// The configuration of a client of these nodes. Fails with `invalid` for an unknown option and for a value that is
-    /// none of its kind; the rest is checked when the client is made.
+    /// Makes the configuration of a client of these nodes. Fails with `invalid` for an unknown option and for a value
+    /// of the wrong type; the rest is checked when the client is made.
     pub fn config(
         self,
         urls: impl IntoIterator<Item = String>,
@@ -217,21 +218,21 @@ impl Idiom {
         Ok(config)
     }
 
-    /// `config`, with the nodes of the environment.
+    /// [`config`](Self::config) with the nodes of the environment variable `REDLOCK_URL`, as in [`Config::from_env`].
     pub fn config_from_env(self, options: impl IntoIterator<Item = (String, Setting)>) -> Result<Config, LockError> {
         let mut config = Config::from_env();
         self.set(&mut config, &CLIENT_OPTIONS, options)?;
         Ok(config)
     }
 
-    /// The options of a lock; fails as `config` does.
+    /// Makes the options of a lock. Fails as [`config`](Self::config) does.
     pub fn lock_options(self, options: impl IntoIterator<Item = (String, Setting)>) -> Result<LockOptions, LockError> {
         let mut lock = LockOptions::default();
         self.set(&mut lock, &LOCK_OPTIONS, options)?;
         Ok(lock)
     }
 
-    /// An error as it crosses the boundary, with the names of arguments as the host spells them.
+    /// Flattens an error for the host, with the names of arguments as the host spells them.
     pub fn failure(self, error: &LockError) -> Failure {
         let mut message = error.to_string();
         if let LockError::Invalid { argument, .. } = error
@@ -254,13 +255,13 @@ impl Idiom {
     }
 }
 
-/// How a drop-in shim takes a lock: with a value of its library's making, and a ttl in ms or none at all.
+/// The options of a drop-in shim's lock: a value that its library made, and a ttl in ms or none.
 pub fn shim_options(value: String, ttl: Option<u64>) -> LockOptions {
     let ttl = ttl.map_or(Ttl::Never, |millis| Ttl::Fixed(Duration::from_millis(millis)));
     LockOptions { ttl, value: Some(value), ..LockOptions::default() }
 }
 
-/// A string, for whatever is none of the options. Fails with `invalid` for anything else.
+/// Reads a string argument that is not an option. Fails with `invalid` for anything else.
 pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError> {
     match value {
         Setting::Text(text) => Ok(text),
@@ -269,9 +270,9 @@ pub fn text(argument: &'static str, value: Setting) -> Result<String, LockError>
     }
 }
 
-/// A number of things that there are; too many to be counted as 32 bits are refused as what they are.
+/// Reads a whole number, from 0 to 1,000,000. Fails with `invalid` for anything else.
 pub(crate) fn count(argument: &'static str, value: &Setting) -> Result<u32, LockError> {
-    // The idiom matters to times alone.
+    // The idiom matters only for times.
     let given = Given { idiom: Idiom::SnakeSeconds, name: argument, value: value.clone() };
     Ok(u32::try_from(given.whole(0)?).unwrap_or(u32::MAX))
 }

@@ -1,32 +1,32 @@
-//! What a call results in, in words and plain values: flat, so that a binding has little to convert.
+//! Results and errors of calls as flat, plain values, so that a binding has little to convert.
 
 use crate::{client, error::LockError, event::Event, holders::LockInfo, lease::Lease, tenure::ReleaseOutcome};
 
-/// An error, flat.
+/// A flat error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The code, which is the contract.
     pub code: &'static str,
-    /// The text for people.
+    /// The message, for people.
     pub message: String,
     /// Why the lock was lost; only with code `lost`.
     pub reason: Option<&'static str>,
-    /// What each node said, by its address; only with code `unavailable`.
+    /// Each node's address and error; only with code `unavailable`.
     pub causes: Vec<(String, String)>,
 }
 
-/// What a node says of itself, flat.
+/// The status of a node, flat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     /// The node's address, without credentials.
     pub node: String,
-    /// Whether it answered as it should.
+    /// True if it answered as it should.
     pub ok: bool,
-    /// The run of the server, which changes with each restart.
+    /// The run id of the server, which changes with each restart.
     pub run: Option<String>,
     /// The version of the server.
     pub version: Option<String>,
-    /// Why it did not answer, when it did not.
+    /// The error, if `ok` is false.
     pub cause: Option<String>,
 }
 
@@ -39,26 +39,26 @@ impl From<client::NodeStatus> for NodeStatus {
     }
 }
 
-/// What a call resulted in, in words and plain values.
+/// The result of a call, as a plain value.
 #[derive(Debug)]
 pub enum Value {
-    /// It is done.
+    /// No value.
     Nothing,
     /// Yes or no.
     Flag(bool),
     /// A number.
     Count(u32),
-    /// A lease. Dropping it releases nothing once it was drained.
+    /// A lease. Once drained, dropping it does not release the lock.
     Lease(Lease),
-    /// How a release ended.
+    /// The outcome of a release: `released`, `lost` or `unconfirmed`.
     Released(&'static str),
-    /// Who holds a lock.
+    /// The holders of a lock; `None` if nobody holds it.
     Info(Option<LockInfo>),
-    /// What the nodes say of themselves.
+    /// The status of each node.
     Nodes(Vec<NodeStatus>),
-    /// Why a lease was lost; `None` when it ended otherwise.
+    /// Why a lease was lost; `None` if it ended otherwise, or not within the time limit.
     Lost(Option<&'static str>),
-    /// What happened since the last time; empty when nothing will happen any more.
+    /// The events since the last call; empty once there can be no further ones.
     Events(Vec<Event>),
 }
 
@@ -80,5 +80,5 @@ impl From<Vec<client::NodeStatus>> for Value {
     }
 }
 
-/// The end of a call.
+/// The result of a call.
 pub type Outcome = Result<Value, LockError>;

@@ -1,17 +1,17 @@
-//! Calls that the host's own threads send and poll, on a connection that they own: no thread of the library is woken
-//! between a call and its reply. One descriptor is readable whenever there is something to go on with, and whoever
-//! watches it calls [`Reactor::run_once`]:
+//! Runs calls on the host's own threads and on connections that these threads own: no thread of the library is woken
+//! between a request and its reply. The reactor's descriptor is readable whenever a call can continue. Its host then
+//! calls [`Reactor::run_once`], from one of two places:
 //!
-//! - an event loop, for the calls that its own thread makes; or
-//! - a thread that does little else, for the calls of all others.
+//! - an event loop, for the calls that its own thread starts; or
+//! - a dedicated thread, for the calls of all other threads.
 //!
 //! ```text
-//! a call is started ─decided at once─▶ done
-//!                   ─has to wait─▶ the next run polls it: at once and here if it is alone, else with all others that
-//!                                  the event loop starts in its turn, or that the reactor's thread finds
-//! a socket is ready, a timer is over, another thread wakes a call ─▶ readable ─▶ run
+//! a call is started ─ends at its first poll─▶ done
+//!                   ─must wait─▶ the next run polls it: at once and here if it is the only call, else with all others
+//!                                that the event loop starts in its turn, or that the reactor's thread finds
+//! a socket is ready, a timer fires, another thread wakes a call ─▶ descriptor readable ─▶ run
 //! ```
-//! Timers, subscriptions and whatever must go on without the host stay with the background runtime.
+//! The background runtime drives timers, subscriptions and everything that must continue without the host.
 
 use std::{
     collections::HashMap,
@@ -40,22 +40,23 @@ use crate::{
     sync::Mutex,
 };
 
-/// A task that wakes itself so often in a run waits for the next: the host has other things to do.
+/// The most rounds of polling in one run. A task that still wakes itself then waits for the next run, since the host
+/// has other work.
 const MOST_ROUNDS: usize = 64;
 
-/// How often a thread that only starts a call goes on with what was woken by that.
+/// The most rounds of polling in a run by a thread that only starts a call.
 const FEW_ROUNDS: usize = 4;
 
-/// How many requests are worth a write of their own.
+/// The number of waiting calls from which on a write of their own pays off.
 const WORTH_A_WRITE: usize = 16;
 
-/// The calls of one event loop, or of all threads that leave theirs to one of them, and their sockets.
+/// The calls and sockets of one event loop, or of one thread that polls the calls of all other threads.
 pub struct Reactor {
     id: u64,
-    /// A thread that ends with the process waits for the descriptor; not an event loop.
+    /// True if a thread that lives as long as the process watches the descriptor; false for an event loop.
     has_thread: bool,
     tasks: Mutex<FuturesUnordered<BoxFuture<()>>>,
-    /// What was added since the last run, or in it.
+    /// Calls that were added since the last run, or during it.
     added: Mutex<Vec<BoxFuture<()>>>,
     calls: Arc<AtomicUsize>,
     signal: Arc<Signal>,
@@ -92,17 +93,17 @@ impl Wake for Signal {
     }
 }
 
-/// The signal's key among those of sockets.
+/// The signal's key in epoll. Sockets have larger ones.
 const SIGNAL: u64 = 0;
 
 impl Reactor {
-    /// That of an event loop. Fails when the process has no descriptor left.
+    /// Makes the reactor of an event loop. Fails if the process has no file descriptor left.
     pub fn of_event_loop() -> io::Result<Arc<Self>> {
         Self::new(false)
     }
 
-    /// That of a thread, which calls [`run_once`](Self::run_once) whenever the descriptor is readable, to the end of the
-    /// process; any thread may start calls. Fails when the process has no descriptor left.
+    /// Makes the reactor of a thread that calls [`run_once`](Self::run_once) whenever the descriptor is readable, until
+    /// the process ends. Any thread may start calls. Fails if the process has no file descriptor left.
     pub fn of_thread() -> io::Result<Arc<Self>> {
         Self::new(true)
     }
@@ -136,12 +137,12 @@ impl Reactor {
         self.id
     }
 
-    /// Whether a thread runs it that ends with the process.
+    /// True if a thread runs it until the process ends.
     pub(crate) fn has_thread(&self) -> bool {
         self.has_thread
     }
 
-    /// What the host watches for readability.
+    /// The descriptor that the host watches for readability.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -151,22 +152,23 @@ impl Reactor {
         self.signal.raise();
     }
 
-    /// Polls a call for the first time: it may need nothing that has to be waited for.
+    /// Polls a call for the first time: it may end without waiting.
     pub(crate) fn poll_first<T>(self: &Arc<Self>, call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
         let _here = Here::enter(self);
         self.signal.running.store(true, SeqCst);
         let polled = call.poll(&mut Context::from_waker(noop_waker_ref()));
         self.signal.running.store(false, SeqCst);
-        // What was woken meanwhile goes on when this call does.
+        // If this call is pending, its next run polls what was woken meanwhile. Else the descriptor must report it.
         if polled.is_ready() && self.signal.woken.load(SeqCst) {
             self.signal.raise();
         }
         polled
     }
 
-    /// Takes in a call, for the next run. Says whether an event loop should run now: for a call that is alone, and for as
-    /// many as are worth a write, so that the server need not wait for the host to start all others. Where there is a
-    /// thread, a call that is alone was run when this returns.
+    /// Adds a call for the next run. True if the event loop should run now: if this is the only call, or if
+    /// [`WORTH_A_WRITE`] calls wait, so that the server need not wait until the host has started all of them. With a
+    /// reactor thread always false: this thread then polls an only call at once, unless another thread is running the
+    /// reactor.
     pub(crate) fn add(self: &Arc<Self>, call: impl Future<Output = ()> + Send + 'static) -> bool {
         /// Counts a call while it lives.
         struct Counted(Arc<AtomicUsize>);
@@ -190,17 +192,17 @@ impl Reactor {
         alone || waiting >= WORTH_A_WRITE
     }
 
-    /// A short run by a thread that has other things to do; false if another thread is at it.
+    /// A short run, by a thread that has other work. False if another thread is running the reactor.
     pub(crate) fn try_run_once(self: &Arc<Self>) -> bool {
         let Some(mut tasks) = self.tasks.try_lock() else { return false };
         if self.run(&mut tasks, FEW_ROUNDS, Self::note_readiness) {
-            // It was for the reactor's thread, for which there may be results.
+            // This run consumed the signal, which was for the reactor's thread: there may be results for it.
             self.signal.raise();
         }
         true
     }
 
-    /// Has whoever is at it, or else the reactor's thread, see to what was added.
+    /// Makes the current run, or else the reactor's thread, poll the added calls.
     fn wake_thread(&self) {
         self.signal.woken.store(true, SeqCst);
         if !self.signal.running.load(SeqCst) {
@@ -208,7 +210,7 @@ impl Reactor {
         }
     }
 
-    /// Says how many wait for the next run.
+    /// Adds a task for the next run. Returns how many wait for that.
     fn enqueue(&self, task: BoxFuture<()>) -> usize {
         let mut added = self.added.lock();
         if !self.closed.load(SeqCst) {
@@ -217,18 +219,18 @@ impl Reactor {
         added.len()
     }
 
-    /// Goes on with everything that can go on.
+    /// Notes which sockets are ready, and polls every call that can continue.
     pub fn run_once(self: &Arc<Self>) {
         self.run(&mut self.tasks.lock(), MOST_ROUNDS, Self::note_readiness);
     }
 
-    /// Goes on with what was added and woken. What came in stays for the next run: the descriptor tells of it, and the
-    /// results of all that came until then are handed over together.
+    /// Polls the calls that were added or woken, without checking the sockets. Incoming data stays for the next run:
+    /// the descriptor stays readable, and the host gets all results up to then together.
     pub(crate) fn send(self: &Arc<Self>) {
         self.run(&mut self.tasks.lock(), MOST_ROUNDS, |_| ());
     }
 
-    /// Looks first, and says what was seen.
+    /// Runs `look` first and returns its result. Then polls until no task is woken, for `most_rounds` at most.
     fn run<Seen>(
         self: &Arc<Self>,
         tasks: &mut FuturesUnordered<BoxFuture<()>>,
@@ -247,7 +249,7 @@ impl Reactor {
                 continue;
             }
             self.signal.running.store(false, SeqCst);
-            // Checked again, since whoever wakes from now on signals, and whoever did before relied on this run.
+            // Checked again: a wake-up before this relied on this run and raised no signal; a later one raises it.
             if !self.signal.woken.load(SeqCst) {
                 break;
             }
@@ -260,7 +262,7 @@ impl Reactor {
         seen
     }
 
-    /// Notes which sockets are ready; says whether there was a signal, which is taken.
+    /// Notes which sockets are ready. True if there was a signal, which this consumes.
     fn note_readiness(&self) -> bool {
         let mut signalled = false;
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];
@@ -282,7 +284,8 @@ impl Reactor {
         }
     }
 
-    /// Drops every call and connection, now and from now on. What must not be cut short goes on in the background.
+    /// Drops every call and connection, and those added later. Calls that must not be cut short continue in the
+    /// background.
     pub(crate) fn close(self: &Arc<Self>) {
         let added = {
             let mut added = self.added.lock();
@@ -291,7 +294,7 @@ impl Reactor {
         };
         let tasks = std::mem::take(&mut *self.tasks.lock());
         if runtime::thread_has_ended() {
-            // The end of the process ends them.
+            // Dropping them needs this thread's local values, which are gone. The process is about to end.
             std::mem::forget((added, tasks));
             return;
         }
@@ -302,7 +305,7 @@ impl Reactor {
 
 impl HostIo for Reactor {
     fn poll_sockets(&self) {
-        // A signal stays for the next run.
+        // Raised again: the next run needs it.
         if self.note_readiness() {
             self.signal.raise();
         }
@@ -334,14 +337,14 @@ impl HostIo for Reactor {
 
 impl EndsWithProcess for Reactor {
     fn stop(self: Arc<Self>) {
-        // A thread runs it to the end of the process.
+        // A reactor thread runs it until the process ends.
         if !self.has_thread {
             self.close();
         }
     }
 }
 
-/// While it lives, this thread polls these calls, with the background runtime's timers.
+/// While it lives, this thread polls the reactor's calls, with the background runtime's timers.
 struct Here<'a> {
     _host: host_io::Entered,
     _timers: tokio::runtime::EnterGuard<'a>,

@@ -1,4 +1,4 @@
-//! A lock whose client is not known yet: that of a default client, which is looked for when the lock is first used.
+//! A lock without a client. It belongs to the default client, which is looked up when the lock is first used.
 
 use std::sync::OnceLock;
 
@@ -11,32 +11,32 @@ use crate::{
     protocol::primitive::Primitive,
 };
 
-/// Which lock of a name.
+/// Which of the locks of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// The exclusive lock.
     #[default]
     Whole,
-    /// What readers take of a read/write lock.
+    /// The read side of a read/write lock.
     Read,
-    /// What a writer takes of a read/write lock.
+    /// The write side of a read/write lock.
     Write,
-    /// So many slots of a semaphore that has `of`.
+    /// `n` slots of a semaphore with `of` slots.
     Permits {
-        /// How many.
+        /// The number of slots to acquire.
         n: u32,
-        /// Of how many.
+        /// The number of slots of the semaphore.
         of: u32,
     },
 }
 
 impl Part {
-    /// So many slots of a semaphore, as a host gives both numbers. Fails with `invalid` for what is no whole number.
+    /// Slots of a semaphore, from a host's numbers. Fails with `invalid` unless both are whole numbers.
     pub fn permits(n: &Setting, of: &Setting) -> Result<Self, LockError> {
         Ok(Self::Permits { n: count("n", n)?, of: count("permits", of)? })
     }
 
-    /// As packages call it: "read", "write", or nothing.
+    /// From its name in the packages: "read" or "write"; anything else is the exclusive lock.
     pub fn named(name: Option<&str>) -> Self {
         match name {
             Some("read") => Self::Read,
@@ -46,14 +46,14 @@ impl Part {
     }
 }
 
-/// A name and options, for a client to come.
+/// The name and the options of a lock without a client.
 #[derive(Clone, Debug)]
 pub struct Unbound {
     /// The name, without a client's prefix.
     pub name: String,
-    /// How it is taken.
+    /// The options of the lock.
     pub options: LockOptions,
-    /// Which lock of that name.
+    /// Which of the locks of that name.
     pub part: Part,
 }
 
@@ -62,7 +62,8 @@ impl Unbound {
     pub fn check(&self) -> Result<(), LockError> {
         static DEFAULT: OnceLock<Settings> = OnceLock::new();
         if DEFAULT.get().is_none() {
-            // Not `get_or_init`: a fork must not catch it while it waits for memory.
+            // Not `get_or_init`, which holds a lock during the validation: if that waits for memory and the process
+            // forks, the child gets a lock that nobody opens.
             let _ = DEFAULT.set(Config::new(["memory://"]).validate()?);
         }
         let checked = |settings: &Settings| match self.part {
@@ -76,7 +77,7 @@ impl Unbound {
         DEFAULT.get().map_or(Ok(()), checked)
     }
 
-    /// The lock of this client; fails with `invalid` for what this client refuses.
+    /// Makes the lock with this client. Fails with `invalid` for options that the client refuses.
     pub fn of(&self, client: &Client) -> Result<Lock, LockError> {
         match self.part {
             Part::Whole => client.lock(&self.name, self.options.clone()),
