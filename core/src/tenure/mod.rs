@@ -1,5 +1,6 @@
-//! A tenure: one owner's right to one lock, from the grant to its end. What it is and what follows is decided in
-//! [`state`] and [`renewal`], which are pure; here and in [`upkeep`] and [`release`] is what asks the nodes, and tells.
+//! A tenure: one uninterrupted holding of one lock by one owner, from the grant to the release or the loss. [`state`]
+//! and [`renewal`] decide its transitions and are pure. This file, [`upkeep`] and [`release`] send requests to the
+//! nodes and notify those who wait for the tenure's end.
 
 mod mode;
 mod release;
@@ -42,11 +43,11 @@ use crate::{
     },
 };
 
-/// How long a lease is offered at most to a caller that does not take it; a sixth of it, if that is less. It is not renewed
-/// before that.
+/// The longest time that a caller has to collect its grant; a sixth of the ttl, if that is less. The first renewal is
+/// due later than that.
 const COLLECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// What became of a tenure.
+/// Whether a tenure is held, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Held,
@@ -56,7 +57,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// Why it was lost, when a release finds that it was: if nobody noticed before, the key was gone.
+    /// The reason of a loss that a release found. If nobody noticed it before, the key was gone.
     pub(crate) fn loss(self) -> LostReason {
         match self {
             Self::Lost(reason) => reason,
@@ -65,24 +66,24 @@ impl Fate {
     }
 }
 
-/// What whoever waits for a tenure's end is told.
+/// The status of a tenure, for those who wait for its end.
 pub(crate) struct TenureStatus {
     pub(crate) fate: Fate,
-    /// What its release found, once that is over.
+    /// The outcome of its release, once that is over.
     pub(crate) outcome: Option<ReleaseOutcome>,
 }
 
-/// What is done with a lease that its caller never got to see, in place of a release.
+/// Runs in place of the release of a lease that its caller never saw: a lease from `attach` is detached again.
 pub(crate) type Unseen = Box<dyn FnOnce() + Send>;
 
-/// One unreleased acquire of a tenure's owner.
+/// The share that one lease has in its tenure.
 pub(crate) struct Claim {
-    /// The lease it keeps alive, for a watchdog or adaptive acquire.
+    /// The ttl to renew it with; `None` for a fixed ttl.
     pub(crate) renews: Option<Duration>,
     pub(crate) released: AtomicBool,
-    /// Whether it was released while the tenure was held, and went on without it.
+    /// Whether it was released while other claims kept the tenure held.
     pub(crate) left: AtomicBool,
-    /// Whether it was offered, and given back since nobody took it.
+    /// Whether it was an uncollected grant and was given back.
     pub(crate) withdrawn: AtomicBool,
     pub(crate) unseen: Mutex<Option<Unseen>>,
 }
@@ -94,14 +95,14 @@ impl Claim {
     }
 }
 
-/// What a tenure is made of, apart from its grant.
+/// The properties of a tenure that never change.
 pub(crate) struct Terms {
     pub(crate) names: Arc<Names>,
     pub(crate) owner: OwnerKey,
     pub(crate) field: String,
-    /// What it was granted as.
+    /// The primitive that was acquired. An upgrade or downgrade does not change it.
     pub(crate) primitive: Primitive,
-    /// What a permit has of a semaphore.
+    /// The slots of a permit.
     pub(crate) slots: Vec<Slot>,
     pub(crate) ttl: Duration,
     pub(crate) fixed: bool,
@@ -117,7 +118,8 @@ pub(crate) struct Tenure {
     /// Readable in a forked child, too.
     pub(crate) terms: Arc<Terms>,
     token: AtomicU64,
-    /// Whether it reads, in a read/write lock. It stands for less before its nodes are told, and for more when they confirmed.
+    /// Whether it is a reader of a read/write lock. A downgrade sets this before it sends its requests, an upgrade
+    /// clears it after a quorum confirmed.
     reads: AtomicBool,
     pub(crate) since: Stamp,
     pub(crate) generation: u64,
@@ -162,7 +164,7 @@ impl Tenure {
         tenure
     }
 
-    /// Changes the state, and does what follows, when nothing is locked any more.
+    /// Changes the state, then carries out the effects with the mutex unlocked.
     fn change<T>(&self, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let result = change(&mut self.state.lock(), &mut effects);
@@ -178,7 +180,7 @@ impl Tenure {
             self.emit(news);
         }
         if let Some(fate) = fate {
-            // An end is final, and told once.
+            // An end is final, so this notifies once.
             notify(&self.status, |status| status.fate = fate);
         }
         for instead in unseen {
@@ -202,7 +204,7 @@ impl Tenure {
         self.token.load(SeqCst)
     }
 
-    /// What it is of.
+    /// The primitive that it holds now: an upgrade or downgrade changes it.
     pub(crate) fn primitive(&self) -> Primitive {
         match self.terms.primitive {
             Primitive::Read | Primitive::Write if self.reads.load(SeqCst) => Primitive::Read,
@@ -211,12 +213,12 @@ impl Tenure {
         }
     }
 
-    /// What its nodes know it by.
+    /// Identifies it in requests to its nodes.
     pub(crate) fn label(&self) -> Label<'_> {
         Label { primitive: self.primitive(), names: &self.terms.names, field: &self.terms.field }
     }
 
-    /// Whether both are of one lock.
+    /// Whether both hold the same lock.
     pub(crate) fn same_lock(&self, other: &Self) -> bool {
         self.terms.names.lock == other.terms.names.lock
     }
@@ -225,7 +227,7 @@ impl Tenure {
         self.generation != fork::generation()
     }
 
-    /// What is left until the deadline; zero when it ended. Finding the deadline passed ends the tenure.
+    /// The time left until the deadline; zero once the tenure ended. If the deadline has passed, this ends the tenure.
     pub(crate) fn remaining(&self) -> Duration {
         if self.forked() {
             return Duration::ZERO;
@@ -237,13 +239,13 @@ impl Tenure {
         !self.remaining().is_zero()
     }
 
-    /// Whether it is held. Unlike `is_held` this only looks, so that it may be asked under other locks: finding a
-    /// deadline passed is told to others.
+    /// Whether it is held. Unlike `is_held` this never ends the tenure and so notifies nobody: it may be called while
+    /// other mutexes are locked.
     pub(crate) fn is_live(&self) -> bool {
         !self.forked() && self.state.lock().is_held_at(clock::now())
     }
 
-    /// What became of it, with the deadline taken into account.
+    /// Its fate. If the deadline has passed, this ends the tenure first.
     pub(crate) fn current_fate(&self) -> Fate {
         if self.forked() {
             return Fate::Lost(LostReason::Forked);
@@ -259,56 +261,56 @@ impl Tenure {
         self.change(|state, effects| state.lose(reason, effects));
     }
 
-    /// Gives back a tenure that nobody was told of.
+    /// Releases, in the background, a tenure that no caller has seen.
     pub(crate) fn give_back(&self) {
         self.change(State::give_back);
     }
 
-    /// Whether its owner or a lease is still there: a loss is to be told to them.
+    /// Whether its owner or one of its leases still exists, and must learn of a loss.
     pub(crate) fn is_remembered(&self) -> bool {
         self.handles.load(Relaxed) > 0 || self.terms.identity.strong_count() > 0
     }
 
-    /// Decides what the watchdog does now. `recheck`: nodes that just came back.
+    /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back.
     pub(crate) fn plan(&self, now: Stamp, recheck: &[usize]) -> Plan {
         let is_remembered = self.is_remembered();
         self.change(|state, effects| state.plan(now, recheck, is_remembered, effects))
     }
 
-    /// How long the watchdog may leave it alone.
+    /// The time until the watchdog must check it.
     pub(crate) fn time_to_check(&self) -> Duration {
         let now = clock::now();
         self.state.lock().time_to_check(now)
     }
 
-    /// A further acquire by the same owner. Returns the length that the lease must be extended to, if it must. Fails with
-    /// the fate of a tenure that has ended.
+    /// Adds the claim of a nested acquire. Returns the ttl to extend the lease to, if too little of it is left. Fails
+    /// with the fate of a tenure that has ended.
     pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Result<Option<Duration>, Fate> {
         self.change(|state, effects| state.claim(claim, lock, ttl, clock::now(), effects))
     }
 
-    /// Ends a claim, once.
+    /// Ends a claim. Only the first call for a claim has an effect.
     pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
         if matches!(end, Unclaimed::Others) {
-            // Whoever waits for the end of this lease looks again.
+            // Those who wait for the end of this lease must check `left`.
             notify(&self.status, |_| {});
         }
         end
     }
 
-    /// Offers a claim to its caller, who has not taken it yet.
+    /// Makes a claim an uncollected grant: its caller must collect it within min(ttl/6, 5 s).
     pub(crate) fn mark_uncollected(&self, claim: &Arc<Claim>) {
         let until = Deadline::after((self.terms.ttl / 6).min(COLLECT_WITHIN));
         self.state.lock().mark_uncollected(claim, until);
     }
 
-    /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
+    /// The caller collects a claim. False if it was an uncollected grant that was given back or lost.
     pub(crate) fn collect(&self, claim: &Arc<Claim>) -> bool {
         !self.forked() && self.change(|state, effects| state.collect(claim, clock::now(), effects))
     }
 
-    /// Withdraws it from whoever has not taken it yet, and releases it. False if somebody has taken it.
+    /// Gives the lock back, in the background, if no claim has been collected. False if one has.
     pub(crate) fn withdraw(self: &Arc<Self>) -> bool {
         let ended =
             self.change(|state, effects| (!state.is_collected()).then(|| state.withdraw(None, clock::now(), effects)));
@@ -327,7 +329,8 @@ impl Tenure {
         });
     }
 
-    /// Resolves once it ended. A released tenure is free only once its release went out, which the outcome tells.
+    /// Resolves once it ended. A released tenure counts as ended only when the outcome is known: before, the lock is
+    /// not free.
     pub(crate) async fn ended(self: Arc<Self>) {
         let free = |status: &TenureStatus| {
             status.fate != Fate::Held && (status.fate != Fate::Released || status.outcome.is_some())
@@ -341,18 +344,18 @@ impl Tenure {
         self.state.lock().claims.last().cloned()
     }
 
-    /// Whether a lock handle took part in it.
+    /// Whether one of its claims was acquired through this lock object.
     pub(crate) fn taken_by(&self, lock: &Weak<()>) -> bool {
         self.state.lock().locks.iter().any(|known| known.ptr_eq(lock))
     }
 
-    /// Stops everything about a held tenure and leaves the key alone. Fails with its fate: `Held` if it has several
-    /// claims.
+    /// Ends a held tenure in this process and leaves its keys on the nodes. Fails with its fate: `Held` if it has
+    /// several claims.
     pub(crate) fn detach(&self) -> Result<(), Fate> {
         self.change(|state, effects| state.detach(clock::now(), effects))
     }
 
-    /// Keeps `keeper` alive until the tenure ends.
+    /// Keeps the session alive until the tenure ends.
     pub(crate) fn keep_session(&self, keeper: Arc<dyn Any + Send + Sync>) {
         let mut state = self.state.lock();
         if state.fate == Fate::Held {
@@ -360,7 +363,7 @@ impl Tenure {
         }
     }
 
-    /// Lets go of what `keep` keeps.
+    /// Drops the session that `keep_session` keeps alive.
     pub(crate) fn drop_session(&self) {
         let keeper = self.state.lock().keeper.take();
         drop(keeper);

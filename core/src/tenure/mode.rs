@@ -1,5 +1,6 @@
-//! A tenure of a read/write lock that changes from one way to hold it to the other. What it stands for here is never more than
-//! what a quorum of its nodes knows: it reads from before they are told that it does, and writes from when they confirmed.
+//! Upgrade and downgrade: a tenure of a read/write lock changes between reader and writer. It never claims more here
+//! than a quorum of its nodes knows. A downgrade makes it a reader before any request is sent; an upgrade makes it a
+//! writer only after a quorum confirmed.
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -21,19 +22,20 @@ use crate::{
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
 
-/// What is on its way to a node for a tenure that reads: a request to make a reader of it must not come there once it writes
-/// again. Closes when there is nothing.
+/// Closes once no downgrade can reach a node any more. An upgrade waits for that: a downgrade that arrived later would
+/// turn the new writer into a reader.
 type OnTheWay = mpsc::Receiver<()>;
 
 #[derive(Default)]
 pub(super) struct Mode {
-    /// Since when it writes, if it read before.
+    /// The time of the last upgrade.
     upgraded: Option<Stamp>,
     on_the_way: Option<OnTheWay>,
 }
 
 impl Tenure {
-    /// What a node said about a tenure that it was asked to keep at `sent`; `None` if that is out of date.
+    /// What a node's reply to a renewal means for the tenure as it is now, reader or writer. `None` if the node replied
+    /// that it is a reader, to a renewal that was sent before the last upgrade.
     pub(super) fn understood(&self, found: Renewed, sent: Stamp) -> Option<Renewed> {
         if found != Renewed::Reads {
             return Some(found);
@@ -45,20 +47,21 @@ impl Tenure {
         (!earlier).then_some(Renewed::Taken)
     }
 
-    /// Whether it was taken as what it is: answers to that request tell of it.
+    /// False while a tenure that was acquired as a reader is a writer. Late replies to its acquire then say nothing
+    /// about it.
     pub(super) fn is_as_taken(&self) -> bool {
         !self.terms.primitive.reads() || self.primitive().reads()
     }
 
-    /// Asks all nodes that may have it; those that did not answer are handed to `unanswered`, in the background if need be.
+    /// The nodes that may have it.
     fn leftovers(&self) -> Vec<(usize, Presence)> {
         self.state.lock().leftovers()
     }
 
-    /// Makes a reader of a writer.
+    /// Downgrades a writer to a reader.
     pub(crate) async fn downgrade(self: Arc<Self>) -> Result<(), ExtendError> {
         if !self.reads.swap(true, SeqCst) {
-            // No writer draws this one.
+            // Readers use the token above the last writer's, which no writer draws.
             self.token.fetch_add(1, SeqCst);
         }
         let call = self.quorum.protocol.downgrade(self.label());
@@ -67,7 +70,7 @@ impl Tenure {
         let mut answers = FanOut::new(self.leftovers().into_iter().map(|(node, presence)| {
             let target = &self.quorum.nodes[node];
             let answer = match presence {
-                // Behind what may still put it there as a writer.
+                // Ordered after the unanswered request that may still make it a writer there.
                 Presence::Unknown(Some(connection)) => target.eval_after(connection, call.clone(), limit),
                 _ => target.eval(Driver::Background, call.clone(), limit, sent[node].clone()),
             };
@@ -91,7 +94,8 @@ impl Tenure {
         if enough { Ok(()) } else { Err(self.fallen(failures)) }
     }
 
-    /// Has all that were asked to make a reader of it do so before they may be asked to make a writer of it again.
+    /// Holds back the next upgrade until every node has processed the downgrade: awaits late replies, and sends the
+    /// downgrade again to nodes that did not answer.
     fn see_through(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut silent: Vec<usize>) {
         let (busy, on_the_way) = mpsc::channel(1);
         self.mode.lock().on_the_way = Some(on_the_way);
@@ -109,12 +113,13 @@ impl Tenure {
         });
     }
 
-    /// Makes a reader of it where it may have become a writer.
+    /// Downgrades it in the background on nodes where it may be a writer, ordered after the requests on these
+    /// connections.
     fn read_again(&self, behind: Vec<(usize, ConnectionId, bool)>) -> OnTheWay {
         self.quorum.clean_up(behind, &self.quorum.protocol.downgrade(self.label()))
     }
 
-    /// A node told something outside of a round of renewal.
+    /// Takes in a reply that belongs to no renewal.
     fn find(&self, node: usize, found: Renewed) {
         self.change(|state, effects| {
             state.take_in(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
@@ -128,7 +133,7 @@ impl Tenure {
         }
     }
 
-    /// Waits until no node can be made a reader of any more.
+    /// Waits until no downgrade can reach a node any more. Fails if a node does not answer in time.
     async fn settled(&self) -> Result<(), ExtendError> {
         let on_the_way = self.mode.lock().on_the_way.take();
         let Some(mut on_the_way) = on_the_way else { return Ok(()) };
@@ -141,7 +146,7 @@ impl Tenure {
         Err(self.fallen((0..self.quorum.nodes.len()).map(silent).collect()))
     }
 
-    /// Makes a writer of a reader, if it is alone inside; says whether it is one.
+    /// Upgrades a reader to a writer if no other owner reads. Returns whether it is a writer now.
     pub(crate) async fn upgrade(self: Arc<Self>) -> Result<bool, ExtendError> {
         if !self.primitive().reads() {
             return Ok(true);
@@ -180,7 +185,7 @@ impl Tenure {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
-        // What was not sent must not go out behind what undoes the rest.
+        // Upgrades that were not sent yet must not follow the request that undoes the others.
         answers.retain(|node| sent[node].get().is_some());
         let writer = Label { primitive: Primitive::Write, ..self.label() };
         let token = if granted.len() >= quorum.needed() && self.is_held() {
@@ -190,7 +195,7 @@ impl Tenure {
         };
         let alive = !Deadline::new(since, quorum.settings.validity(ttl)).left().is_zero();
         let Some(token) = token.ok().filter(|_| alive && self.is_held()) else {
-            // Where it was not denied it may write by now, or soon.
+            // Nodes that did not deny the upgrade may have made it a writer, or still may.
             let undecided = |node: &usize| !matches!(found[*node], Some(vote) if !matches!(vote, Vote::Granted { .. }));
             let behind = (0..quorum.nodes.len()).filter(undecided);
             let behind = behind.filter_map(|node| Some((node, sent[node].get()?, found[node].is_some()))).collect();
@@ -206,7 +211,7 @@ impl Tenure {
         Ok(true)
     }
 
-    /// A quorum confirmed that it writes.
+    /// Makes it a writer here, after a quorum confirmed.
     fn writes(self: &Arc<Self>, found: &[Option<Vote>], sent: &[SentOn], (ttl, since): (Duration, Stamp), token: i64) {
         let deadline = Deadline::new(since, self.quorum.settings.validity(ttl));
         let reading: Vec<(usize, Presence)> = {
@@ -226,11 +231,11 @@ impl Tenure {
             self.reads.store(false, SeqCst);
             still_reading(&state, before)
         };
-        // There it only keeps others out.
+        // On these nodes the reader would only keep others out.
         self.release_later(reading);
     }
 
-    /// Takes in what nodes answered after a quorum had confirmed.
+    /// Takes in replies to the upgrade that arrive after a quorum confirmed.
     async fn absorb_late_upgrades(self: Arc<Self>, mut late: FanOut, (ttl, since): (Duration, Stamp)) {
         while let Some((node, answer)) = late.late().await {
             let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))));
@@ -242,7 +247,7 @@ impl Tenure {
     }
 }
 
-/// Where it reads on although it writes elsewhere.
+/// The nodes where it is still a reader although a quorum has it as a writer.
 fn still_reading(state: &State, before: Vec<Presence>) -> Vec<(usize, Presence)> {
     let absent = |node: usize| matches!(state.presences[node], Presence::Absent);
     before.into_iter().enumerate().filter(|(node, known)| absent(*node) && !matches!(known, Presence::Absent)).collect()

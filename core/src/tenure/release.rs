@@ -13,20 +13,20 @@ use crate::{
     sync::notify,
 };
 
-/// The pause before a node is asked again that could not be asked.
+/// The pause before a release is tried again that could not be sent.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the last nodes may keep the outcome open when another one says that the tenure had been lost.
+/// How long to wait for the last nodes when another one lacked the tenure: their replies may change the outcome.
 const DOUBT: Duration = Duration::from_millis(250);
 
-/// What a release found.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock was held until now and is free.
+    /// The lock was held until now, and is free.
     Released,
-    /// It had been lost before.
+    /// The lock had been lost before.
     Lost,
-    /// Too few nodes confirmed in time; they are asked again until the lease ends by itself.
+    /// Too few nodes confirmed in time. The release is sent again in the background until the lease ends by itself.
     Unconfirmed,
 }
 
@@ -46,7 +46,7 @@ impl Tenure {
         self.quorum.protocol.release(self.label(), true)
     }
 
-    /// Releases on these nodes in the background, for as long as the key can live there.
+    /// Releases it on these nodes in the background, and retries for as long as the key can live there.
     pub(super) fn release_later(&self, presences: Vec<(usize, Presence)>) {
         for (index, presence) in presences {
             let node = self.quorum.nodes[index].clone();
@@ -60,28 +60,28 @@ impl Tenure {
         }
     }
 
-    /// How long a key can live on a node at most.
+    /// The longest time that its key can still live on a node.
     fn longest_life(&self) -> Duration {
         let left = self.state.lock().lives.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
         self.terms.ttl.max(left + Duration::from_millis(10))
     }
 
-    /// Releases the tenure on its nodes, and tells what that found.
+    /// Releases the tenure on its nodes, and reports the outcome.
     pub(crate) async fn release(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
         let (outcome, _) = self.clone().free(driver).await;
         self.freed(outcome);
         outcome
     }
 
-    /// Tells what a release found.
+    /// Reports the outcome of a release to those who wait for it, and as an event.
     pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
         notify(&self.status, |status| status.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }
 
-    /// Releases the tenure on its nodes; returns at q confirmations. Dropped early, it goes on in the background. Also says
-    /// whether a quorum still had the tenure, and so proved the outcome.
+    /// Releases the tenure on its nodes; returns at q confirmations. If it is dropped earlier, the background
+    /// continues. The second value says whether a quorum still had the tenure, which proves the outcome.
     pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> (ReleaseOutcome, bool) {
         let ((presences, again), left) = {
             let mut state = self.state.lock();
@@ -90,10 +90,10 @@ impl Tenure {
         let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, driver, limit)));
-        // Where it may have been held until now. Lost is only what a quorum cannot have held any more.
+        // `possible`: nodes that may have had it until now. It counts as lost only if they are too few for a quorum.
         let (mut released, mut possible) = (0, presences.len());
         let mut doubt = false;
-        // Free for sure once too few for a quorum may have it. Whether it had been lost, the others may say soon.
+        // If so few nodes may have it, the lock is free already. They get a short time to say whether it had been lost.
         let answers = answers.within((presences.len() <= spare).then_some(MINORITY_GRACE));
         let mut releasing = Releasing { tenure: &self, driver, unconfirmed: presences, answers };
         let Releasing { unconfirmed, answers, .. } = &mut releasing;
@@ -101,7 +101,7 @@ impl Tenure {
             self.release_answered(node, answer.as_ref().ok().copied());
             if let Ok(done) = answer {
                 unconfirmed.retain(|(other, _)| *other != node);
-                // If another release may have run there before, the node lacks the tenure because of that one.
+                // After an earlier release, a node without the tenure does not prove a loss.
                 let missing = !done && !again;
                 released += usize::from(done);
                 possible -= usize::from(missing);
@@ -128,7 +128,7 @@ impl Tenure {
         self.change(|state, effects| state.release_answered(node, was_there, effects));
     }
 
-    /// Asks one node, as soon as it can be asked: one that is down may be back any moment.
+    /// Sends the release to one node. Retries while the node is down: it may be back any moment.
     fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
         if let Presence::Unknown(Some(connection)) = presence {
@@ -142,7 +142,7 @@ impl Tenure {
     }
 }
 
-/// A release under way. When it is dropped, whatever is not confirmed is released in the background.
+/// A release under way. Dropped, it releases in the background on all nodes that have not confirmed.
 struct Releasing<'a> {
     tenure: &'a Arc<Tenure>,
     driver: Driver,
@@ -155,8 +155,8 @@ impl Drop for Releasing<'_> {
         if self.unconfirmed.is_empty() {
             return;
         }
-        // Requests under way are awaited first: their answers usually come right behind the quorum's. Only the caller drives
-        // those on its own connection; they are sent again instead.
+        // Requests under way are awaited first: their replies usually follow right after the quorum's. Those on the
+        // caller's own connection make no progress without the caller, so they are sent again.
         let mut answers = std::mem::take(&mut self.answers);
         if self.driver != Driver::Background {
             answers.clear();
@@ -171,7 +171,7 @@ impl Drop for Releasing<'_> {
             }
             let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);
-            // A caller that gave up left the outcome open.
+            // If the caller gave up, nobody has set the outcome.
             tenure.status.send_if_modified(|status| {
                 let open = status.outcome.is_none();
                 status.outcome = status.outcome.or(Some(ReleaseOutcome::Unconfirmed));

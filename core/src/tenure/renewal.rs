@@ -1,16 +1,17 @@
-//! When a tenure is renewed, and what the answers mean for it. Pure, as all of its state is.
+//! Decides when a tenure is renewed, and what the replies mean for it. Pure, like the rest of the state.
 //!
-//! A round asks every node for the lease at a third of it, until a quorum has it:
+//! After a third of the lease a round of renewal starts. It sends a renewal to every node until a quorum has extended
+//! the lease:
 //!
 //! ```text
-//! due ─▶ asked, all nodes ──a quorum extended──▶ due after a third of the lease
-//!          ▲   └──silence, or too few──▶ a pause ──┐
-//!          └───────────────────────────────────────┘
+//! due ─▶ sent to all nodes ──a quorum extended──▶ due after a third of the lease
+//!          ▲   └──no reply, or too few──▶ a pause ──┐
+//!          └────────────────────────────────────────┘
 //! ```
-//! Nodes that lack the tenure take part by taking it in again (a repair).
+//! A node that lacks the tenure gets a repair instead, which writes it there again.
 //!
-//! The token counter has a ttl of its own. Whenever a node extended the lease and less than half of its counter's ttl is
-//! left there, the counter is due, too: it is prolonged by a request of its own, so that renewals name no further key.
+//! The token counter has a ttl of its own. When a node extended the lease and less than half of its counter's ttl is
+//! left, the counter is due, too. A separate request prolongs it, so that a renewal names no further key.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use crate::{
 /// The pause after a renewal without a quorum; doubled after each further one.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the watchdog is to do with a tenure.
+/// What the watchdog must do with a tenure.
 pub(crate) enum Plan {
     /// Nothing for so long.
     Wait(Duration),
@@ -36,17 +37,18 @@ pub(crate) enum Plan {
     Renew { nodes: Vec<usize>, repairs: Vec<usize>, ttl: Duration, sent: Stamp },
     /// It ended: forget it.
     Forget,
-    /// Nobody took it in time: release it, and forget it.
+    /// Its caller did not collect it in time: release it, and forget it.
     Release,
 }
 
 impl State {
-    /// The lease that renewals ask for; zero when no claim wants any.
+    /// The ttl that renewals request; zero if no claim is renewed.
     pub(super) fn renewed_ttl(&self) -> Duration {
         self.claims.iter().filter_map(|claim| claim.renews).max().unwrap_or_default()
     }
 
-    /// How long until the next look after a success: a third of the lease, or the deadline of a fixed one.
+    /// The time from a success to the next round: a third of the lease, give or take 10 %. For a fixed ttl it lasts
+    /// until the deadline.
     pub(super) fn interval(&self) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() {
@@ -55,7 +57,8 @@ impl State {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// How long until two thirds of the lease are over without a renewal; for ever if nobody is to be told of that.
+    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event is due for
+    /// that.
     fn safe_for(&self, left: Duration) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() || self.round.orphaned || self.round.warned {
@@ -64,24 +67,24 @@ impl State {
         left.saturating_sub(self.validity(ttl).saturating_sub(ttl.mul_f64(2.0 / 3.0)))
     }
 
-    /// How long the next offer stands.
+    /// The time until the next uncollected grant is given back.
     fn uncollected_for(&self, now: Stamp) -> Duration {
         self.uncollected.iter().map(|(_, until)| until.left_at(now)).min().unwrap_or(Duration::MAX)
     }
 
-    /// How long it may still be held, if there is a limit to that.
+    /// The time until `max_hold` is over.
     fn until_max_hold(&self, now: Stamp) -> Duration {
         self.max_hold.map_or(Duration::MAX, |max_hold| max_hold.saturating_sub(now.since(self.since)))
     }
 
-    /// How long the watchdog may leave it alone.
+    /// The time until the watchdog must check it.
     pub(super) fn time_to_check(&self, now: Stamp) -> Duration {
         let left = self.left_at(now).min(self.until_max_hold(now));
         self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.uncollected_for(now))
     }
 
-    /// Decides what the watchdog does now. `recheck`: nodes that just came back. `is_remembered`: whether its owner or a
-    /// lease is still there.
+    /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back. `is_remembered`:
+    /// whether its owner or one of its leases still exists.
     pub(super) fn plan(&mut self, now: Stamp, recheck: &[usize], is_remembered: bool, effects: &mut Effects) -> Plan {
         if self.fate != Fate::Held {
             return Plan::Forget;
@@ -125,7 +128,7 @@ impl State {
         Plan::Renew { nodes, repairs, ttl: if renewable { ttl } else { Duration::ZERO }, sent: now }
     }
 
-    /// The nodes to be asked whether they have it, and those that are to take it in again.
+    /// The nodes that get a renewal, or a check, and those that get a repair. `round`: whether a round is due.
     fn to_be_asked(&self, round: bool, recheck: &[usize]) -> (Vec<usize>, Vec<usize>) {
         let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
         for (node, presence) in self.presences.iter().enumerate() {
@@ -154,16 +157,16 @@ impl State {
         self.round.sent = now;
         self.round.nodes.iter_mut().for_each(|node| node.extended = false);
         self.asked_for(ttl, now);
-        // Until the answers say otherwise.
+        // The replies set the next round.
         self.round.next = Deadline::new(now, Duration::MAX);
     }
 
-    /// A lease of so long was asked for.
+    /// Notes that a lease of `ttl` was requested.
     pub(super) fn asked_for(&mut self, ttl: Duration, now: Stamp) {
         self.lives = self.lives.later_at(Deadline::new(now, ttl), now);
     }
 
-    /// A node answered a renewal that asked for `ttl`; zero: only whether it is there.
+    /// Takes in a node's reply to a renewal for `ttl`; zero means that the request only checked.
     pub(super) fn renewed(
         &mut self,
         node: usize,
@@ -181,8 +184,8 @@ impl State {
         }
     }
 
-    /// Takes in what a node answered to a request for a lease of `ttl`, be it of a round or of none; says whether the
-    /// tenure is still held.
+    /// Takes in a node's reply to a request for a lease of `ttl`, whether or not that belongs to a round. Returns
+    /// whether the tenure is still held.
     pub(super) fn take_in(
         &mut self,
         node: usize,
@@ -196,15 +199,15 @@ impl State {
         }
         let sent = if mutant!(DeadlineFromReply) { now } else { sent };
         if self.left_at(now).is_zero() && !mutant!(ResumeAfterDeadline) {
-            // Lost is final, even when the node says otherwise.
+            // A loss is final, even if the node still has the tenure.
             self.expire(effects);
             return false;
         }
         match found {
-            // A check moves nothing.
+            // A check extends nothing.
             Renewed::Extended if ttl.is_zero() => {}
             Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
-            // What a tenure that reads makes of that is decided before.
+            // `Tenure::understood` has turned this into another result.
             Renewed::Reads => {}
             Renewed::Gone => self.is_absent(node, LostReason::Deleted, now, effects),
             Renewed::Ended => self.is_absent(node, LostReason::Released, now, effects),
@@ -226,14 +229,14 @@ impl State {
         }
     }
 
-    /// A node did not answer a renewal.
+    /// Notes that a renewal of a node failed.
     pub(super) fn renewal_failed(&mut self, node: usize, now: Stamp) {
         self.round.nodes[node].in_flight = false;
         self.plan_retry(now);
     }
 
-    /// A node answered `found` to a request for a lease of `ttl`. Returns for how long the counter there is to be prolonged,
-    /// if it is due. From then on it counts as prolonged, unless `forget_counter` follows.
+    /// Returns the ttl to prolong a node's token counter with, if it is due after the reply `found` to a request for a
+    /// lease of `ttl`. The counter then counts as prolonged, unless `forget_counter` follows.
     pub(super) fn prolong_counter(
         &mut self,
         node: usize,
@@ -253,12 +256,13 @@ impl State {
         Some(counter_ttl)
     }
 
-    /// The counter on a node may end any moment: it is due.
+    /// Makes the token counter on a node due: it may expire any moment.
     pub(super) fn forget_counter(&mut self, node: usize, now: Stamp) {
         self.round.nodes[node].counter = Deadline::new(now, Duration::ZERO);
     }
 
-    /// A node was asked to take the tenure in again, at `sent`, with a lease of `ttl`. `presence`: what that told of it.
+    /// Takes in the result of a repair, sent at `sent` with a lease of `ttl`. `presence`: what is known of the node
+    /// now, if the repair told anything.
     pub(super) fn repaired(
         &mut self,
         node: usize,
@@ -276,13 +280,13 @@ impl State {
         if self.fate != Fate::Held {
             self.came_too_late(node, presence, effects);
         } else if !there && !matches!(self.presences[node], Presence::Held(_)) {
-            // A renewal knows no better.
+            // No renewal has shown meanwhile that the node has it.
             self.presences[node] = presence;
             self.plan_retry(now);
         }
     }
 
-    /// Plans the next try while a round has no quorum.
+    /// Plans the next attempt of a round that has no quorum yet.
     fn plan_retry(&mut self, now: Stamp) {
         if self.round.is_over(self.needed()) || self.renewed_ttl().is_zero() {
             return;
@@ -292,7 +296,8 @@ impl State {
             pause *= 2_u32.pow(self.round.failures.min(4));
             self.round.failures += 1;
         }
-        // While some are silent the others are asked again: a node that had no room for the tenure may have it now.
+        // The nodes that replied get another request while others do not answer: a node that had no room for the tenure
+        // may have room now.
         self.round.next = Deadline::new(now, pause);
     }
 }

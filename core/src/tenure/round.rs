@@ -1,4 +1,4 @@
-//! One round of renewal: whom it asked, and who has the lease that it asks for.
+//! One round of renewal: the nodes with a request under way, and those that have extended the lease.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use crate::{
     quorum::Presence,
 };
 
-/// Where the current round of renewal stands.
+/// The current round of renewal.
 pub(super) struct Round {
-    /// When to look at this tenure next.
+    /// When the next attempt or round is due.
     pub(super) next: Deadline,
     /// When its requests were sent.
     pub(super) sent: Stamp,
-    /// The same of each node.
+    /// The state of each node.
     pub(super) nodes: Vec<NodeRound>,
     pub(super) failures: u32,
     pub(super) warned: bool,
-    /// The owner is gone and nothing refers to the tenure.
+    /// The tenure is an orphan: its owner is gone, and neither a lease nor a lock object refers to it.
     pub(super) orphaned: bool,
 }
 
-/// Where it stands on one node.
+/// The state of one node in a round.
 #[derive(Clone)]
 pub(super) struct NodeRound {
-    /// A renewal was sent and is not answered.
+    /// A renewal is under way.
     pub(super) in_flight: bool,
-    /// The node lacks the tenure, and is asked to take it in again.
+    /// A repair is under way.
     pub(super) repairing: bool,
-    /// The node has the lease that this round asks for.
+    /// The node has extended the lease in this round.
     pub(super) extended: bool,
-    /// Until when the token counter lives there, at least. It outlasts rounds.
+    /// The token counter lives there at least until then. A new round keeps this.
     pub(super) counter: Deadline,
 }
 
 impl Round {
-    /// The acquire itself. `counter_ttl`: how long the counters live that it wrote.
+    /// The first round: the acquire itself. `counter_ttl`: the ttl of the token counters that it wrote.
     pub(super) fn first(since: Stamp, presences: &[Presence], counter_ttl: Duration) -> Self {
         let node = |presence: &Presence| NodeRound {
             in_flight: false,
@@ -58,12 +58,12 @@ impl Round {
         self.nodes.iter().any(|node| node.in_flight)
     }
 
-    /// Whether a renewal was sent and not answered by enough nodes.
+    /// Whether a renewal was sent and too few nodes have answered it.
     pub(super) fn is_unanswered(&self) -> bool {
         self.is_in_flight() || self.failures > 0
     }
 
-    /// Whether so many nodes have the lease that it asks for.
+    /// Whether `needed` nodes have extended the lease.
     pub(super) fn is_over(&self, needed: usize) -> bool {
         self.nodes.iter().filter(|node| node.extended).count() >= needed
     }

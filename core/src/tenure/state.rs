@@ -1,13 +1,13 @@
-//! What is known of a tenure, and what follows from it. Pure: no clock, no task, no I/O. Whoever changes the state tells
-//! it the time, and carries the [`Effects`] out once nothing is locked any more.
+//! The state of a tenure, and its transitions. Pure: no clock, no task, no I/O. The caller passes the time, and carries
+//! out the [`Effects`] after it has unlocked the state.
 //!
 //! ```text
 //! Held ──deadline passed, or fewer than q nodes have it──▶ Lost(reason)
 //! Held ──the last lease is released──────────────────────▶ Released
 //! Held ──detached────────────────────────────────────────▶ Detached
 //! ```
-//! The three ends are final. The deadline is the q-th newest of the nodes' deadlines; each counts from before its
-//! request was sent and moves only by a success that arrives while the tenure is still held.
+//! The three ends are final. The deadline is the q-th latest of the nodes' deadlines. Each node's deadline counts from
+//! before its request was sent. Only a success that arrives while the tenure is still held moves it.
 
 use std::{
     any::Any,
@@ -29,47 +29,48 @@ pub(super) struct State {
     pub(super) fate: Fate,
     /// For each node, what is known of the tenure there.
     pub(super) presences: Vec<Presence>,
-    /// For each node, the connection of the acquire, once that was sent; empty if it was attached.
+    /// For each node, the connection of the acquire, once that was sent; empty if the tenure was attached.
     sent: Vec<SentOn>,
-    /// Whether it was released, and its nodes are still to be told.
+    /// Whether it was released and the requests to its nodes are still to be sent.
     release_due: bool,
-    /// How many releases have begun. If the caller of the first stops polling it, the background sends another.
+    /// How many releases were started. If the caller of the first stops polling it, the background sends another.
     releases: u32,
-    /// Nodes on which a release is to follow an acquire that was unanswered: as long as it is under way, and if it ended
-    /// what that had begun.
+    /// Nodes where the release is ordered after an unanswered acquire: while the release is under way, and later if it
+    /// removed the tenure. A late grant of these nodes needs no further release.
     followed: Vec<usize>,
-    /// Until when a key can live on any node: by the longest lease that was asked for, answered or not.
+    /// The time until which a key can live on any node, by the longest lease that was requested, answered or not.
     pub(super) lives: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
-    /// Those of them that their callers have not taken yet, and until when they may.
+    /// The uncollected grants among the claims, each with the time until which its caller may collect it.
     pub(super) uncollected: Vec<(Arc<Claim>, Deadline)>,
-    /// Alive while a lock handle that took part is.
+    /// The lock objects of the claims; alive while the host refers to them.
     pub(super) locks: Vec<Weak<()>>,
     pub(super) round: Round,
     /// Its place in the watchdog's list.
     pub(super) watchdog_index: Option<usize>,
-    /// What renews it, kept alive until it ends, even when the host forgot its client and every handle.
+    /// The session, whose watchdog renews it. Kept alive until it ends, even if the host has dropped its client and
+    /// every handle.
     pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) settings: Arc<Settings>,
-    /// When it was asked for.
+    /// The time just before the acquire was sent.
     pub(super) since: Stamp,
-    /// The lease it was asked for.
+    /// The ttl of the acquire.
     pub(super) ttl: Duration,
     pub(super) max_hold: Option<Duration>,
 }
 
-/// What follows from a change, in this order.
+/// The effects of a change, to be carried out in this order.
 #[derive(Default)]
 pub(super) struct Effects {
-    /// Whoever waits for news finds them in the log already.
+    /// Events. First, so that a task which `fate` wakes finds them in the log already.
     pub(super) news: Vec<News>,
-    /// For whoever waits for its end.
+    /// Notifies those who wait for the end.
     pub(super) fate: Option<Fate>,
-    /// Instead of a release.
+    /// To be run in place of releases.
     pub(super) unseen: Vec<Unseen>,
-    /// Where it may still be, and must not stay.
+    /// Nodes that may still have it, where it must be released.
     pub(super) release: Vec<(usize, Presence)>,
-    /// Perhaps the last of its client.
+    /// To be dropped: it may be the last reference to the client.
     pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -84,7 +85,7 @@ impl Effects {
     }
 }
 
-/// What an operator may want to know.
+/// Events for operators.
 #[derive(Clone, Copy)]
 pub(super) enum News {
     Lost(LostReason),
@@ -92,18 +93,18 @@ pub(super) enum News {
     Orphaned,
 }
 
-/// What the end of a claim led to.
+/// The result of the end of a claim.
 pub(crate) enum Unclaimed {
-    /// It had ended before, or ends in another call.
+    /// Another call ended it before, or is ending it.
     Before,
-    /// Others remain, or another call ends the tenure.
+    /// Other claims remain.
     Others,
-    /// It was the last; `Released` is for the caller to see through.
+    /// It was the last claim. If the fate is `Released`, the caller must release it on the nodes.
     Ended(Fate),
 }
 
 impl State {
-    /// One that was just granted.
+    /// The state of a tenure that was just granted.
     pub(super) fn new(
         terms: &Terms,
         since: Stamp,
@@ -150,12 +151,12 @@ impl State {
         self.settings.quorum
     }
 
-    /// On how many nodes it is known to be.
+    /// The number of nodes that are known to have it.
     fn known_on(&self) -> usize {
         self.presences.iter().filter(|presence| matches!(presence, Presence::Held(_))).count()
     }
 
-    /// What is left at `now`: the q-th largest of the nodes' deadlines.
+    /// The time left at `now`, until the q-th latest of the nodes' deadlines.
     pub(super) fn left_at(&self, now: Stamp) -> Duration {
         let held = |presence: &Presence| match presence {
             Presence::Held(deadline) => Some(deadline.left_at(now)),
@@ -176,7 +177,7 @@ impl State {
         self.fate == Fate::Held && !self.left_at(now).is_zero()
     }
 
-    /// What is left until the deadline; zero when it ended. Finding the deadline passed ends the tenure.
+    /// The time left until the deadline; zero once the tenure ended. If the deadline has passed, this ends the tenure.
     pub(super) fn check(&mut self, now: Stamp, effects: &mut Effects) -> Duration {
         if self.fate != Fate::Held {
             return Duration::ZERO;
@@ -193,8 +194,8 @@ impl State {
         if mutant!(ResumeAfterDeadline) {
             return;
         }
-        // A renewal that was sent and not answered means silence on the other side; none sent means that this
-        // process did not run.
+        // With a renewal unanswered, the nodes are the cause. Without one, a fixed ttl is over, or this process did not
+        // run.
         let silent = self.round.is_unanswered();
         self.lose(if silent { LostReason::Unreachable } else { LostReason::Expired }, effects);
     }
@@ -207,13 +208,14 @@ impl State {
         self.end(Fate::Lost(reason), effects);
         effects.news.push(News::Lost(reason));
         effects.keeper = self.keeper.take();
-        // Close releases in one batch of its own. Everything else leaves minority grants behind, which only hinder.
+        // `close()` releases in one batch of its own. Any other loss leaves grants on a minority, which only hinder
+        // others.
         if reason != LostReason::Closed {
             effects.release.extend(self.leftovers());
         }
     }
 
-    /// Gives back what nobody was told of.
+    /// Releases a tenure that no caller has seen.
     pub(super) fn give_back(&mut self, effects: &mut Effects) {
         self.end(Fate::Released, effects);
         effects.release.extend(self.leftovers());
@@ -227,7 +229,7 @@ impl State {
         }
     }
 
-    /// Gives up the acquire on nodes that it was not sent to yet: it must not go out behind the release.
+    /// Gives up the acquire on nodes that it was not sent to yet: it must not follow the release.
     fn give_up_unsent(&mut self) {
         for (presence, sent) in self.presences.iter_mut().zip(&self.sent) {
             if let Presence::Unknown(None) = presence {
@@ -236,14 +238,14 @@ impl State {
         }
     }
 
-    /// Where it may be.
+    /// The nodes that may have it.
     pub(super) fn leftovers(&self) -> Vec<(usize, Presence)> {
         let there = self.presences.iter().cloned().enumerate();
         let there = there.filter(|(_, presence)| !matches!(presence, Presence::Absent));
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
     }
 
-    /// Its release begins: where it may be, and whether another release has begun before.
+    /// Starts a release. Returns the nodes that may have the tenure, and whether another release was started before.
     pub(super) fn begin_release(&mut self) -> (Vec<(usize, Presence)>, bool) {
         self.release_due = false;
         self.releases += 1;
@@ -253,19 +255,20 @@ impl State {
         (leftovers, self.releases > 1)
     }
 
-    /// A node answered the release, whether it was there; `None`: it failed.
+    /// Takes in a node's reply to the release: whether the tenure was there, or `None` if the request failed.
     pub(super) fn release_answered(&mut self, node: usize, was_there: Option<bool>, effects: &mut Effects) {
         if was_there == Some(true) || !self.followed.contains(&node) {
             return;
         }
         self.followed.retain(|followed| *followed != node);
-        // Where nothing keeps the release behind the acquire, that came after it.
+        // The release found nothing, but the acquire was granted: nothing ordered them, and the acquire ran later.
         if was_there == Some(false) && matches!(self.presences[node], Presence::Held(_)) {
             self.came_too_late(node, self.presences[node].clone(), effects);
         }
     }
 
-    /// What was asked of these nodes came to nothing, and will be asked again: what is known of the tenure there by now.
+    /// Gives up unconfirmed releases before they are sent again. Returns these nodes with what is known of the tenure
+    /// there by now.
     pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
         self.followed.retain(|followed| unconfirmed.iter().all(|(node, _)| node != followed));
         let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
@@ -275,9 +278,9 @@ impl State {
         unconfirmed.into_iter().map(by_now).collect()
     }
 
-    /// Takes in what a node answered to the acquire after a quorum had.
+    /// Takes in a reply to the acquire that arrived after the quorum's.
     pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
-        // A renewal or a repair may know better by now.
+        // A renewal or a repair may have a newer reply.
         if matches!(self.presences[node], Presence::Unknown(_)) {
             self.presences[node] = presence.clone();
         }
@@ -286,7 +289,7 @@ impl State {
         }
     }
 
-    /// What comes to a node after the end must not stay there.
+    /// Releases the tenure on a node that it reached after its end.
     pub(super) fn came_too_late(&self, node: usize, presence: Presence, effects: &mut Effects) {
         let ended = matches!(self.fate, Fate::Lost(_) | Fate::Released);
         if ended && !matches!(presence, Presence::Absent) {
@@ -294,24 +297,24 @@ impl State {
         }
     }
 
-    /// A node said that it does not have the tenure (any more).
+    /// Takes in a node's reply that it does not have the tenure (any more).
     pub(super) fn is_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
         match self.presences[node] {
             Presence::Held(_) => {
                 self.presences[node] = Presence::Absent;
-                // The other nodes' deadlines may be older ones.
+                // The q-th deadline of the other nodes may have passed already.
                 if self.known_on() < self.needed() || self.left_at(now).is_zero() {
                     self.lose(why, effects);
                 }
             }
-            // Asked to attach, and never heard of: it is known now, and can be repaired.
+            // The node never answered the attach. Now it is known to lack the tenure, and a repair can write it.
             Presence::Unknown(None) => self.presences[node] = Presence::Absent,
             Presence::Unknown(Some(_)) | Presence::Absent => {}
         }
     }
 
-    /// A further acquire by the same owner. Returns the length that the lease must be extended to, if it must. Fails with
-    /// the tenure's fate if it has ended: the claim would keep nothing alive.
+    /// Adds the claim of a nested acquire. Returns the ttl to extend the lease to, if too little of it is left. Fails
+    /// with the tenure's fate if it has ended: the claim would keep nothing alive.
     pub(super) fn claim(
         &mut self,
         claim: &Arc<Claim>,
@@ -338,7 +341,7 @@ impl State {
             self.locks.push(lock);
         }
         if claim.renews.is_some() {
-            // The watchdog takes over, or renews for longer than before.
+            // The watchdog starts to renew it, or renews it with a longer ttl: at once.
             if self.renewed_ttl() > renewed {
                 self.round.next = Deadline::new(now, Duration::ZERO);
             }
@@ -347,9 +350,9 @@ impl State {
         Ok((self.left_at(now) < self.validity(ttl)).then_some(ttl))
     }
 
-    /// Ends a claim, once.
+    /// Ends a claim. Only the first call for a claim has an effect.
     pub(super) fn unclaim(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> Unclaimed {
-        // Decided here: of two threads that release one lease, one ends the tenure.
+        // Decided under the mutex: if two threads release one lease, only one of them ends the tenure.
         let again = claim.released.swap(true, Relaxed);
         #[cfg(all(test, feature = "shuttle"))]
         let again = again && !crate::faults::broken("a claim that ends twice");
@@ -369,7 +372,7 @@ impl State {
         Unclaimed::Ended(self.fate)
     }
 
-    /// Ends it here, and leaves the keys alone. Fails with its fate: `Held` if it has several claims.
+    /// Ends it here and leaves its keys on the nodes. Fails with its fate: `Held` if it has several claims.
     pub(super) fn detach(&mut self, now: Stamp, effects: &mut Effects) -> Result<(), Fate> {
         self.check(now, effects);
         match self.fate {
@@ -383,7 +386,7 @@ impl State {
         }
     }
 
-    /// Has a claim wait for its caller to take it.
+    /// Makes a claim an uncollected grant, which its caller must collect before `until`.
     pub(super) fn mark_uncollected(&mut self, claim: &Arc<Claim>, until: Deadline) {
         let known = self.uncollected.iter().any(|(known, _)| Arc::ptr_eq(known, claim));
         if !known && !mutant!(OfferKept) && self.claims.iter().any(|known| Arc::ptr_eq(known, claim)) {
@@ -391,7 +394,7 @@ impl State {
         }
     }
 
-    /// The caller takes a claim. False if it was offered, and withdrawn or lost meanwhile.
+    /// The caller collects a claim. False if it was an uncollected grant that was given back or lost.
     pub(super) fn collect(&mut self, claim: &Arc<Claim>, now: Stamp, effects: &mut Effects) -> bool {
         if claim.withdrawn.load(Relaxed) {
             return false;
@@ -401,8 +404,8 @@ impl State {
         !self.check(now, effects).is_zero()
     }
 
-    /// Withdraws the uncollected that stand no longer at `now`; all, if no time is given. Says whether the tenure ended by that,
-    /// and is to be released.
+    /// Gives back the uncollected grants whose time is over at `overdue_at`; all of them if that is `None`. Returns
+    /// whether this ended the tenure, which must then be released.
     pub(super) fn withdraw(&mut self, overdue_at: Option<Stamp>, now: Stamp, effects: &mut Effects) -> bool {
         let stands = |until: &Deadline| overdue_at.is_some_and(|now| !until.left_at(now).is_zero());
         let (standing, withdrawn) =
@@ -420,7 +423,7 @@ impl State {
         ended
     }
 
-    /// Whether somebody took it.
+    /// Whether any of its claims has been collected.
     pub(super) fn is_collected(&self) -> bool {
         self.claims.len() > self.uncollected.len()
     }

@@ -1,5 +1,6 @@
-//! Calls that their callers poll. One that does not end soon after its last reply was due is seen to: its caller may be an
-//! event loop that stands still, and others must not wait for that. The watchdog's task does it.
+//! Supervised calls: calls that their own callers poll. If one does not end soon after its last reply was due, the
+//! supervisor takes over: the caller may be a blocked event loop, and others must not wait for it. The watchdog's task
+//! runs this.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,22 +11,23 @@ use crate::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// How long after its last reply was due a call may take to end by itself.
+/// The time that a call has to end by itself after its last reply was due.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// What is done about a call that its caller does not poll to its end.
+/// Takes over a call that its caller does not poll to its end.
 type Overdue = Box<dyn FnOnce() + Send>;
 
-/// The calls of one client that their callers poll.
+/// The supervised calls of one client.
 #[derive(Default)]
 pub(super) struct Supervisor {
-    /// By when they should have ended, and a number.
+    /// For each call, what takes it over. The key is the time when that is due, and a number that makes it unique.
     overdue: Mutex<BTreeMap<(Instant, u64), Overdue>>,
     last: AtomicU64,
 }
 
 impl Supervisor {
-    /// Does something about a call if it does not end in time.
+    /// Supervises a call whose last reply is due after `last_reply`. `overdue` takes it over if it does not end in
+    /// time.
     pub(super) fn supervise(
         self: &Arc<Self>,
         last_reply: Duration,
@@ -37,7 +39,7 @@ impl Supervisor {
         Supervised { calls: self.clone(), due }
     }
 
-    /// Does something about the calls that are overdue; says when the next one will be.
+    /// Takes over the calls that are overdue. Returns when the next one will be.
     pub(super) fn take_over_overdue(&self) -> Option<Instant> {
         loop {
             let overdue = {
@@ -53,19 +55,19 @@ impl Supervisor {
     }
 }
 
-/// A call that its caller polls.
+/// A supervised call. Dropping this ends the supervision.
 pub(crate) struct Supervised {
     calls: Arc<Supervisor>,
     due: (Instant, u64),
 }
 
 impl Supervised {
-    /// When something is done about it.
+    /// When the supervisor takes over.
     pub(super) fn due(&self) -> Instant {
         self.due.0
     }
 
-    /// The call ended. False if that was too late.
+    /// Ends the supervision of a call that ended. False if the supervisor has taken over.
     pub(crate) fn finish(self) -> bool {
         self.calls.overdue.lock().remove(&self.due).is_some()
     }
@@ -74,7 +76,7 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         let overdue = self.calls.overdue.lock().remove(&self.due);
-        // It may be the last that refers to its client: not under the lock.
+        // It may be the last reference to its client, so it is dropped with the mutex unlocked.
         drop(overdue);
     }
 }

@@ -1,5 +1,5 @@
-//! What a tenure asks the nodes while it is held: whether a late grant came, to extend it, to take it in again where it is
-//! missing. Renewals, of many tenures at once, are sent by the watchdog.
+//! The requests of one held tenure: late grants of its acquire, extensions, repairs and its token counters. The
+//! watchdog sends renewals, each for many tenures at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,18 +24,18 @@ pub(crate) enum ExtendError {
 }
 
 impl Tenure {
-    /// Takes in the answers that came after the quorum had been reached.
+    /// Takes in replies to the acquire that arrive after the quorum's.
     pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
-                // Another request tells what is there now.
+                // It was upgraded since. Only the reply to the upgrade tells what is there now.
                 Ok(_) if !self.is_as_taken() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
-                // Renewals and the release include it.
+                // Renewals and the release include this node.
                 Err(error) if error.may_have_run() => Presence::Unknown(sent_on[node].get()),
-                // What it did is unknown.
+                // An unknown reply: the node may have granted it.
                 Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) => {
                     self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
@@ -47,18 +47,18 @@ impl Tenure {
         }
     }
 
-    /// The reply to the renewal of this tenure.
+    /// Reads the reply to a renewal of this tenure alone.
     fn renewal(&self, reply: &Reply) -> Option<Renewed> {
         reply::renewals(reply, 1, self.terms.primitive.is_read_write()).map(|found| found[0])
     }
 
-    /// There, with a lease of `ttl` that was asked for at `since`.
+    /// The presence on a node that granted a lease of `ttl`, requested at `since`.
     fn held_for(&self, ttl: Duration, since: Stamp) -> Presence {
         Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)))
     }
 
-    /// A node answered a renewal that asked for `ttl` at `sent`. Returns for how long the counter there is to be prolonged,
-    /// if it is due.
+    /// Takes in a node's reply to a renewal for `ttl`, sent at `sent`. Returns the ttl to prolong the token counter
+    /// there with, if that is due.
     pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) -> Option<Duration> {
         let Some(found) = self.understood(found, sent) else {
             self.renewal_failed(node);
@@ -71,23 +71,24 @@ impl Tenure {
         })
     }
 
-    /// A node did not answer a renewal.
+    /// Notes that a renewal of a node failed.
     pub(crate) fn renewal_failed(&self, node: usize) {
         self.change(|state, _| state.renewal_failed(node, clock::now()));
     }
 
-    /// Whether its token is that of the lock's counter: readers draw none, and each slot of a semaphore has one of its own.
+    /// Whether its token is that of the lock's counter. Readers draw no token, and each slot of a semaphore has its
+    /// own.
     fn has_counter(&self) -> bool {
         self.terms.primitive.family() == Family::Lock
     }
 
-    /// Another holder's acquire wrote the counters, perhaps long ago: all are due.
+    /// Makes all token counters due: after an attach, another holder's acquire wrote them, perhaps long ago.
     pub(crate) fn forget_counters(&self) {
         let (mut state, now) = (self.state.lock(), clock::now());
         (0..self.quorum.nodes.len()).for_each(|node| state.forget_counter(node, now));
     }
 
-    /// Has a node take the tenure in again that lost it, or never had it. The answer is like a late grant: what comes
+    /// Writes the tenure again to a node that lost it, or never had it. As with a late grant, a repair that arrives
     /// after the end is released.
     pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
         let unknown = match self.state.lock().presences[node].clone() {
@@ -98,8 +99,8 @@ impl Tenure {
         self.change(|state, effects| state.repaired(node, presence, (ttl, since), clock::now(), effects));
     }
 
-    /// What is known of a node after it was asked to take the tenure in; nothing new after silence. `unknown`: the
-    /// connection of a request that may have put it there, or still may.
+    /// Sends a repair. Returns what is known of the tenure on the node then; `None` if nothing new is known. `unknown`:
+    /// the connection of an earlier request that may have written it there, or still may.
     async fn put_back(
         &self,
         node: usize,
@@ -109,7 +110,7 @@ impl Tenure {
         let (target, terms) = (&self.quorum.nodes[node], &self.terms);
         let limit = self.quorum.settings.reply_timeout(ttl);
         if let Some(connection) = unknown {
-            // First of all the acquire that was never answered has run, or never will.
+            // Ordered after the unanswered request: once this has a reply, that one has run, or never will.
             let call = self.quorum.protocol.renew_one(self.label(), ttl);
             let found = self.renewal(&target.eval_after(connection, call, limit).await.ok()?)?;
             match self.understood(found, since)? {
@@ -134,10 +135,10 @@ impl Tenure {
         })
     }
 
-    /// Asks all nodes for a lease of `ttl` from now on.
+    /// Extends the lease on all nodes, to `ttl` from now on.
     pub(crate) async fn extend(self: Arc<Self>, driver: Driver, ttl: Duration) -> Result<(), ExtendError> {
         let sent = clock::now();
-        // What never ends is asked for as that, and so stays.
+        // A lease that never ends keeps its ttl.
         let ttl = if self.terms.ttl == NEVER { NEVER } else { ttl };
         let call = self.quorum.protocol.renew_one(self.label(), ttl);
         let limit = self.quorum.settings.reply_within(self.remaining());
@@ -151,7 +152,7 @@ impl Tenure {
                 (self.quorum.nodes[node].eval(driver, call.clone(), limit, SentOn::default()), self.clone());
             let asked = async move {
                 let answer = answer.await;
-                // Also of those that come when enough others have answered: they move deadlines, or tell of a loss.
+                // Replies after the quorum's count, too: they move deadlines, or report a loss.
                 let found = answer.as_ref().ok().and_then(|reply| tenure.renewal(reply));
                 if let Some(found) = found.and_then(|found| tenure.understood(found, sent)) {
                     let due = tenure.change(|state, effects| {
@@ -194,14 +195,15 @@ impl Tenure {
     }
 }
 
-/// Has a node prolong the counters of tenures that it holds, each for so long. A failure ends no tenure. If it may pass, the
-/// counters are due again.
+/// Prolongs token counters on one node, each with its ttl. A failure ends no tenure; if it may pass, the counters are
+/// due again.
 pub(super) async fn prolong(quorum: Arc<Quorum>, node: usize, due: Vec<(Arc<Tenure>, Duration)>) {
     let each = due.iter().map(|(tenure, counter_ttl)| (tenure.label(), tenure.token(), *counter_ttl));
     let (call, limit) = (quorum.protocol.prolong(each), quorum.settings.config.reply_timeout);
     match quorum.nodes[node].eval(Driver::Background, call, limit, SentOn::default()).await {
         Ok(reply) if reply::prolonged(&reply, due.len()) => {}
-        // A counter that may not be touched waits for its next time, and takes no others with it.
+        // The node refuses this counter for good: it waits until it is due again. A refused batch is sent one by one,
+        // so that the others are prolonged.
         Err(error) if error.is_permanent() && due.len() == 1 => {}
         Err(error) if error.is_permanent() => {
             for one in due {

@@ -1,7 +1,7 @@
-//! Keeps tenures alive, and tells their holders at the deadline when it could not. One task a client looks at all of
-//! them at least once a second, since a suspended machine or a wall clock set forward moves deadlines that no timer
-//! knows of; renewals are batched for each node, so that a slow node delays nobody else. The same task sees to calls that
-//! their callers left (`attended.rs`).
+//! The watchdog: renews tenures, and ends them at their deadlines where it could not. One task of each client checks
+//! all tenures at least once a second: a suspended machine, or a wall clock set forward, moves deadlines without a
+//! timer noticing. Renewals are batched for each node, so that a slow node delays no other. The same task takes over
+//! supervised calls that are overdue (`supervisor.rs`).
 
 use std::{
     panic::AssertUnwindSafe,
@@ -46,14 +46,14 @@ const PARTS_AT_ONCE: usize = 64;
 /// Repairs under way on one node; far below what a connection takes.
 const REPAIRS_AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
-/// How long the task sleeps while there is nothing to look after.
+/// How long the task sleeps while there is no tenure.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How long it goes on ticking after the last tenure came in: short ones that come and go must not wake it each time.
+/// How long the task keeps ticking after the last tenure was added, so that short tenures do not wake it each time.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// Looking takes time; with very many tenures it is done less often instead of taking more of a core.
+/// The least pause between two passes, for each tenure: many tenures make passes rarer instead of using more of a core.
 const SPACING_PER_TENURE: Duration = Duration::from_micros(4);
 
-/// The tenures the watchdog looks after, and its task.
+/// The tenures of one client that the watchdog checks, and its tasks.
 pub(crate) struct Watchdog {
     list: Arc<List>,
     /// Dropped with the client: ends the tasks.
@@ -63,12 +63,12 @@ pub(crate) struct Watchdog {
 struct List {
     tenures: Mutex<Slab<Arc<Tenure>>>,
     calls: Arc<Supervisor>,
-    /// Something must be looked at before `planned`.
+    /// Notified when a check is due before `planned`.
     hurry: Notify,
     planned: Mutex<Instant>,
-    /// A tenure came in since the last look.
+    /// Whether a tenure or a supervised call was added since the last pass.
     busy: AtomicBool,
-    /// Nodes that broke or came back since the last look.
+    /// Nodes that broke or came back since the last pass.
     returned: Mutex<Vec<usize>>,
 }
 
@@ -93,7 +93,7 @@ impl Watchdog {
         Self { list, _tasks: tasks }
     }
 
-    /// Looks after a tenure until it ends.
+    /// Adds a tenure, to check it until it ends.
     pub(crate) fn add(&self, tenure: &Arc<Tenure>) {
         if mutant!(RenewalByLock) && self.list.tenures.lock().iter().any(|(_, known)| known.same_lock(tenure)) {
             return;
@@ -104,12 +104,13 @@ impl Watchdog {
         self.reconsider(tenure);
     }
 
-    /// A tenure may need a look earlier than it did.
+    /// Starts a pass now if the tenure needs a check before the next one.
     pub(crate) fn reconsider(&self, tenure: &Tenure) {
         self.list.reconsider(tenure);
     }
 
-    /// Does something about a call that its caller polls, if it does not end soon after its last reply is due.
+    /// Supervises a call whose last reply is due after `last_reply`. `overdue` takes it over if it does not end soon
+    /// after.
     pub(crate) fn supervise(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Supervised {
         let supervised = self.list.calls.supervise(last_reply, overdue);
         self.list.busy.store(true, Relaxed);
@@ -134,14 +135,14 @@ impl List {
         self.check_by(Instant::now() + tenure.time_to_check());
     }
 
-    /// Something must be looked at by then.
+    /// Starts a pass now if the next one is planned after `time`.
     fn check_by(&self, time: Instant) {
         if time < *self.planned.lock() {
             self.hurry.notify_one();
         }
     }
 
-    /// What the answers planned may be due before the next look.
+    /// After replies: what they planned may be due before the next pass.
     fn reconsider_all(&self, tenures: &[Arc<Tenure>]) {
         for tenure in tenures {
             self.reconsider(tenure);
@@ -150,17 +151,17 @@ impl List {
 
     fn forget(&self, index: usize, tenure: &Tenure) {
         let mut tenures = self.tenures.lock();
-        // Both the release and the task may forget it, and the index may have a new tenant.
+        // The release and the task may both remove it. Its index may belong to another tenure by then.
         if tenures.get(index).is_some_and(|known| std::ptr::eq(&raw const **known, tenure)) {
             tenures.remove(index);
         }
     }
 }
 
-/// Runs for ever, whatever happens in there: without it every lock of the client would be lost, one after another.
+/// Runs the watchdog for ever, even after a panic: without it the client would lose every lock, one after another.
 async fn keep_up(list: Arc<List>, quorum: Arc<Quorum>) {
     loop {
-        // What a panic leaves half done is one pass; the next looks at everything again.
+        // A panic leaves one pass unfinished. The next pass checks everything again.
         let _ = AssertUnwindSafe(run(list.clone(), quorum.clone())).catch_unwind().await;
         tracing::error!(target: "redlock", "the watchdog panicked, and goes on");
         sleep(TICK).await;
@@ -170,7 +171,7 @@ async fn keep_up(list: Arc<List>, quorum: Arc<Quorum>) {
 async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
     let mut last_busy = Instant::now();
     loop {
-        // Until the end of this pass every tenure that comes in asks for another.
+        // A tenure that is added during this pass requests another one.
         *list.planned.lock() = Instant::now() + IDLE;
         let returned = std::mem::take(&mut *list.returned.lock());
         let tenures: Vec<(usize, Arc<Tenure>)> =
@@ -237,7 +238,7 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
     }
 }
 
-/// Has everything looked at again whenever a node broke or came back.
+/// Starts a pass whenever the node broke or came back.
 async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>) {
     while changes.changed().await.is_ok() {
         let Some(list) = list.upgrade() else { return };
@@ -252,10 +253,10 @@ struct Renewal {
     sent: Stamp,
 }
 
-/// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several at a time.
+/// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several batches at a time.
 async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
     let parts = quorum.nodes[node].traits().parts;
-    // A request is about one family of locks, too.
+    // A request is also for one family of locks only.
     let part =
         |renewal: &Renewal| (parts.of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family());
     batch.sort_by_cached_key(part);
@@ -269,7 +270,7 @@ async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
         .await;
 }
 
-/// Says whether the node renewed what there is to be renewed.
+/// Renews one batch on one node. Returns whether the node answered for all of it.
 async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
     let tenures = batch.iter().map(|renewal| (renewal.tenure.label(), renewal.ttl));
     let limit = renewal_limit(&quorum.settings, batch);
@@ -305,8 +306,8 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
     true
 }
 
-/// Renews what a node refused to renew together: one that cannot be renewed must not take the others with it. Any of
-/// them is asked for first, since a node that refuses everything is not to be asked for each.
+/// Splits a batch that a node refused, so that one tenure that cannot be renewed does not cost the others. Tries a
+/// random one first: if the node refuses that one, too, the rest counts as failed and gets no requests.
 async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
     let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
     let (any, after) = rest.split_at(1);
@@ -328,14 +329,15 @@ fn fail(node: usize, batch: &[Renewal]) {
     }
 }
 
-/// Has a node take in again what it lacks: a few at a time, since a node that lost its keys lacks everything.
+/// Repairs one node. The number of requests at once is limited, since a node that lost its keys lacks all tenures.
 async fn repair(node: usize, batch: &[Renewal]) {
     let repairs = batch.iter().map(|repair| repair.tenure.clone().repair(node, repair.ttl, repair.sent));
     let repairs: Vec<_> = repairs.collect();
     stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
 }
 
-/// An answer that comes after the deadline is of no use; one that comes before it counts, however late.
+/// The time-out of a batch, from the longest time left. A reply before the deadline counts, however late; one after it
+/// is useless.
 fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
     let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
     settings.reply_within(left)
