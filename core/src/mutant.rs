@@ -1,5 +1,5 @@
-//! Faults that other lock libraries have, to switch on one at a time: a simulation that does not find them proves
-//! nothing. Compiled only for tests; in a product `mutant!` is the constant `false`.
+//! Faults of other lock libraries, switched on one at a time to show that the simulation finds them. Compiled only for
+//! tests; in a product `mutant!` is the constant `false`.
 
 /// Whether a fault is switched on.
 #[cfg(feature = "simulation")]
@@ -27,7 +27,7 @@ pub(crate) use switched::{alter, alters_scripts, current, is};
 mod switched {
     use std::cell::Cell;
 
-    /// A fault, and who has it.
+    /// A fault, and the libraries that have it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Mutant {
         /// The deadline counts from the reply, not from before the request.
@@ -36,7 +36,7 @@ mod switched {
         NoCheckOnReturn,
         /// A renewal that succeeds after the deadline revives the tenure.
         ResumeAfterDeadline,
-        /// The holder believes for as long as the server keeps the key, whatever their clocks do (Redisson).
+        /// The lease counts as held for as long as the server keeps the key: no margin for clock drift (Redisson).
         NoMargin,
         /// All attempts of an acquire write the same value (redsync, rslock).
         ValueReused,
@@ -44,57 +44,58 @@ mod switched {
         ReleaseUnchecked,
         /// Half of the nodes are enough.
         HalfQuorum,
-        /// The token is the largest granted one, and no node is raised to it.
+        /// The token is the largest granted one, and the other nodes' counters are not raised to it.
         NaiveMax,
-        /// Nodes are raised to the token whatever happened there since the grant.
+        /// Nodes are raised to the token without a check of what happened there since the grant.
         BumpUnconditional,
-        /// Nodes are raised to the token if they hold the value, whatever was granted in between.
+        /// Nodes are raised to the token if they hold the value, even if others were granted there in between.
         BumpByValue,
-        /// An acquire counts up, a release counts down (Redisson).
+        /// The key counts holds: an acquire adds one, a release subtracts one (Redisson).
         CountHolds,
         /// A renewal writes the key anew when it is gone (redsync).
         RenewalRecreates,
-        /// An acquire without a reply is sent again.
+        /// An acquire without a reply is resent.
         RetryUnknown,
-        /// A release is sent only to the nodes that are known to hold.
+        /// A release is sent only to the nodes that are known to hold the lock.
         ReleaseKnownOnly,
         /// A failed attempt keeps the votes it got (node-redlock).
         KeepPartialVotes,
         /// A waiter relies on messages alone.
         NoPoll,
-        /// The holder is told only when a renewal fails with an error, not when the time is over (node-redlock).
+        /// The holder learns of a loss only from a renewal that fails with an error, not at the deadline
+        /// (node-redlock).
         LostOnlyOnError,
-        /// Time is read from a clock that stops in suspend.
+        /// Time is read from a clock that stops while the machine is suspended.
         MonotonicOnly,
-        /// A nested acquire does not look whether the tenure was lost.
+        /// A nested acquire does not check whether the tenure was lost.
         NestAfterLoss,
         /// The watchdog knows one tenure for each lock, not all of them (Redisson).
         RenewalByLock,
-        /// A grant that its caller does not take is never given back.
+        /// A pending grant that its caller does not collect is never given back.
         OfferKept,
-        /// Nobody sees to a call that its caller no longer polls.
+        /// The background does not take over a call that its caller no longer polls.
         CallUnattended,
-        /// A text that was attached once can be attached again: the name on the wire stays.
+        /// A text can be attached more than once: attach does not rename the field on the nodes.
         AttachKeepsName,
-        /// An attach that is given up releases what it took.
+        /// An attach that is given up releases the lock.
         AttachReleases,
-        /// An attach that is given up, or failed, leaves what it took under the new name.
+        /// An attach that fails or is given up leaves the tenure under the new name.
         AttachForgets,
         /// A waiter that gives up keeps its place in the queue.
         PlaceKept,
-        /// Asking again for a place takes the last one.
+        /// A repeated request for a place moves the waiter to the end of the queue.
         PlaceAnew,
         /// Waiters of a client that is gone keep their places (Redisson, for five minutes each).
         DeadPlaceKept,
-        /// A try takes a lock that is free, whoever waits.
+        /// A try acquires a free lock although others wait.
         TryBarges,
-        /// A reader that leaves deletes the lock, whoever else reads.
+        /// A reader's release deletes the lock although others read.
         ReaderEndsAll,
-        /// Readers are removed before their leases are over, by the leases of others (redis-semaphore).
+        /// Readers are removed before their own leases are over, by the leases of others (redis-semaphore).
         ReadersPurgedEarly,
         /// A reader becomes the writer although others read.
         UpgradeBesideReaders,
-        /// A writer that becomes a reader wakes nobody (Redisson).
+        /// A writer that becomes a reader does not wake the waiting readers (Redisson).
         DowngradeTellsNobody,
         /// Readers get the token of the writer before them.
         ReadersHaveWritersToken,
@@ -142,7 +143,7 @@ mod switched {
             Self::CounterEnds,
         ];
 
-        /// What it changes in a script.
+        /// The texts that it replaces in a script, and their replacements.
         fn edits(self, script: &str) -> &'static [(&'static str, &'static str)] {
             match (self, script) {
                 (Self::ReleaseUnchecked, "release") => {
@@ -233,7 +234,7 @@ mod switched {
         CURRENT.get().is_some_and(|mutant| known.contains(&mutant))
     }
 
-    /// The source of a script with the current fault in it, if it is one of scripts.
+    /// The source of a script with the current fault in it; `None` if that does not change this script.
     pub(crate) fn alter(script: &str, source: &str) -> Option<String> {
         let edits = CURRENT.get().map(|mutant| mutant.edits(script)).unwrap_or_default();
         let mut altered = (!edits.is_empty()).then(|| source.to_owned())?;

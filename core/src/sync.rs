@@ -1,8 +1,8 @@
 //! A mutex without poisoning, on the standard library's. Not `parking_lot`'s, whose table of parked threads is shared
 //! by the whole process: a fork may copy it in a locked state, and the child would wait for ever.
 //!
-//! Tests of interleavings (`testing/interleavings.rs`) put shuttle's in its place, with its atomics: those let a scheduler
-//! decide which thread goes on at each of their operations.
+//! The tests of interleavings (`testing/interleavings.rs`) use shuttle's mutex and atomics instead. At each of their
+//! operations a scheduler decides which thread continues.
 
 #[cfg(not(all(test, feature = "shuttle")))]
 use std::sync;
@@ -15,11 +15,12 @@ use tokio::sync::watch;
 
 pub(crate) use self::sync::{MutexGuard, atomic};
 
-/// Changes what a channel tells. Without a receiver nobody is notified: that alone costs as much as the change.
+/// Changes the value of a watch channel. Notifies only if there is a receiver, since that alone costs as much as the
+/// change.
 pub(crate) fn notify<T>(sender: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
     sender.send_if_modified(|value| {
         change(value);
-        // Whoever subscribes from now on reads the new value: it cannot be read before this returns.
+        // A later subscriber reads the new value: it cannot read before this returns.
         sender.receiver_count() > 0
     });
 }
@@ -32,7 +33,7 @@ impl<T> Mutex<T> {
         Self(sync::Mutex::new(value))
     }
 
-    /// Locks it. A panic while it was locked changes nothing: no critical section here leaves a half-made state.
+    /// Locks it, even after a panic while it was locked: no critical section here leaves a half-made state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

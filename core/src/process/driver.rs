@@ -1,39 +1,39 @@
-//! Who calls, and who then polls the call until it is done: the one place that decides how a call is driven.
+//! Decides who polls a call until it is done, and which runtime drives its requests. Only this file decides that.
 //!
-//! First tries and releases on a single node are polled where they are called: no other thread has to be woken for them.
-//! Everything else, and whatever has to wait, belongs to the background, which goes on whatever its caller does.
+//! First attempts and releases on a single node are polled by their caller, so that no other thread must be woken.
+//! Everything else, and every call that must wait, runs in the background, which continues whatever its caller does.
 
 use tokio::runtime::Id;
 
 use super::program;
 
-/// Who calls.
+/// The kind of caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A thread that blocks until the call is done.
     Thread,
-    /// A task of any executor, which polls the call as it polls its other futures.
+    /// A task of any executor, which polls the call like its other futures.
     Task,
-    /// A host's reactor, by its number, which polls its calls.
+    /// A host's reactor, by its id. It polls its calls.
     Host(u64),
 }
 
-/// Who drives a connection, and the requests on it.
+/// The runtime that drives a connection and the requests on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// The background runtime: always.
+    /// The background runtime, which always runs.
     Background,
-    /// Blocking callers: only while one of them is inside the caller runtime.
+    /// The caller runtime, which runs only while a blocking caller is inside it.
     Caller,
-    /// A host's reactor, by its number: while its host runs it, and only calls that it polls.
+    /// A host's reactor, by its id. It runs when its host runs it, and drives only calls that it polls itself.
     Host(u64),
-    /// A tokio runtime of the program's: while that runs, and only calls that its tasks poll.
+    /// A tokio runtime of the program, while that runs. It drives only calls that its own tasks poll.
     Program(Id),
 }
 
 impl Driver {
-    /// Who drives a request that is made here and now: a future may be polled by another runtime than the one in which it
-    /// was made.
+    /// The driver of a request that is made here and now: the background, if another runtime polls the future than the
+    /// one in which it was made.
     pub(crate) fn here(self) -> Self {
         match self {
             Self::Program(id) if program::current(id).is_none() => Self::Background,
@@ -45,14 +45,14 @@ impl Driver {
 /// Where a call is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
-    /// By whoever called; its requests are this driver's.
+    /// By its caller. This driver drives its requests.
     Here(Driver),
     /// By a task of the background.
     InBackground,
 }
 
 impl Polled {
-    /// Who drives its requests.
+    /// The driver of its requests.
     pub(crate) fn driver(self) -> Driver {
         match self {
             Self::Here(driver) => driver,
@@ -61,9 +61,10 @@ impl Polled {
     }
 }
 
-/// Where a call on so many nodes is polled. `hostable`: whether an event loop may own a connection to the node.
+/// Decides where a call on this many nodes is polled. `hostable`: whether an event loop may own a connection to the
+/// node.
 pub(crate) fn polled(caller: Caller, nodes: usize, hostable: bool) -> Polled {
-    // Of several nodes some answer when the call has its result: that needs somebody who goes on.
+    // With several nodes some replies arrive after the call has its result, and only the background still polls then.
     if nodes > 1 {
         return Polled::InBackground;
     }

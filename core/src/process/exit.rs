@@ -1,4 +1,4 @@
-//! The end of the process: what must end before it, and in which order.
+//! Ends clients and event loops in order at the end of the process.
 
 use std::sync::{
     Arc, Weak,
@@ -10,12 +10,13 @@ use futures_util::future::{BoxFuture, join_all};
 use super::fork::PerProcess;
 use crate::sync::Mutex;
 
-/// What lives as long as the process at most, and ends in good order.
+/// A resource that must end before the process does.
 pub(crate) trait EndsWithProcess: Send + Sync {
-    /// Drops what nobody will go on with, before anything ends: a host's event loop runs no more.
+    /// Drops the work that nobody will continue, since a host's event loop no longer runs. Called before any resource
+    /// is ended.
     fn stop(self: Arc<Self>) {}
 
-    /// Ends in good order what others rely on.
+    /// Ends cleanly whatever others rely on, such as held locks.
     fn end(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
@@ -24,22 +25,22 @@ pub(crate) trait EndsWithProcess: Send + Sync {
 static LIVING: PerProcess<Mutex<Vec<Weak<dyn EndsWithProcess>>>> = PerProcess::new();
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Notes something that must end before this process does.
+/// Registers a resource that must end before this process does.
 pub(crate) fn register(one: Weak<dyn EndsWithProcess>) {
     let mut living = LIVING.get().lock();
     living.retain(|known| known.strong_count() > 0);
     living.push(one);
 }
 
-/// Does not resolve while the process ends. A thread that still waits for a lock then is one that the host stops
-/// without a word; waking it with an error would only make it complain.
+/// Never resolves if the process is ending; else resolves at once. The host silently stops a thread that still waits
+/// for a lock then; an error would only make the thread report it.
 pub(crate) async fn stay_silent_at_the_end() {
     if ENDING.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
 }
 
-/// Closes every client of this process, all at once. Hosts call it when the process ends, as the last thing.
+/// Closes every client of this process, all at once. Hosts call it as the last thing at the end of the process.
 pub async fn close_all() {
     ENDING.store(true, Ordering::SeqCst);
     let living: Vec<_> = LIVING.get().lock().iter().filter_map(Weak::upgrade).collect();

@@ -1,5 +1,5 @@
-//! Forks of the process. Each raises the generation; a child never touches a runtime, a connection or a lock of its
-//! parent's, and what is tied to a generation is neither used nor dropped in another.
+//! Detects forks of the process. Each fork raises the generation. A child never touches a runtime, a connection or a
+//! lock of its parent's: a value that is tied to a generation is neither used nor dropped in another.
 #![allow(
     unsafe_code,
     reason = "pthread_atfork, a value that is not dropped everywhere, and a leaked one behind an atomic pointer"
@@ -13,9 +13,9 @@ use std::{
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// How many forks lie between the first process and this one.
+/// The number of forks between the first process and this one.
 pub fn generation() -> u64 {
-    // Done before anything is tied to a generation, so a fork cannot go unnoticed.
+    // Whatever is tied to a generation calls this first, so no fork goes unnoticed.
     #[cfg(unix)]
     watch_forks();
     GENERATION.load(Ordering::Acquire)
@@ -24,10 +24,11 @@ pub fn generation() -> u64 {
 #[cfg(unix)]
 fn watch_forks() {
     use std::sync::atomic::AtomicBool;
-    // Not a `Once`, which a fork may copy half-way: installed twice by a race of threads, the handler only counts twice.
+    // Not a `Once`, which a fork may copy half-way. If two threads race and install the handler twice, it only counts
+    // twice.
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.load(Ordering::Acquire) {
-        // SAFETY: the handler only increments an atomic, which is safe between fork and anything.
+        // SAFETY: the handler only increments an atomic, which a child may do right after the fork.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         INSTALLED.store(true, Ordering::Release);
     }
@@ -38,8 +39,8 @@ extern "C" fn forked() {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
-/// Something that belongs to one fork generation. In a child of that process it is neither used nor dropped: its
-/// threads do not exist there, its locks may be held by nobody, its connections are the parent's.
+/// A value that belongs to one fork generation. In a child of that process it is neither used nor dropped: its threads
+/// do not exist there, its locks may be locked for ever, and its connections are the parent's.
 #[derive(Debug)]
 pub struct Tied<T> {
     generation: u64,
@@ -60,7 +61,7 @@ impl<T> Tied<T> {
 
 impl<T: Clone> Clone for Tied<T> {
     fn clone(&self) -> Self {
-        // An `Arc` may be cloned in a child: that only counts.
+        // In a child, cloning an `Arc` is safe: it only counts.
         Self { generation: self.generation, value: self.value.clone() }
     }
 }
@@ -74,8 +75,8 @@ impl<T> Drop for Tied<T> {
     }
 }
 
-/// What each process makes for itself. Made without a lock, which a fork might copy in a locked state, and never freed: a
-/// child leaks what was its parent's.
+/// A value that each process makes for itself. It is made without a lock, which a fork might copy in a locked state. It
+/// is never freed: a child leaks its parent's.
 pub(crate) struct PerProcess<T>(AtomicPtr<Made<T>>);
 
 struct Made<T> {
@@ -88,7 +89,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// This process' own.
+    /// This process's value. Makes it at the first use.
     pub(crate) fn get(&'static self) -> &'static T {
         let generation = generation();
         let mut current = self.0.load(Ordering::Acquire);

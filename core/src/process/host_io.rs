@@ -1,5 +1,5 @@
-//! A host's event loop as servers see it: something that can own a socket, and run the task that reads it. Whoever drives
-//! such a loop says so while its thread is inside.
+//! The interface between a host's event loop and the connections: it can own a socket, and run the task that reads it.
+//! Whoever runs such a loop enters it on its thread, so that connections find it.
 
 use std::{cell::RefCell, io, os::fd::OwnedFd, sync::Arc};
 
@@ -13,24 +13,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
 
 /// An event loop that owns connections.
 pub(crate) trait HostIo: Send + Sync {
-    /// Notes which sockets are ready, also in the middle of a run.
+    /// Notes which sockets are ready. May be called in the middle of a run.
     fn poll_sockets(&self);
 
-    /// Owns a connected socket from now on.
+    /// Takes over a connected socket.
     fn adopt(self: Arc<Self>, socket: OwnedFd) -> io::Result<Box<dyn Socket>>;
 
-    /// Runs something until it ends, or the event loop does.
+    /// Runs a task until it or the event loop ends.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
 thread_local! { static CURRENT: RefCell<Option<Arc<dyn HostIo>>> = const { RefCell::new(None) }; }
 
-/// Whose calls this thread polls.
+/// The event loop whose calls this thread polls.
 pub(crate) fn current() -> Option<Arc<dyn HostIo>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Has it poll those of this one, until what this returns is dropped.
+/// Makes this thread poll the calls of `host`, until the returned guard is dropped.
 pub(crate) fn enter(host: Arc<dyn HostIo>) -> Entered {
     Entered { before: CURRENT.replace(Some(host)) }
 }

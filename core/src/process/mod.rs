@@ -1,4 +1,4 @@
-//! What belongs to a process, and not to one client: its threads, its forks, its end.
+//! The parts that belong to a process and not to one client: runtimes, timers, forks, exit.
 
 #[doc(hidden)]
 pub mod driver;

@@ -1,5 +1,5 @@
-//! The program's own tokio runtimes. A task that runs on one of them may make its round trips there: no other thread has
-//! to be woken between a request and its reply.
+//! The program's own tokio runtimes. A task on one of them can make its round trips there: no other thread must be
+//! woken between a request and its reply.
 
 use std::{cell::RefCell, collections::HashSet};
 
@@ -13,22 +13,22 @@ static EXCLUDED: PerProcess<Mutex<HashSet<Id>>> = PerProcess::new();
 
 thread_local! { static CURRENT: RefCell<Option<Handle>> = const { RefCell::new(None) }; }
 
-/// The runtime in which a call is made here.
+/// The tokio runtime in which this thread is, if any.
 pub(crate) fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
 
-/// The runtime whose task polls a call on this thread, if it is this one, and drives connections.
+/// The runtime `id`, if a task of it polls a call on this thread and it may drive connections.
 pub(crate) fn current(id: Id) -> Option<Handle> {
     CURRENT.with_borrow(Clone::clone).filter(|handle| handle.id() == id && !EXCLUDED.get().lock().contains(&id))
 }
 
-/// Has it drive no connections from now on.
+/// Excludes a runtime from driving connections.
 pub(crate) fn exclude(id: Id) {
     EXCLUDED.get().lock().insert(id);
 }
 
-/// Says that a task of this runtime polls a call on this thread, until what this returns is dropped.
+/// Notes that a task of this runtime polls a call on this thread, until the returned guard is dropped.
 pub(crate) fn enter(program: Option<Handle>) -> Entered {
     Entered { before: CURRENT.replace(program) }
 }

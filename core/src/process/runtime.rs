@@ -1,8 +1,9 @@
-//! The threads that keep locks alive. One background runtime a process holds the connections, the watchdog and the
-//! waiters; a second one, driven by whoever blocks in it, saves blocking callers the hop between threads.
+//! The library's two tokio runtimes in each process. The background runtime has a thread of its own, and runs the
+//! connections, the watchdog and the waiters. The caller runtime is driven by the threads that block in it, and saves
+//! them the switch to another thread.
 //!
-//! Both are leaked, never dropped: dropping a runtime joins its threads, which deadlocks under an interpreter's lock
-//! and after a fork, where those threads do not exist: a child starts its own.
+//! Both are leaked, never dropped. Dropping a runtime joins its threads, which deadlocks under an interpreter's lock,
+//! and after a fork, where those threads do not exist. A child starts its own.
 
 use std::{
     future::{Future, poll_fn},
@@ -34,12 +35,13 @@ struct Runtimes {
 
 fn build(mut builder: Builder, name: &str) -> Runtime {
     builder.thread_name(name).enable_all().build().unwrap_or_else(|error| {
-        // No thread or descriptor left: nothing of this crate can work, and no caller could do anything about it.
+        // No thread or file descriptor is left. Nothing of this crate can work then, and no caller could handle the
+        // error.
         panic!("cannot start the {name} runtime: {error}")
     })
 }
 
-/// The runtime that runs by itself.
+/// The background runtime.
 pub fn background() -> Handle {
     #[cfg(feature = "simulation")]
     if let Some(handle) = test::entered() {
@@ -58,26 +60,26 @@ fn always_driven() -> &'static Runtime {
     })
 }
 
-/// Lets this thread make timers of the background runtime.
+/// Lets this thread create timers of the background runtime.
 #[cfg(target_os = "linux")]
 pub(crate) fn enter() -> tokio::runtime::EnterGuard<'static> {
     always_driven().enter()
 }
 
-/// The runtime that is driven only by threads inside its `block_on`.
+/// The caller runtime. It runs only while a thread is inside its `block_on`.
 pub fn caller() -> &'static Runtime {
     RUNTIMES.get().caller.get_or_init(|| build(Builder::new_current_thread(), "redlock-caller"))
 }
 
-/// How long a blocked caller is deaf to signals and forks.
+/// How often a blocked caller checks for signals and forks.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Why a blocking call ended without its result.
 #[derive(Debug)]
 pub enum Interrupted<E> {
-    /// The host's check said so.
+    /// The host's check returned this error.
     Check(E),
-    /// The process forked during the check: this is the child, which has no part in what its parent waits for.
+    /// The process forked during the check. This is the child, and the call belongs to its parent.
     Forked,
     /// This thread's local values are gone, so it can run no future: it is in a handler of the C library, at the end of
     /// the process.
@@ -85,7 +87,7 @@ pub enum Interrupted<E> {
 }
 
 impl<E: From<LockError>> Interrupted<E> {
-    /// What a call about this lock fails with.
+    /// The error of a call on the lock of this name.
     pub(crate) fn error(self, name: &str) -> E {
         match self {
             Self::Check(error) => error,
@@ -95,17 +97,17 @@ impl<E: From<LockError>> Interrupted<E> {
     }
 }
 
-/// Whether this thread's local values are gone. A future that it polled would panic, and so end the process.
+/// True if this thread's local values are gone. A future that it polled would panic, and so end the process.
 pub(crate) fn thread_has_ended() -> bool {
     Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
-/// How long a blocked thread that gives up drives its own requests on, before the background cleans up behind them: the
-/// answer is usually on its way, and a known one is easier to undo.
+/// How long a blocked thread that gives up still drives its own requests, before the background cleans up after them.
+/// The reply is usually on its way, and a known result is easier to undo.
 pub(crate) const GIVE_UP_GRACE: Duration = Duration::from_millis(50);
 
-/// Blocks until `future` is done, and runs `check` every 50 ms: hosts look for signals there. The future is dropped
-/// when `check` fails, with what comes of it. `driver` tells which runtime drives it.
+/// Blocks until `future` is done. Runs `check` every 50 ms, so that hosts can handle signals; if it fails, the future
+/// is dropped, which gives its call up. `driver`: the runtime that drives the future.
 pub fn block<T, E>(
     driver: Driver,
     future: impl Future<Output = T>,
@@ -120,8 +122,8 @@ pub fn block<T, E>(
         let slice = async {
             let result = timeout(SLICE, future.as_mut()).await;
             if result.is_err() {
-                // Wakers that tokio deferred to the end of this turn would be lost with it, and whatever inside is
-                // polled only when it is woken would never be polled again.
+                // tokio defers some wake-ups to the end of this turn. Without this yield they would be lost, and a
+                // future inside that is polled only when it is woken would never be polled again.
                 yield_now().await;
             }
             result
@@ -148,11 +150,12 @@ pub fn block<T, E>(
     }
 }
 
-/// A future that any executor may poll: its timers are those of the background runtime. Its requests are this driver's.
+/// Makes a future that any executor may poll: its timers are those of the background runtime. `driver` drives its
+/// requests.
 pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // Each time: a future may be moved to another runtime.
+        // At each poll, since a future may be moved to another runtime.
         let program = if let Driver::Program(_) = driver { Handle::try_current().ok() } else { None };
         let _program = program::enter(program);
         let background = background();
@@ -162,7 +165,8 @@ pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
     .await
 }
 
-/// Runs a future on the background runtime, whatever the caller's executor is; goes on when the caller gives up.
+/// Runs a future to its end on the background runtime, whatever the caller's executor is, and even if the caller gives
+/// up.
 pub fn detached<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> + Send + 'static {
@@ -170,7 +174,7 @@ pub fn detached<T: Send + 'static>(
     async move { task.await.ok() }
 }
 
-/// Puts another runtime in the place of the background's, for the current thread: simulations give each client its own.
+/// Replaces the background runtime for the current thread: simulations give each client its own.
 #[cfg(feature = "simulation")]
 pub mod test {
     use std::cell::RefCell;

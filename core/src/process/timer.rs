@@ -16,7 +16,7 @@ pub(crate) async fn brief(time: Duration) {
     }
     #[cfg(target_os = "linux")]
     if let Ok(timer) = timer(time) {
-        // Readable when the time is over, or broken; then there is nothing better to do either.
+        // Readable when the time is over, or if the timer is broken; then the sleep ends early.
         let _ = timer.readable().await.map(|mut ready| ready.clear_ready());
         return;
     }
@@ -30,7 +30,7 @@ fn timer(time: Duration) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd
     };
     use tokio::io::{Interest, unix::AsyncFd};
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    // A time of zero would stop it.
+    // Zero would disarm the timer.
     let nanoseconds = time.subsec_nanos().max(1);
     let once = Itimerspec {
         it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
