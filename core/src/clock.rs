@@ -1,13 +1,15 @@
-//! The only place that reads the clocks that leases depend on. A lease is safe only if the time it measures never runs
-//! slower than the server's, so elapsed time is the largest of three differences, whatever the system: a clock that goes
-//! on in suspend, one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too). Linux
-//! calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`. `Instant` and tokio's timers, by which others
-//! wait and time out, may stop in suspend: of a lease they only wake who then looks here.
+//! The only place that reads the clocks that leases depend on. A lease is safe only if its time never runs slower than
+//! the server's. Elapsed time is therefore the largest difference of three clocks, on every system: one that runs
+//! during suspend, one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too).
+//! Linux calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`.
+//!
+//! Other modules wait and time out by `Instant` and tokio's timers, which may stop during suspend. They never decide
+//! about a lease: a task that they wake reads these clocks.
 #![allow(unsafe_code, reason = "std has no safe wrapper for these clocks")]
 
 use std::time::Duration;
 
-/// A moment, as the three clocks saw it. Two of them give a [`Duration`], never less than what really passed.
+/// A moment, as the three clocks show it. The [`Duration`] between two stamps is never less than the time that passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     boot: i64,
@@ -40,7 +42,7 @@ fn read() -> Stamp {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let boot = read(libc::CLOCK_BOOTTIME);
     let raw = read(libc::CLOCK_MONOTONIC_RAW);
-    // On macOS the raw clock goes on during sleep.
+    // On macOS the raw clock runs during sleep.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let boot = raw;
     Stamp { boot, raw, real: read(libc::CLOCK_REALTIME) }
@@ -53,8 +55,8 @@ fn read() -> Stamp {
         Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
         WindowsProgramming::QueryInterruptTimePrecise,
     };
-    // In units of 100 ns. Its namesakes will not do: the unbiased one stops in sleep, the imprecise one moves in steps of
-    // up to 16 ms.
+    // In units of 100 ns. The similar functions do not suffice: the unbiased one stops during sleep, and the one that
+    // is not precise advances in steps of up to 16 ms.
     let mut boot = 0;
     // SAFETY: `boot` is writable for the whole call.
     unsafe { QueryInterruptTimePrecise(&raw mut boot) };
@@ -64,7 +66,7 @@ fn read() -> Stamp {
         QueryPerformanceCounter(&raw mut ticks);
         QueryPerformanceFrequency(&raw mut frequency);
     }
-    // By the precise function of the system.
+    // `SystemTime` uses the precise function of the system.
     let real = match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i64,
         Err(before) => -(before.duration().as_nanos() as i64),
@@ -74,8 +76,8 @@ fn read() -> Stamp {
 
 const NANOS: i64 = 1_000_000_000;
 
-/// Ticks of a counter that makes `frequency` of them a second, in ns. Their product with 10⁹ would not fit after half an
-/// hour of 10 MHz.
+/// Converts the ticks of a counter to ns. `frequency`: ticks per second. `ticks * NANOS` would overflow after half an
+/// hour at 10 MHz.
 #[cfg(any(windows, test))]
 fn nanos(ticks: i64, frequency: i64) -> i64 {
     ticks / frequency * NANOS + ticks % frequency * NANOS / frequency
@@ -91,7 +93,7 @@ impl Stamp {
         Duration::from_nanos(nanos.max(0) as u64)
     }
 
-    /// The moment so long before.
+    /// The moment that is `time` earlier.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn back(self, time: Duration) -> Stamp {
         let time = time.as_nanos() as i64;
@@ -108,18 +110,18 @@ impl Stamp {
         now().since(*self)
     }
 
-    /// Microseconds since the epoch on the wall clock, for a node that has to tell the time as Redis does.
+    /// Microseconds since the epoch on the wall clock: the time of a node in memory, as Redis gives it.
     pub(crate) fn wall_micros(&self) -> i64 {
         self.real / 1000
     }
 
-    /// Microseconds on the clock that neither jumps nor stops; only differences mean anything.
+    /// Microseconds on the clock that neither jumps nor stops. Only differences are meaningful.
     pub fn micros(&self) -> i64 {
         self.boot / 1000
     }
 }
 
-/// A moment until which something is valid.
+/// The moment until which a lease or a grant is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     from: Stamp,
@@ -137,17 +139,17 @@ impl Deadline {
         Self::new(now(), valid)
     }
 
-    /// What is left at `now`; zero once it passed.
+    /// The time left at `now`; zero once the deadline passed.
     pub fn left_at(&self, now: Stamp) -> Duration {
         self.valid.saturating_sub(now.since(self.from))
     }
 
-    /// What is left; zero once it passed.
+    /// The time left; zero once the deadline passed.
     pub fn left(&self) -> Duration {
         self.left_at(now())
     }
 
-    /// The one of both that passes later, as seen at `now`.
+    /// The later of both deadlines, as seen at `now`.
     pub(crate) fn later_at(self, other: Self, now: Stamp) -> Self {
         if self.left_at(now) < other.left_at(now) { other } else { self }
     }
@@ -164,12 +166,12 @@ pub mod test {
 
     use super::Stamp;
 
-    /// The three clocks in ns: the one that goes on in suspend, the one that is not slewed, the wall clock.
+    /// The three clocks in ns: the one that runs during suspend, the one that is not slewed, the wall clock.
     pub type Source = Rc<dyn Fn() -> [i64; 3]>;
 
     thread_local! { static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) }; }
 
-    /// Reads these clocks on the current thread from now on, `None` for the real ones; returns what was read before.
+    /// Makes the current thread read these clocks, or the real ones for `None`. Returns the previous ones.
     pub fn source(source: Option<Source>) -> Option<Source> {
         SOURCE.replace(source)
     }
@@ -186,7 +188,7 @@ pub mod test {
         (OFFSETS[0].load(SeqCst), OFFSETS[1].load(SeqCst), OFFSETS[2].load(SeqCst))
     }
 
-    /// Moves the clock that goes on in suspend, the one that is not slewed and the wall clock by so many nanoseconds.
+    /// Moves the clock that runs during suspend, the one that is not slewed and the wall clock by these nanoseconds.
     pub fn shift(boot: i64, raw: i64, real: i64) {
         for (offset, by) in OFFSETS.iter().zip([boot, raw, real]) {
             offset.fetch_add(by, SeqCst);

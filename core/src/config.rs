@@ -1,5 +1,5 @@
-//! Settings: plain data, and the one place that validates it. What passes here is what the rest of the crate relies
-//! on; nothing is sent before it passed.
+//! The settings of clients and locks, as plain data, and the only place that validates them. The rest of the crate
+//! relies on validated settings; a client sends nothing before the validation.
 
 use std::{collections::HashSet, fmt, str::FromStr, time::Duration};
 
@@ -13,14 +13,16 @@ use crate::{
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Wire {
-    /// A hash, as Redisson's `RLock` writes it: excludes Java processes that use Redisson.
+    /// A hash, as Redisson's `RLock` writes it. It and the locks of Java processes that use Redisson exclude each
+    /// other.
     #[default]
     Redisson,
-    /// A string, as `SET name value NX PX ttl` writes it: excludes redis-py, node-redlock, redsync and their like.
+    /// A string, as `SET name value NX PX ttl` writes it. It and the locks of redis-py, node-redlock, redsync and
+    /// similar libraries exclude each other.
     Token,
 }
 
-/// Where fencing tokens are counted.
+/// The key of a lock's token counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenKey {
@@ -64,60 +66,68 @@ pub struct Config {
     /// One URL for each node: `redis://`, `unix://`, `redis+cluster://`, `redis+sentinel://` or `memory://`; with TLS
     /// `rediss://`, `rediss+cluster://` or `rediss+sentinel://`. See `docs/deployments.md`.
     pub urls: Vec<String>,
-    /// How many nodes must agree, from a majority to all. Default: a majority.
+    /// How many nodes must agree: from a majority to all. Default `None`: a majority.
     pub quorum: Option<usize>,
-    /// The lease that the watchdog keeps alive, at least 300 ms. Default: 30 s.
+    /// The ttl of the leases that the watchdog renews. From 300 ms to 10 years, and on a quorum at most `max_ttl`.
+    /// Default: 30 s.
     pub watchdog: Duration,
-    /// Put before every lock name. Default: nothing.
+    /// Is put before every lock name; 1024 bytes at most together with the name. Default: empty.
     pub prefix: String,
-    /// How a lock is written. Default: Redisson's format.
+    /// How an exclusive lock is written. Default: [`Wire::Redisson`].
     pub wire: Wire,
-    /// How much faster a server's clock may run than this one's, as a share; a lease counts as over that much
-    /// earlier. From 0.01 to below 0.5, default 0.1.
+    /// How much faster a server's clock may run than this process's, as a share. A lease counts as over earlier by that
+    /// share of its ttl. From 0.01 to below 0.5. Default: 0.1.
     pub drift: f64,
-    /// Where fencing tokens are counted.
+    /// The key of the token counters. Default: [`TokenKey::Redlock`].
     pub token_key: TokenKey,
-    /// How long a fencing token's counter is kept after its last use; it is kept for as long as the lock is held, too. A
-    /// node's clock seeds the next counter, so this is how far that clock may be set back, and on a quorum how far the
-    /// nodes' clocks may differ, and tokens still increase. At least 60 s, and on a quorum as long as a restarted node does
-    /// not vote. Default: an hour, or that if it is longer. Not with [`TokenKey::Redisson`].
+    /// How long a token counter is kept after its last use; a held lock keeps its counter for as long as it is held.
+    /// From 60 s to 10 years, and on a quorum at least as long as a restarted node does not vote. Default `None`: an
+    /// hour, or that minimum if it is longer. Not with [`TokenKey::Redisson`].
+    ///
+    /// A node's clock seeds the next counter. Tokens still increase if that clock is set back by up to this time, and
+    /// on a quorum if the nodes' clocks differ by up to this time.
     pub token_ttl: Option<Duration>,
-    /// The longest ttl used on a quorum, and so how long a restarted node does not vote. Default: 60 s.
+    /// The longest ttl of a lease on a quorum. A restarted node does not vote for this time plus the share `drift`.
+    /// From 50 ms to 10 years. Default: 60 s.
     pub max_ttl: Duration,
-    /// How long fewer than a quorum may answer before a waiting acquire gives up as unavailable. Default: 5 s.
+    /// For how long a waiting acquire tries again while fewer nodes than the quorum answer. Then it fails with
+    /// [`LockError::Unavailable`]. A try fails at once. From 1 ms to 10 years. Default: 5 s.
     pub patience: Duration,
-    /// How long a connection may take. Default: 2 s.
+    /// The time limit for opening a connection. From 1 ms to 10 years. Default: 2 s.
     pub connect_timeout: Duration,
-    /// How long a reply may take. Default: 2 s.
+    /// The time limit for a node's reply. From 1 ms to 10 years. Default: 2 s.
     pub reply_timeout: Duration,
-    /// Refuse nodes without a marker until `init_nodes()` vouched for them, even when none has one. Default: false.
+    /// Whether a new deployment of a quorum needs `init_nodes()`. If false, the first acquire writes the markers when
+    /// no node has one; if true, it fails. Default: false.
     pub strict: bool,
-    /// Keep restarted nodes of a quorum from voting until no lease from before can be alive. Only tests turn it off.
+    /// Whether a node of a quorum that lost its keys does not vote until no earlier lease can still be held. Default:
+    /// true. Only tests turn it off.
     pub quarantine: bool,
-    /// User for nodes whose URL names none.
+    /// User for nodes whose URL has none.
     pub username: Option<String>,
     /// Password for nodes whose URL has none.
     pub password: Option<String>,
-    /// How many replicas of a node must have acknowledged a lock before it counts as taken there (`WAIT`). Default: 0.
+    /// How many replicas of a node must acknowledge a lock (`WAIT`) before the node's grant counts. From 0 to 1000; not
+    /// with `memory://`. Default: 0.
     pub min_replicas: u32,
-    /// TLS material for `rediss://`.
+    /// Certificates and keys for nodes with TLS.
     pub tls: Tls,
 }
 
-/// PEM files for `rediss://`.
+/// Certificates and keys for nodes with TLS. Each is PEM text, or the path of a PEM file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
-    /// Certificates to trust instead of the system's.
+    /// CA certificates to trust instead of the system's. Default: the system's.
     pub ca: Option<String>,
-    /// This client's certificate.
+    /// The client's certificate; needs `key`. Default: none.
     pub cert: Option<String>,
-    /// This client's private key.
+    /// The client's private key; needs `cert`. Default: none.
     pub key: Option<String>,
 }
 
 impl fmt::Debug for Config {
-    /// Without credentials, and without what a URL may hide them in.
+    /// Leaves out credentials, and every part of a URL that may contain them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let urls: Vec<_> = self.urls.iter().map(|url| url::without_credentials(url)).collect();
         f.debug_struct("Config")
@@ -141,7 +151,7 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// The defaults, for these nodes.
+    /// The defaults, for the nodes with these URLs.
     pub fn new<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
@@ -165,7 +175,8 @@ impl Config {
         }
     }
 
-    /// The nodes of a comma-separated list of URLs, as `REDLOCK_URL` has it. A URL may list several addresses itself.
+    /// The defaults, for the nodes in a comma-separated list of URLs, as in `REDLOCK_URL`. The URL of a cluster or of
+    /// Sentinels may itself list several addresses, separated by commas.
     pub fn from_list(urls: &str) -> Self {
         let mut nodes: Vec<String> = Vec::new();
         for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -179,7 +190,8 @@ impl Config {
         Self::new(nodes)
     }
 
-    /// The nodes of the environment variable `REDLOCK_URL`, or else `redis://127.0.0.1:6379`.
+    /// The defaults, for the nodes in the environment variable `REDLOCK_URL`. If that is unset or empty, the node is
+    /// `redis://127.0.0.1:6379`.
     pub fn from_env() -> Self {
         let urls = std::env::var("REDLOCK_URL").ok().filter(|urls| !urls.is_empty());
         Self::from_list(urls.as_deref().unwrap_or("redis://127.0.0.1:6379"))
@@ -244,17 +256,17 @@ impl Config {
 
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 const MIN_WATCHDOG: Duration = Duration::from_millis(300);
-/// Each half of it costs a request for every lock that is held.
+/// The shortest `token_ttl`: in each half of it, every held lock sends a request to prolong its counter.
 const MIN_TOKEN_TTL: Duration = Duration::from_secs(60);
-/// How long a counter is kept by default.
+/// The default `token_ttl`.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// The longest lease, and the longest of all times a caller gives.
+/// The longest lease, and the upper limit of every duration that a caller gives.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// More than a server has.
+/// The largest `min_replicas`: more replicas than a server has.
 const MOST_REPLICAS: u32 = 1000;
 /// The most permits of a semaphore.
 const MOST_PERMITS: u32 = 65_536;
-/// What validity loses besides the drift share: the resolution of Redis' own clock, with room.
+/// Subtracted from a lease's validity in addition to the drift: the resolution of Redis' own clock, with room.
 const RESOLUTION: Duration = Duration::from_millis(2);
 
 pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
@@ -264,8 +276,8 @@ pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Dur
     Ok(())
 }
 
-/// A lease, as far as its counter must outlive it. One without end would keep its counter for ever, too, long after its
-/// release.
+/// How long a token counter must live for a lease of `ttl`: as long as the lease, but zero for a lease without end.
+/// Such a lease would keep its counter for ever, long after its release.
 fn ending(ttl: Duration) -> Duration {
     if ttl == NEVER { Duration::ZERO } else { ttl }
 }
@@ -278,18 +290,18 @@ pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Refuses the name of an owner of a read/write lock.
+/// The error for an explicit owner of a read/write lock.
 pub(crate) fn check_unnamed() -> Result<(), LockError> {
     let detail = "has no meaning for a read/write lock: its owners are those of one client";
     Err(LockError::invalid("owner", detail))
 }
 
-/// Refuses the name of an owner of a semaphore's permit.
+/// The error for an explicit owner of a semaphore's permit.
 pub(crate) fn check_unowned() -> Result<(), LockError> {
     Err(LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own"))
 }
 
-/// Checks how many slots of so many are wanted.
+/// Checks the number of slots that an acquire wants. `of`: the number of permits of the semaphore.
 pub(crate) fn check_slots(n: u32, of: u32) -> Result<(), LockError> {
     if !(1..=of).contains(&n) {
         return Err(LockError::invalid("n", format!("must be from 1 to {of}, the number of permits, not {n}")));
@@ -328,19 +340,19 @@ impl Settings {
         }
     }
 
-    /// How long a counter is kept that an acquire with a lease of `ttl` writes; `None` for ever.
+    /// How long a counter is kept after an acquire with a lease of `ttl` wrote it; `None` for ever.
     pub(crate) fn counter_ttl(&self, ttl: Duration) -> Option<Duration> {
         self.token_ttl().map(|kept| kept.max(ending(ttl)))
     }
 
-    /// How long a counter is kept that is prolonged for a lease of `ttl`; `None` for ever. Half of it is never less than the
-    /// lease, so that a counter which is prolonged whenever less than half of it is left outlives every lease.
+    /// How long a counter is kept after it was prolonged for a lease of `ttl`; `None` for ever. Half of it is at least
+    /// the lease: a counter is prolonged when less than half is left, and so outlives every lease.
     pub(crate) fn prolonged_counter_ttl(&self, ttl: Duration) -> Option<Duration> {
         self.token_ttl().map(|kept| kept.max(ending(ttl) * 2))
     }
 
-    /// A node that lost its counters starts from its clock once it votes again: no counter that others still have may have
-    /// ended by then.
+    /// The shortest `token_ttl` of this deployment. A node that lost its counters starts from its clock when it votes
+    /// again; until then no counter that other nodes still have may expire.
     fn least_token_ttl(&self) -> Duration {
         if self.majority_of > 1 { self.quarantine().max(MIN_TOKEN_TTL) } else { MIN_TOKEN_TTL }
     }
@@ -355,12 +367,12 @@ impl Settings {
         check_duration("token_ttl", ttl, self.least_token_ttl())
     }
 
-    /// Whether nodes carry markers: only where several vote.
+    /// Whether nodes have markers: only if several nodes vote.
     pub(crate) fn guarded(&self) -> bool {
         self.majority_of > 1 && self.config.quarantine
     }
 
-    /// Whether a node is a cluster.
+    /// Whether any node is a cluster.
     pub(crate) fn on_cluster(&self) -> bool {
         self.endpoints.iter().any(|endpoint| matches!(endpoint.transport, Transport::Cluster { .. }))
     }
@@ -376,7 +388,7 @@ impl Settings {
     }
 
     pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
-        // Only shims have longer ones than the longest `max_ttl`, and those outlive every server anyway.
+        // Only drop-in shims use a ttl above `MAX_TTL`, and such a lease outlives every server anyway.
         if self.majority_of > 1 && ttl.min(MAX_TTL) > self.config.max_ttl {
             let detail = format!(
                 "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
@@ -387,7 +399,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks a fixed lease. One of a drop-in shim is as short or long as its library allows.
+    /// Checks a fixed ttl. A drop-in shim may use every ttl that its library allows.
     fn check_fixed(&self, ttl: Duration, options: &LockOptions) -> Result<(), LockError> {
         if options.value.is_none() {
             return self.check_ttl("ttl", ttl);
@@ -485,7 +497,7 @@ impl Settings {
         Ok(key)
     }
 
-    /// Checks what exists for drop-in shims alone.
+    /// Checks the options that exist only for drop-in shims.
     fn check_shim(&self, options: &LockOptions) -> Result<(), LockError> {
         if !options.is_alone() {
             return Ok(());
@@ -507,7 +519,7 @@ impl Settings {
     }
 }
 
-/// Checks the text that is to stand in a key.
+/// Checks the text that a caller chose as the value of a key.
 pub(crate) fn check_value(value: &str) -> Result<(), LockError> {
     if !(1..=65_536).contains(&value.len()) {
         return Err(LockError::invalid("value", format!("must have 1 to 65536 bytes, not {}", value.len())));
@@ -515,71 +527,74 @@ pub(crate) fn check_value(value: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// How long a lease lives.
+/// The ttl of a lease, and whether the watchdog renews it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ttl {
-    /// The client's watchdog lease, renewed until release or death.
+    /// A ttl of [`Config::watchdog`], which the watchdog renews until the lock is released, lost or an orphan.
     #[default]
     Watchdog,
-    /// A fixed time, never renewed. From 50 ms to 10 years; on a quorum to `max_ttl`.
+    /// A fixed ttl, which the watchdog does not renew. From 50 ms to 10 years, and on a quorum at most `max_ttl`.
     Fixed(Duration),
-    /// A renewed lease whose length follows how long this lock is usually held: four times the average hold, from
-    /// 2 s to the watchdog's lease.
+    /// A renewed ttl of four times the average time for which this lock is held. From 2 s to [`Config::watchdog`],
+    /// which is also the ttl while no average is known.
     Adaptive,
-    /// No ttl at all, as some peers lock: held until it is released, whatever becomes of its holder, and a loss is seen
-    /// by the next `extend` or `release` alone. Each acquire is an owner of its own. Only on one node, with
-    /// [`Wire::Token`]; made for drop-in shims.
+    /// No ttl, as in some other libraries. The lock is held until it is released, even if its holder dies. Only the
+    /// next `extend` or `release` detects a loss. Each acquire is an owner of its own. Only on one node, with
+    /// [`Wire::Token`]; for drop-in shims.
     #[doc(hidden)]
     Never,
 }
 
-/// The largest number that a double tells from the next one: scripts count in doubles.
+/// The largest integer of a fencing token or a time: a double represents every integer up to it, and scripts count in
+/// doubles.
 pub(crate) const LARGEST_EXACT: i64 = 1 << 53;
 
-/// The length of a lease that never ends: more than the fixed ones that shims take, and little enough to count with.
+/// The ttl that stands for a lease without end: longer than every fixed ttl of a shim, and small enough for arithmetic.
 pub(crate) const NEVER: Duration = Duration::from_millis(LARGEST_EXACT.unsigned_abs());
 
 impl Ttl {
-    /// Whether the watchdog leaves it alone.
+    /// Whether the watchdog does not renew it.
     pub(crate) fn is_fixed(self) -> bool {
         matches!(self, Self::Fixed(_) | Self::Never)
     }
 }
 
-/// A lease as the scripts know it.
+/// A ttl as an argument of a script: in ms, -1 for a lease without end.
 pub(crate) fn wire_ttl(ttl: Duration) -> String {
     if ttl == NEVER { "-1".to_owned() } else { ttl.as_millis().to_string() }
 }
 
-/// How a lock is taken.
+/// The options of a lock, which its acquires use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockOptions {
-    /// The lease. Default: the watchdog's.
+    /// The ttl of a lease, and whether the watchdog renews it. Default: [`Ttl::Watchdog`].
     pub ttl: Ttl,
-    /// How long to wait for the lock; `None` for ever, zero for one try. Default: for ever.
+    /// How long an acquire waits for the lock: `None` for ever, zero for one try, 10 years at most. Default: `None`.
     pub wait: Option<Duration>,
-    /// An owner across processes; `None` for the host's own idea of one. 1 to 256 bytes.
+    /// An explicit owner, which is the same owner in every process. 1 to 256 bytes; not for read/write locks and
+    /// semaphores. Default `None`: the owner that the caller passes, such as a thread or a task.
     pub owner: Option<String>,
-    /// How long the watchdog keeps the lock at most. Default: for ever.
+    /// The longest time for which the watchdog keeps the lock. From 50 ms to 10 years; not with a fixed ttl. Default
+    /// `None`: no limit.
     pub max_hold: Option<Duration>,
-    /// Whether its owner may take it again while it holds it. Default: true.
+    /// Whether the owner may acquire the lock again while it holds it. Default: true.
     pub reentrant: bool,
-    /// Whether those that want it get it in the order in which they asked: a server keeps their queue, and hands the lock
-    /// from one to the next. Needs one server, cluster or Sentinel service, and the same setting everywhere the name is
-    /// used: who takes it otherwise goes ahead of the queue. Default: false.
+    /// Whether waiters get the lock in the order in which they asked. A server keeps their queue and hands the lock
+    /// from one to the next. Needs one server, cluster or Sentinel service. Use the same setting everywhere the name is
+    /// used: an acquire without it overtakes the queue. Default: false.
     pub fair: bool,
-    /// The text that stands in the key while it is held, instead of one that is drawn. Each acquire is then an owner of
-    /// its own and is granted only while there is no key, not even with this value: as `SET NX`. It must be new for
-    /// each acquire, since a request whose reply was lost is undone by its value, perhaps later. Only with
-    /// [`Wire::Token`]; made for drop-in shims.
+    /// The text that stands in the key while the lock is held, instead of a generated one. Each acquire is then an
+    /// owner of its own. Like `SET NX`, it is granted only while the key does not exist, even if the key has this same
+    /// value. The value must be new for each acquire: a request whose reply was lost is undone by its value, perhaps
+    /// later. Only with [`Wire::Token`]; for drop-in shims.
     #[doc(hidden)]
     pub value: Option<String>,
 }
 
 impl LockOptions {
-    /// Whether each acquire is an owner of its own that nobody joins.
+    /// Whether each acquire is an owner of its own, in which no other acquire can nest.
     pub(crate) fn is_alone(&self) -> bool {
         self.value.is_some() || self.ttl == Ttl::Never
     }
@@ -591,7 +606,7 @@ impl Default for LockOptions {
     }
 }
 
-/// Whether all keys of a lock, which are made of this one, have its hash tag: braces are added only to a name without.
+/// Whether all keys that derive from this lock key share its hash tag: braces are added only to a key that has none.
 fn shares_a_slot(key: &str) -> bool {
     match (key.split_once('{'), key.contains('}')) {
         (None, closed) => !closed,

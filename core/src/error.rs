@@ -1,13 +1,13 @@
-//! What can go wrong, as coarse as callers can act on it. The `code` of an error is the contract across languages;
-//! its text is for people and may change.
+//! Errors, as coarse as callers can act on them. An error's `code` is a contract across languages; its text is for
+//! people and may change.
 
 use std::time::Duration;
 
-/// Every failure of this crate. Each variant tells what the caller should do.
+/// Every error of this crate. Each variant needs a different reaction of the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else holds the lock: try later.
+    /// Another owner held the lock until the wait was over: try later.
     #[error("lock {name:?} is held by somebody else; gave up after {waited:.1?}")]
     Timeout {
         /// The lock, without the client's prefix.
@@ -15,7 +15,7 @@ pub enum LockError {
         /// How long this call waited.
         waited: Duration,
     },
-    /// The lock was lost: stop touching what it protects.
+    /// The lock was lost: stop using the resource that it protects.
     #[error("lock {name:?} was lost: {reason}")]
     Lost {
         /// The lock, without the client's prefix.
@@ -23,7 +23,7 @@ pub enum LockError {
         /// Why it was lost.
         reason: LostReason,
     },
-    /// The caller releases or extends what it does not hold: a bug of the caller.
+    /// The caller releases or extends a lock that it does not hold: a bug of the caller.
     #[error("lock {name:?} is not held: {detail}")]
     NotHeld {
         /// The lock, without the client's prefix.
@@ -31,23 +31,23 @@ pub enum LockError {
         /// What the caller did.
         detail: String,
     },
-    /// Too few nodes answered: an outage, not contention.
+    /// Fewer nodes answered than must agree: an outage, not contention.
     #[error("needs {needed} of {nodes} nodes, {}", list(causes))]
     Unavailable {
         /// How many nodes must agree.
         needed: usize,
         /// How many nodes there are.
         nodes: usize,
-        /// What each node that did not help said.
+        /// For each node that failed or did not answer, the cause.
         causes: Vec<NodeCause>,
     },
-    /// The key holds something that is no lock; it was left untouched.
+    /// The key holds data that is not a lock. The data was not changed.
     #[error("key {key:?} holds something that is no lock; it was left untouched")]
     Conflict {
         /// The key, with the client's prefix.
         key: String,
     },
-    /// Waiting would wait for the caller itself.
+    /// The acquire would wait for its own caller, and so for ever.
     #[error("waiting for lock {name:?} would never end: {detail}")]
     Deadlock {
         /// The lock, without the client's prefix.
@@ -55,10 +55,10 @@ pub enum LockError {
         /// Who waits for whom.
         detail: String,
     },
-    /// An argument is wrong; nothing was sent.
+    /// An argument is invalid. No request was sent.
     #[error("{argument}: {detail}")]
     Invalid {
-        /// The argument.
+        /// The argument's name.
         argument: &'static str,
         /// What is wrong with it.
         detail: String,
@@ -69,7 +69,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// What is told of a lock in a child of a fork, to who waited for it in the parent.
+    /// The error, in the child of a fork, of a call that was under way in the parent.
     pub(crate) fn forked(name: &str) -> Self {
         Self::Lost { name: name.to_owned(), reason: LostReason::Forked }
     }
@@ -93,13 +93,13 @@ impl LockError {
     }
 }
 
-/// What one node said, or why it said nothing.
+/// The error of one node, or why it did not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeCause {
     /// The node's address, without credentials.
     pub node: String,
-    /// The cause.
+    /// The cause, for people.
     pub cause: String,
 }
 
@@ -115,26 +115,26 @@ fn list(causes: &[NodeCause]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The lease ended: a fixed one by itself, a renewed one because its process was stopped for too long.
+    /// The deadline passed. A fixed lease ends so by itself, a renewed one only if its process was paused for too long.
     Expired,
-    /// Somebody else holds the key.
+    /// Another owner holds the key.
     Taken,
-    /// Ended on purpose: `force_release`, or a release by the same explicit owner elsewhere.
+    /// It was ended on purpose: by `force_release`, or by a release of the same explicit owner elsewhere.
     Released,
-    /// The key is gone: deleted, evicted, flushed or lost in a restart.
+    /// The key is gone: it was deleted, evicted, flushed or lost in a restart.
     Deleted,
-    /// Too few nodes answered until the deadline.
+    /// Too few nodes answered before the deadline.
     Unreachable,
     /// The client was closed.
     Closed,
     /// The process forked; the parent still holds the lock.
     Forked,
-    /// Held for longer than `max_hold`.
+    /// The lock was held for longer than `max_hold`.
     MaxHold,
 }
 
 impl LostReason {
-    /// The reason as all languages spell it.
+    /// The reason, spelled the same in every language.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",

@@ -1,4 +1,4 @@
-//! What happens inside a client, for logs and metrics. One enum, one sink; the default sink is `tracing`.
+//! The events of a client, for logs and metrics. All of them go to one sink, by default `tracing`.
 
 use std::{
     fmt,
@@ -9,34 +9,35 @@ use std::{
 
 use crate::error::LostReason;
 
-/// Something that happened. Its `Display` is a line for people.
+/// Something that happened to a lock or a node. `Display` gives one line for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields say what they are: the lock's name without prefix, its token, times")]
 pub enum Event {
-    /// A lock was taken.
+    /// A lock was acquired.
     Acquired { name: String, token: u64, waited: Duration },
-    /// A lock was released, or was found to be lost when it was.
+    /// A lock was released, or its release found that it had been lost.
     Released { name: String, token: u64, held: Duration },
-    /// Two thirds of the ttl passed without a successful renewal: a good moment to save work.
+    /// Two thirds of the ttl passed without a successful renewal, and `left` is the time until the loss: a good moment
+    /// to save work.
     AtRisk { name: String, token: u64, left: Duration },
     /// A lock was lost. Reported once per tenure.
     Lost { name: String, token: u64, reason: LostReason },
-    /// Nothing refers to a held lock any more: it is no longer renewed and ends with its ttl.
+    /// Neither a lease nor a lock object refers to a held lock any more. It is not renewed, and ends by its ttl.
     Orphaned { name: String, token: u64 },
     /// A node stopped answering.
     NodeDown { node: String, cause: String },
     /// A node answers again.
     NodeUp { node: String },
-    /// Something about a node weakens the lock or makes it slow, and waiting will not mend it.
+    /// The state of a node weakens the lock or makes it slow, and does not improve by itself.
     NodeWarning { node: String, detail: String },
-    /// Events were dropped, because 10 000 waited for the process to fetch them. Only the queues of Python, Node and the JVM
-    /// report it; an [`EventSink`] gets every event.
+    /// Events were dropped, because 10 000 others waited for the process to fetch them. Only the queues of Python, Node
+    /// and the JVM report it; an [`EventSink`] gets every event.
     EventsDropped { count: u64 },
 }
 
 impl Event {
-    /// What kind it is, as all languages spell it.
+    /// The kind of the event, spelled the same in every language.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Acquired { .. } => "acquired",
@@ -51,7 +52,7 @@ impl Event {
         }
     }
 
-    /// The lock it is about, and its token; nothing for any other event.
+    /// The name and the token of the lock; `None` if the event is not about a lock.
     pub fn lock(&self) -> Option<(&str, u64)> {
         match self {
             Self::Acquired { name, token, .. }
@@ -63,7 +64,7 @@ impl Event {
         }
     }
 
-    /// The node it is about; nothing for any other event.
+    /// The address of the node; `None` if the event is not about a node.
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::NodeDown { node, .. } | Self::NodeUp { node } | Self::NodeWarning { node, .. } => Some(node),
@@ -71,7 +72,7 @@ impl Event {
         }
     }
 
-    /// Why a lock was lost; only of that event.
+    /// Why the lock was lost; `None` for every event but [`Event::Lost`].
     pub fn reason(&self) -> Option<LostReason> {
         match self {
             Self::Lost { reason, .. } => Some(*reason),
@@ -79,7 +80,7 @@ impl Event {
         }
     }
 
-    /// How many events were dropped; only of that event.
+    /// How many events were dropped; `None` for every event but [`Event::EventsDropped`].
     pub fn count(&self) -> Option<u64> {
         match self {
             Self::EventsDropped { count } => Some(*count),
@@ -91,7 +92,7 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Acquired { .. } | Self::Released { .. } | Self::NodeUp { .. } => false,
-            // Whoever closed the client knows.
+            // The caller that closed the client expects this loss.
             Self::Lost { reason, .. } => *reason != LostReason::Closed,
             _ => true,
         }
@@ -128,14 +129,14 @@ impl fmt::Display for Event {
     }
 }
 
-/// Where events go. Called on the library's own threads, and on those that call it, never under one of its locks: what
-/// it asks of a lock is answered. It must return at once, since leases are kept alive by the thread that it runs on. A
-/// panic in it is reported as any other, and ends nothing.
+/// A function that receives events. It must return at once: the thread that it runs on renews leases. The library calls
+/// it on its own threads and on those of its callers. It may call methods of a lock, since the library holds none of
+/// its mutexes meanwhile. A panic in it is reported like any other panic, and ends nothing.
 pub type EventSink = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// A sink whose panics end nothing here.
+/// Wraps a sink so that its panics end nothing in the library.
 pub(crate) fn contained(sink: EventSink) -> EventSink {
-    // What the panic left half done is the sink's own.
+    // A panic can leave only the sink's own state half-changed, so asserting unwind safety is sound.
     Arc::new(move |event| drop(catch_unwind(AssertUnwindSafe(|| sink(event)))))
 }
 

@@ -1,29 +1,29 @@
-//! Who holds a lock: identities inside a process, and their names on the wire.
+//! The owners of locks: identities inside a process, and the fields that stand for their tenures on the nodes.
 
 use std::sync::{
     Arc, Weak,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Whoever acquires: decides what is re-entrant.
+/// The owner for which a lock is acquired. Only the same owner can nest.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Owner {
-    /// Everyone: each acquire is an owner of its own.
+    /// A new owner for each acquire.
     Fresh,
     /// A thread, greenlet or task of the host.
     Ambient(Identity),
-    /// A name that means the same in every process.
+    /// A name, which is the same owner in every process.
     Explicit(String),
 }
 
-/// A thread, greenlet or task of the host. The host keeps it alive as long as that lives; a renewed lock of an identity
-/// that died, and to which nothing else refers, is no longer renewed.
+/// The identity of a thread, greenlet or task of the host. The host keeps it for as long as the thread or task lives.
+/// Once it is dropped, a lock of this owner to which nothing else refers is no longer renewed.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<u64>);
 
 impl Identity {
-    /// A new one, different from all others of this process.
+    /// Creates an identity that differs from all others of this process.
     #[allow(clippy::new_without_default, reason = "each is different")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -56,15 +56,15 @@ impl Owner {
     }
 }
 
-/// An explicit owner as the scripts know it.
+/// An explicit owner as an argument of a script.
 pub(crate) fn wire_owner(owner: &str) -> String {
     format!("={owner}")
 }
 
-/// Names tenures, each once.
+/// Draws the fields of a client's tenures, each once.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    /// The client, and what stands between it and a tenure's number.
+    /// The client's UUID and the colon before a tenure's number.
     prefix: String,
     next: AtomicU64,
 }
@@ -74,7 +74,7 @@ impl Fields {
         Self { prefix: format!("{}:", uuid::Uuid::new_v4()), next: AtomicU64::new(1) }
     }
 
-    /// The client, as the queue of a lock knows it.
+    /// The client's UUID, as it stands in the queue of a lock.
     pub(crate) fn client(&self) -> &str {
         self.prefix.trim_end_matches(':')
     }
@@ -84,7 +84,8 @@ impl Fields {
         match owner {
             OwnerKey::Ambient(owner) if mutant!(ValueReused) => format!("{}{owner}", self.prefix),
             OwnerKey::Ambient(_) => self.prefix.clone() + &self.next.fetch_add(1, Relaxed).to_string(),
-            // Random, since several processes draw for one owner; the uuid crate asks the operating system.
+            // Random, since several processes draw for one owner. The uuid crate uses the operating system's
+            // randomness.
             OwnerKey::Explicit(name) => {
                 let random = uuid::Uuid::new_v4().as_u64_pair().1 & i64::MAX as u64;
                 format!("={name}:{random}")
@@ -93,7 +94,7 @@ impl Fields {
     }
 }
 
-/// Who a field belongs to, for people: the explicit owner, or the whole field.
+/// The owner of a field, for people: the explicit owner, or else the whole field.
 pub(crate) fn shown(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {
         Some((owner, _)) => owner,

@@ -1,4 +1,4 @@
-//! Where a node is: the grammar of the URLs that name one, and what a URL comes to.
+//! The URLs of nodes: their grammar, the address that each gives, and how they are shown without credentials.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ pub(crate) fn lists_several(url: &str) -> bool {
     SEVERAL.iter().any(|scheme| url.starts_with(scheme))
 }
 
-/// Where a node is.
+/// The address, database and credentials of a node.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) transport: Transport,
     pub(crate) db: i64,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
-    /// Whether not even to ask for RESP3.
+    /// Whether to use RESP2 without requesting RESP3.
     pub(crate) resp2: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Transport {
     Unix {
         path: String,
     },
-    /// A Redis Cluster, found by any of these.
+    /// A Redis Cluster, discovered by any of these addresses.
     Cluster {
         seeds: Vec<Address>,
         tls: bool,
@@ -81,7 +81,7 @@ impl fmt::Display for Address {
 }
 
 impl Endpoint {
-    /// Reads a URL. What it does not say of user and password is as given.
+    /// Parses a URL. `username` and `password` are used where the URL has none.
     pub(crate) fn parse(text: &str, username: Option<&str>, password: Option<&str>) -> Result<Self, LockError> {
         let given = Given::parse(text)?;
         let (transport, db) = given.transport()?;
@@ -98,10 +98,10 @@ impl Endpoint {
     }
 }
 
-/// A URL while it is read.
+/// A URL that is being parsed.
 struct Given {
     url: Url,
-    /// The other addresses that it lists, as URLs: their hosts and ports are of the same form as the first's.
+    /// The further addresses that it lists, as URLs, so that their hosts and ports are parsed like the first.
     others: Vec<String>,
 }
 
@@ -137,7 +137,7 @@ impl Given {
         self.url.port().unwrap_or(6379)
     }
 
-    /// All addresses, sorted; `usual`: the port of those that name none.
+    /// All addresses, sorted. `usual`: the port of an address that has none.
     fn addresses(&self, usual: u16) -> Result<Vec<Address>, LockError> {
         let mut all = vec![Address { host: self.host()?, port: self.url.port().unwrap_or(usual) }];
         for other in &self.others {
@@ -174,7 +174,7 @@ impl Given {
         }
     }
 
-    /// How it is reached, and its database.
+    /// The transport and the number of the database.
     fn transport(&self) -> Result<(Transport, i64), LockError> {
         match self.url.scheme() {
             "redis" | "valkey" => Ok((Transport::Tcp { host: self.host()?, port: self.port() }, self.path_db()?)),
@@ -227,7 +227,7 @@ impl Given {
     }
 }
 
-/// A URL that lists several addresses as a URL with the first, and a URL with each of the others.
+/// Splits a URL that lists several addresses into a URL with the first address, and a URL for each of the others.
 fn several(text: &str) -> (String, Vec<String>) {
     let plain = || (text.to_owned(), Vec::new());
     let Some(scheme) = SEVERAL.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
@@ -254,18 +254,18 @@ fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A text that should be a URL, for people.
+/// A configured URL for messages, without credentials; `?` if it is not a URL.
 pub(crate) fn without_credentials(text: &str) -> String {
     Url::parse(text).map_or_else(|_| "?".to_owned(), |url| shown(&url))
 }
 
-/// A URL without credentials. Nothing else of it either, but for where it leads to: a password with a character that
-/// should have been encoded ends up in the path or the query.
+/// The scheme, host and port of a URL. The path and the query are left out as well as the credentials: a password with
+/// a character that should have been encoded ends up there.
 fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     match url.host_str() {
         Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
-        // Not ours, and read by rules of its own.
+        // No host; or a special scheme such as http, which is not ours and is parsed by other rules.
         _ => format!("{}:", url.scheme()),
     }
 }
