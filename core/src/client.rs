@@ -1,5 +1,5 @@
-//! A client: nodes, and the locks on them. Plain configuration until it is first used; a fork starts it afresh in the
-//! child, with nothing held.
+//! A client: the nodes, and the locks on them. It connects on its first use. A forked child starts with a new session, in
+//! which nothing is held.
 
 use std::{future::Future, sync::Arc};
 
@@ -21,33 +21,46 @@ use crate::{
 };
 
 /// A client of one or several nodes. Cheap to clone.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use redlock::{Client, Config, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://client"]))?;
+/// let lease = client.lock("report", LockOptions::default())?.acquire_blocking()?;
+/// assert!(lease.held());
+/// drop(lease);
+/// client.close_blocking();
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<ClientInner>,
 }
 
-/// What one node says of itself.
+/// The reply of one node to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// The node's address, without credentials.
     pub node: String,
-    /// What it answered, or why it did not.
+    /// What the node reports of itself, or why it did not answer.
     pub state: Result<NodeInfo, String>,
 }
 
 impl Client {
-    /// A client with this configuration. No I/O happens before the first call that needs it.
+    /// Makes a client with this configuration, whose events go to `tracing`. It connects on its first use. Fails with `invalid`
+    /// if an option is wrong.
     pub fn new(config: Config) -> Result<Self, LockError> {
         Self::with_events(config, event::trace())
     }
 
-    /// A client whose events go to `events` instead of `tracing`.
+    /// Makes a client whose events go to `events` instead of `tracing`.
     pub fn with_events(config: Config, events: EventSink) -> Result<Self, LockError> {
         Ok(Self { inner: Arc::new(ClientInner::new(config.validate()?, events)) })
     }
 
-    /// A client on nodes of the caller's making, for simulations. The configuration's URLs only count and name them.
+    /// Makes a client on the caller's own nodes, for simulations. The URLs of the configuration only count and name them.
     #[doc(hidden)]
     pub fn with_nodes(config: Config, events: EventSink, nodes: Vec<Arc<dyn Node>>) -> Result<Self, LockError> {
         let client = Self::with_events(config, events)?;
@@ -55,7 +68,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The configuration it was made with.
+    /// The configuration that the client was made with.
     pub fn config(&self) -> &Config {
         &self.inner.settings.config
     }
@@ -65,12 +78,12 @@ impl Client {
         self.inner.settings.endpoints.iter().map(|endpoint| endpoint.transport.to_string()).collect()
     }
 
-    /// A lock by name. Fails with `invalid` when the name or an option is wrong; sends nothing.
+    /// Makes a lock. Fails with `invalid` if the name or an option is wrong. Sends nothing.
     pub fn lock(&self, name: &str, options: LockOptions) -> Result<Lock, LockError> {
         Lock::new(self.inner.clone(), name, options)
     }
 
-    /// Asks every node for a sign of life.
+    /// Pings every node, waiting for `reply_timeout` (default: 2 s) at most.
     pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
@@ -85,8 +98,8 @@ impl Client {
         }
     }
 
-    /// Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
-    /// while two may believe that they hold it: only fencing tokens protect from that.
+    /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal; until then two may
+    /// believe that they hold the lock, which only fencing tokens protect from.
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
@@ -95,8 +108,8 @@ impl Client {
         }
     }
 
-    /// Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
-    /// held, as in a new deployment.
+    /// Writes the markers of all nodes, which then vote at once, even those in quarantine. Only call it when no lock can be
+    /// held, for example for a new deployment.
     pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
@@ -120,20 +133,20 @@ impl Client {
         Ok(Arc::new(Names::of_family(family, lock, &self.inner.settings)))
     }
 
-    /// A value that may stand in the key of a lock, whoever wrote it: for drop-in shims. Needs [`crate::Wire::Token`].
+    /// A value that may be in the key of a lock, for drop-ins. Needs [`crate::Wire::Token`].
     #[doc(hidden)]
     pub fn value(&self, name: &str, value: &str) -> Result<HeldValue, LockError> {
         HeldValue::new(self.inner.clone(), name, value)
     }
 
-    /// Takes over a detached lease. Works once: a second attach, or one after the lease ended, fails with `lost`. One that
-    /// fails otherwise, or whose future is dropped, leaves the text as it was.
+    /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended, fails with
+    /// `lost`. After any other failure, and if the future is dropped, the text can still be attached.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let attached = PendingGrant::collected(self.attach_for_queue(text, owner));
         async move { Ok(attached.await?.seen()) }
     }
 
-    /// `attach` for a host's queue.
+    /// `attach` for the completion queue of a host.
     pub(crate) fn attach_for_queue(
         &self,
         text: &str,
@@ -145,8 +158,8 @@ impl Client {
         async move { Box::new(attach?).requeue().await }
     }
 
-    /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and
-    /// fixed leases of explicit owners live on. Later calls fail with `closed`.
+    /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and fixed leases of
+    /// explicit owners are not released. Later calls fail with `closed`.
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let session = self.inner.close();
         async move {

@@ -1,5 +1,5 @@
-//! A value that stands in a lock's key, whoever wrote it: what drop-in shims release and extend, for libraries that know
-//! a hold by its value alone. The servers are asked each time; nothing is kept here between two calls.
+//! Locks by the value in their key, whoever wrote it: releases and extends them for drop-in shims of libraries that
+//! know a hold by its value alone. Each call sends a request to the servers; nothing is kept between two calls.
 
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     session::{ClientInner, Session, run_to_completion},
 };
 
-/// A value that may stand in a lock's key. A lease of this process that has it learns nothing of what happens here.
+/// A value that may be in a lock's key. A lease of this process with the same value does not notice these calls.
 #[derive(Clone)]
 pub struct HeldValue {
     client: Arc<ClientInner>,
@@ -30,15 +30,15 @@ pub struct HeldValue {
     value: String,
 }
 
-/// How [`HeldValue::retime`] changes what is left.
+/// How [`HeldValue::retime`] changes the remaining ttl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retime {
-    /// Adds to it; only where there is a ttl. Not on a quorum, whose `max_ttl` the sum could exceed.
+    /// Adds to the ttl of a key that has one. Not on a quorum, whose `max_ttl` the sum could exceed.
     Add,
-    /// Replaces it; only where there is a ttl.
+    /// Replaces the ttl of a key that has one.
     Replace,
-    /// Replaces it, or gives a ttl to what has none.
+    /// Sets the ttl, also of a key that has none.
     Set,
 }
 
@@ -80,32 +80,37 @@ impl HeldValue {
         self.names.name()
     }
 
-    /// Frees the lock if the value stands in its key, on a quorum of the nodes; says whether it did. Fails with
-    /// `unavailable` when too few nodes answer; they are then asked again in the background.
+    /// Releases the lock if its key has the value. True if a quorum of the nodes released it. Fails with `unavailable`
+    /// if too few nodes answer; the release is then resent to the others in the background.
     pub fn release(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         self.ask(Ok(ValueRequest::Release))
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
-    /// there.
-    pub fn release_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
+    /// [`release`](Self::release), blocking. `check` runs every 50 ms; its error ends the call, not the release. Not
+    /// for async code: it panics there.
+    pub fn release_interruptible<E: From<LockError>>(
+        &self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<bool, E> {
         let released = self.ask_blocking(ValueRequest::Release, check);
         if let Err(Interrupted::Check(_)) = released {
-            // Once more changes nothing, and what the caller began may have been cut short.
+            // The first release may have been cut short. A second one does no harm.
             drop(self.release());
         }
         self.answered(released)
     }
 
-    /// Changes when the value ends that stands in the key, also to an earlier time; a time of zero or less ends it now.
-    /// Says whether a quorum of the nodes had it, of those that `how` asks for. Fails with `unavailable`, perhaps after
-    /// it was done, when too few nodes answer.
+    /// Changes the remaining ttl of a key that has the value, by `millis` ms. The ttl may become shorter; if it becomes
+    /// zero or less, the key is deleted. True if a quorum of the nodes had the value, and the ttl that `how` requires.
+    ///
+    /// Fails with `invalid` for a ttl above 2^53 ms or the quorum's `max_ttl`, and for [`Retime::Add`] on a quorum.
+    /// Fails with `unavailable` if too few nodes answer; some may have done it.
     pub fn retime(&self, how: Retime, millis: i64) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         self.ask(self.check(how, millis))
     }
 
-    /// `retime`, blocking. Not for async code: it panics there.
-    pub fn retime_blocking<E: From<LockError>>(
+    /// [`retime`](Self::retime), blocking. Not for async code: it panics there.
+    pub fn retime_interruptible<E: From<LockError>>(
         &self,
         how: Retime,
         millis: i64,
@@ -114,13 +119,16 @@ impl HeldValue {
         self.answered(self.ask_blocking(self.check(how, millis)?, check))
     }
 
-    /// Whether the value stands in the key, on a quorum of the nodes.
+    /// True if the key has the value on a quorum of the nodes.
     pub fn is_there(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         self.ask(Ok(ValueRequest::Look))
     }
 
-    /// `is_there`, blocking. Not for async code: it panics there.
-    pub fn is_there_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<bool, E> {
+    /// [`is_there`](Self::is_there), blocking. Not for async code: it panics there.
+    pub fn is_there_interruptible<E: From<LockError>>(
+        &self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<bool, E> {
         self.answered(self.ask_blocking(ValueRequest::Look, check))
     }
 
@@ -190,11 +198,11 @@ impl ValueRequest {
             Self::Retime(how, millis) => quorum.protocol.retime(&names, &value, how.as_str(), millis),
             Self::Look => quorum.protocol.renew_one(Label::of_lock(&names, &value), Duration::ZERO),
         };
-        // What the process waits for, for a moment, when it ends.
+        // `close()` and the exit of the process wait for it, within their time limit.
         let _pending = quorum.pending_work();
         match quorum.decide(driver, &call, |reply| self.read(reply)).await {
             Ok((decided, silent, others)) => {
-                // The other nodes are to run it as well, whether or not somebody waits.
+                // The other nodes run it, too, whether or not the caller still waits.
                 quorum.spawn_pending(self.see_through(quorum.clone(), call, silent, others));
                 Ok(decided)
             }
@@ -205,7 +213,7 @@ impl ValueRequest {
         }
     }
 
-    /// Waits for the other answers; has a release run on those nodes, too, that have not answered.
+    /// Waits for the other replies. Resends a release to the nodes that did not answer.
     async fn see_through(self, quorum: Arc<Quorum>, call: ScriptCall, mut silent: Vec<usize>, mut others: FanOut) {
         while let Some((node, answer)) = others.late().await {
             if answer.is_err() {

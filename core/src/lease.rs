@@ -1,5 +1,4 @@
-//! A lease: what a caller gets from an acquire and hands back with a release. Several leases of one owner share one
-//! tenure; the last release ends it.
+//! A lease: an acquire returns it, a release ends it. The leases of one owner share a tenure; the last release ends that.
 
 use std::{
     fmt,
@@ -26,17 +25,28 @@ use crate::{
     tenure::{Claim, ExtendError, Fate, ReleaseOutcome, Tenure, Terms, Unseen},
 };
 
-/// A held lock.
+/// A held lock. Dropping it releases the lock in the background.
 ///
-/// `held()` reads a clock and is exact whatever the network does: once it is false it stays false. In Rust, dropping
-/// a lease releases it in the background; hosts with a garbage collector call [`Lease::disable_release_on_drop`] first.
+/// [`held`](Lease::held) reads a clock and is exact whatever the network does: once it is false it stays false.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use redlock::{Client, Config, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://lease"]))?;
+/// let lease = client.lock("report", LockOptions::default())?.acquire_blocking()?;
+/// // Before each write: fails with `lost` once the lease is lost. The resource checks the token.
+/// lease.check()?;
+/// println!("UPDATE report SET …, token = {0} WHERE token <= {0}", lease.token());
+/// # Ok(()) }
+/// ```
 pub struct Lease {
     tenure: Tied<Arc<Tenure>>,
     session: Tied<Arc<Session>>,
     claim: Arc<Claim>,
-    /// What never changes, readable in a forked child too.
+    /// Constant, and so readable in a forked child, too.
     pub(crate) terms: Arc<Terms>,
-    /// The first, readable in a forked child too.
+    /// The first token. Readable in a forked child, too.
     token: u64,
     release_on_drop: AtomicBool,
 }
@@ -54,24 +64,24 @@ impl Lease {
         }
     }
 
-    /// What it is a lease of, unless the process forked since.
+    /// The tenure and the session, unless the process forked since the acquire.
     pub(crate) fn parts(&self) -> Option<(&Arc<Tenure>, &Arc<Session>)> {
         Some((self.tenure.get()?, self.session.get()?))
     }
 
-    /// What is to be done when it is dropped before its caller has seen it, in place of a release.
+    /// Sets what happens, in place of a release, if the lease is dropped before its caller has collected it.
     pub(crate) fn set_unseen(&self, otherwise: impl FnOnce() + Send + 'static) {
         *self.claim.unseen.lock() = Some(Box::new(otherwise));
     }
 
-    /// Offers it to its caller, who has not taken it yet.
+    /// Starts the time within which the caller must collect it.
     pub(crate) fn mark_uncollected(&self) {
         let Some((tenure, session)) = self.parts() else { return };
         tenure.mark_uncollected(&self.claim);
         session.watchdog.reconsider(tenure);
     }
 
-    /// The same, for a host that hears of it before it takes it: collecting this one releases nothing.
+    /// A second handle to the same claim, for a host that reads a grant before it collects it. Dropping it releases nothing.
     pub(crate) fn preview(&self) -> Self {
         if let Some(tenure) = self.tenure.get() {
             tenure.handles.fetch_add(1, Relaxed);
@@ -86,40 +96,41 @@ impl Lease {
         }
     }
 
-    /// Its caller takes it. False if it was offered, and withdrawn or lost meanwhile.
+    /// Marks it as collected. False if it was given back or lost before.
     pub(crate) fn collect(&self) -> bool {
         self.tenure.get().is_some_and(|tenure| tenure.collect(&self.claim))
     }
 
-    /// Its caller has seen it, and will release it as any other.
+    /// From now on dropping it releases it, as any other lease.
     pub(crate) fn seen(self) -> Self {
         self.forget_unseen();
         self
     }
 
     fn forget_unseen(&self) {
-        // It may be the last that refers to its client: not under the lock.
+        // Dropped outside of the lock: it may be the last reference to the client.
         drop(self.take_unseen());
     }
 
     fn take_unseen(&self) -> Option<Unseen> {
-        // In a child it is the parent's.
+        // In a forked child it belongs to the parent.
         self.tenure.get()?;
         self.claim.unseen.lock().take()
     }
 
-    /// Dropping the lease no longer releases it: for hosts whose garbage collector decides when that happens.
+    /// From now on dropping the lease releases nothing: for hosts whose garbage collector drops it at any time.
+    #[doc(hidden)]
     pub fn disable_release_on_drop(&self) {
         self.release_on_drop.store(false, Relaxed);
     }
 
-    /// Gives back, in the background, a lease that its caller never got to see: hosts say so of what they have drained
-    /// for somebody who had given up.
+    /// Gives back, in the background, a lease that a host fetched for a caller who had cancelled.
+    #[doc(hidden)]
     pub fn abandon(&self) {
         if let Some(otherwise) = self.take_unseen() {
             return otherwise();
         }
-        // Whatever the outcome, nobody waits for it.
+        // Nobody waits for the outcome.
         drop(self.begin_release());
     }
 
@@ -128,7 +139,7 @@ impl Lease {
         self.terms.names.name()
     }
 
-    /// Whether it reads, by what it stands for here.
+    /// Whether it is a reader's now: downgrade and upgrade change that.
     #[cfg(feature = "simulation")]
     pub fn reads(&self) -> bool {
         self.tenure.get().is_some_and(|tenure| tenure.primitive().reads())
@@ -139,19 +150,20 @@ impl Lease {
         shown(&self.terms.field)
     }
 
-    /// The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it
-    /// has seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back. Changes when
-    /// [`downgrade`](Lease::downgrade) or [`try_upgrade`](Lease::try_upgrade) does, and only then.
+    /// The fencing token: larger than that of every earlier holder. It counts microseconds, but only its order matters. A
+    /// resource that remembers the largest token it has seen, and refuses smaller ones on every access, is safe from holders
+    /// that were paused past their deadline. Only [`downgrade`](Lease::downgrade) and [`try_upgrade`](Lease::try_upgrade) change
+    /// it.
     pub fn token(&self) -> u64 {
         self.tenure.get().map_or(self.token, |tenure| tenure.token())
     }
 
-    /// What a permit has of a semaphore, in order; nothing for a lease of a lock.
+    /// The slots of a permit, in order. Empty for a lease of a lock.
     pub fn slots(&self) -> &[Slot] {
         &self.terms.slots
     }
 
-    /// The fate as this lease sees it: its own release ends it, whatever the tenure does.
+    /// The fate of this lease: released once it was released itself, else that of the tenure.
     fn fate(&self) -> Fate {
         let Some(tenure) = self.tenure.get() else { return Fate::Lost(LostReason::Forked) };
         match tenure.current_fate() {
@@ -160,12 +172,12 @@ impl Lease {
         }
     }
 
-    /// Whether the lock is held, right now. Once false it stays false.
+    /// Whether the lock is held now, by this process's clock. Once false it stays false.
     pub fn held(&self) -> bool {
         self.fate() == Fate::Held
     }
 
-    /// How long it is held unless it is renewed; zero once it is not.
+    /// The time until the deadline, unless it is renewed before; zero once the lease has ended.
     pub fn remaining(&self) -> Duration {
         match self.tenure.get() {
             Some(tenure) if !self.claim.released.load(Relaxed) => tenure.remaining(),
@@ -173,7 +185,7 @@ impl Lease {
         }
     }
 
-    /// Why it was lost, if it was.
+    /// The reason of the loss, if it was lost.
     pub fn lost_reason(&self) -> Option<LostReason> {
         match self.fate() {
             Fate::Lost(reason) => Some(reason),
@@ -212,8 +224,8 @@ impl Lease {
         }
     }
 
-    /// Lets the lock end `ttl` from now, never earlier than it would have. A renewed lease is renewed on. Fails with
-    /// `lost` after a loss and with `unavailable`, nothing changed, while too few nodes answer.
+    /// Moves the deadline to `ttl` from now, but never to an earlier time. A renewed lease is renewed further. Fails with `lost`
+    /// after a loss, with `not_held` after a release, and with `unavailable`, changing nothing, while too few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.extend_in(self.polled(Caller::Task), ttl)
     }
@@ -237,8 +249,9 @@ impl Lease {
         self.session.get().map_or(Polled::InBackground, |session| session.quorum.polled(caller))
     }
 
-    /// `extend`, blocking; `check` runs every 50 ms and may end the call. Not for async code: it panics there.
-    pub fn extend_blocking<E: From<LockError>>(
+    /// `extend` for a host, blocking. `check` runs every 50 ms and may end the call. Panics in async code.
+    #[doc(hidden)]
+    pub fn extend_interruptible<E: From<LockError>>(
         &self,
         ttl: Duration,
         check: &mut dyn FnMut() -> Result<(), E>,
@@ -266,10 +279,11 @@ impl Lease {
         })
     }
 
-    /// Ends this lease, whether or not the future is awaited. The last lease of a tenure frees the lock: returns once a
-    /// quorum confirmed, and after the reply time-out at the latest; what is not confirmed by then is tried on until the
-    /// lease would have ended. Never fails for a lost or unconfirmed lease; a second call returns the same. Fails with
-    /// `not_held` after `detach()`.
+    /// Releases the lease, whether or not the future is awaited. The last lease of a tenure frees the lock.
+    ///
+    /// Returns once a quorum confirmed the release, and after `reply_timeout` (default: 2 s) at the latest. A release that is not
+    /// confirmed by then is sent again in the background until the keys expire. A lost or unconfirmed lease is an outcome, not
+    /// an error. A second call returns the same outcome. Fails with `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task))
     }
@@ -282,9 +296,9 @@ impl Lease {
         async move { Ok(begun?.finish(polled).await) }
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
-    /// there.
-    pub fn release_blocking<E: From<LockError>>(
+    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in async code.
+    #[doc(hidden)]
+    pub fn release_interruptible<E: From<LockError>>(
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<ReleaseOutcome, E> {
@@ -300,7 +314,7 @@ impl Lease {
         }
     }
 
-    /// The tenure behind it.
+    /// Its tenure.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn tenure(&self) -> Arc<Tenure> {
         self.tenure.get().expect("no fork happens here").clone()
@@ -314,8 +328,8 @@ impl Lease {
         begin_release(session, tenure, &self.claim).map_err(|fate| self.ended(fate))
     }
 
-    /// What a block does when it ends: releases, and fails with `lost` if the lock was lost. Does nothing when the
-    /// lease was detached or released inside.
+    /// Ends a block of code: releases, and fails with `lost` if the lock was lost. Does nothing if the lease was detached or
+    /// released inside the block.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.leave_in(self.polled(Caller::Task))
     }
@@ -328,14 +342,15 @@ impl Lease {
         }
     }
 
-    /// `leave`, blocking; `check` as for `release_blocking`. Not for async code: it panics there.
-    pub fn leave_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+    /// `leave` for a host, blocking as `release_interruptible` does.
+    #[doc(hidden)]
+    pub fn leave_interruptible<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
         let Some((begun, lost)) = self.begin_leave()? else { return Ok(()) };
         if begun.finish_blocking(check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
     }
 
-    /// Begins the release at the end of a block, and says what to fail with if it finds the lock lost. `None`: the
-    /// lease was detached or released inside.
+    /// Starts the release at the end of a block, with the error to return if it finds the lock lost. `None` if the lease was
+    /// detached or released inside the block.
     fn begin_leave(&self) -> Result<Option<(ReleaseStart, LockError)>, LockError> {
         match self.fate() {
             Fate::Released | Fate::Detached => Ok(None),
@@ -345,7 +360,7 @@ impl Lease {
         }
     }
 
-    /// Stops renewing and lets go of the lock without releasing it, for a drop-in shim that knows it by its value.
+    /// Stops renewing the lock and forgets it without a release, for a drop-in that knows the lock by its value.
     #[doc(hidden)]
     pub fn let_go(&self) -> Result<(), LockError> {
         let Some((tenure, session)) = self.parts() else {
@@ -362,7 +377,7 @@ impl Lease {
     }
 }
 
-/// Extends a tenure; the part that nested acquires share.
+/// Extends a tenure, for `Lease::extend` and for nested acquires.
 pub(crate) async fn extend(
     session: &Session,
     tenure: &Arc<Tenure>,
@@ -373,7 +388,7 @@ pub(crate) async fn extend(
     tenure.clone().extend(driver, ttl).await.map_err(|fallen| explained(session, tenure, name, fallen))
 }
 
-/// Why something could not be done to a tenure.
+/// The error for a tenure that could not be extended or changed.
 pub(crate) fn explained(session: &Session, tenure: &Tenure, name: &str, fallen: ExtendError) -> LockError {
     match fallen {
         ExtendError::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },

@@ -1,5 +1,7 @@
-//! Distributed locks on Redis that people can trust: re-entrant, kept alive by a watchdog, on one node or on a quorum
-//! of N, with fencing tokens that strictly increase on either.
+//! Distributed locks on Redis: re-entrant, kept alive by a watchdog, on one node or on a quorum of N, with fencing tokens that
+//! strictly increase on either. Also fair locks, read/write locks and semaphores.
+//!
+//! # Async
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), redlock::LockError> {
@@ -12,10 +14,35 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Any executor may poll the futures. In a tokio runtime first tries and releases on one node make their round trips there;
-//! it should have I/O, which `#[tokio::main]` and `enable_io` give it. Everything else is done by a thread of the library's.
+//! Any executor may poll the futures. In a tokio runtime, the first attempt of an acquire and releases on one node make their
+//! round trips on that runtime. It needs I/O, which `#[tokio::main]` and `enable_io` give it. A thread of the library does
+//! everything else, such as renewals.
 //!
-//! While [`Lease::held`] is true no other owner holds the lock, under the conditions in `docs/guarantees.md`.
+//! # Without async code
+//!
+//! [`Lock::acquire_blocking`] returns a [`LeaseGuard`], which is released at the end of its scope:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), redlock::LockError> {
+//! use redlock::{Client, Config, LockOptions};
+//!
+//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let lock = client.lock("report", LockOptions::default())?;
+//! let lease = lock.acquire_blocking()?;
+//! println!("writing with fencing token {}", lease.token());
+//! println!("the release was {}", lease.release()?.as_str());
+//! # Ok(()) }
+//! ```
+//!
+//! # What to read next
+//!
+//! - [`LockOptions`] has what can be set for a lock: a fixed `ttl` or a renewed one, `wait`, `fair`, an explicit `owner`.
+//! - [`Config`] has what can be set for a client: several nodes and their quorum, time-outs, TLS, the wire format.
+//! - [`Lease`]: while [`Lease::held`] is true, no other owner holds the lock, under the conditions in `docs/guarantees.md`.
+//!   [`Lease::lost`] resolves when the lock is lost, [`Lease::token`] is the fencing token for the resource it protects.
+//! - [`LockError`] tells an outage from contention: `unavailable` is never reported as `timeout`.
+//! - [`Client::read_write_lock`] and [`Client::semaphore`] make the other primitives.
+//! - `memory://` in place of a URL makes a store in this process, for tests.
 
 #[macro_use]
 mod mutant;
@@ -26,7 +53,9 @@ mod mutant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod acquire;
+mod blocking;
 mod client;
+#[doc(hidden)]
 pub mod clock;
 #[doc(hidden)]
 pub mod compat;
@@ -60,7 +89,9 @@ mod testing;
 mod url;
 mod wait;
 
+#[doc(hidden)]
 pub use acquire::claimant::Request;
+pub use blocking::LeaseGuard;
 pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};

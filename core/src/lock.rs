@@ -1,11 +1,11 @@
-//! A lock: a name and how to take it, for callers of every kind.
+//! A lock: its name, its options, and the calls that acquire and release it.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     acquire::claimant::{Claimant, Request},
     acquire::pending_grant::PendingGrant,
-    acquire::{Acquisition, acquire, acquire_blocking, wait},
+    acquire::{Acquisition, acquire, acquire_interruptible, wait},
     config::{LockOptions, check_owner, check_unnamed, check_unowned},
     error::LockError,
     holders::{self, LockInfo},
@@ -25,13 +25,28 @@ use crate::{
 };
 
 /// A lock by name. Cheap to clone; clones are the same lock object.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config, LockOptions, Ttl};
+///
+/// let client = Client::new(Config::new(["memory://lock"]))?;
+/// let mut options = LockOptions::default();
+/// options.ttl = Ttl::Fixed(Duration::from_secs(10));
+/// let lock = client.lock("invoices", options)?;
+/// let lease = lock.acquire_blocking()?;
+/// assert!(lease.held() && lease.remaining() <= Duration::from_secs(10));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Lock {
     client: Arc<ClientInner>,
     primitive: Primitive,
     names: Arc<Names>,
     options: Arc<LockOptions>,
-    /// Alive as long as this lock object is: a tenure it took is renewed for that long.
+    /// Alive as long as this lock object is. Tenures that it acquired are renewed for that long.
     handle: Arc<()>,
 }
 
@@ -43,7 +58,7 @@ impl Lock {
         Ok(Self { client, primitive, names, options: Arc::new(options), handle: Arc::new(()) })
     }
 
-    /// A way to hold something that is no exclusive lock. `handle`: what has to live for its tenures to be renewed.
+    /// A lock on another primitive. Its tenures are renewed for as long as `handle` is alive.
     pub(crate) fn of(
         client: Arc<ClientInner>,
         primitive: Primitive,
@@ -59,24 +74,30 @@ impl Lock {
         self.names.name()
     }
 
-    /// How this lock is taken.
+    /// The options that the lock was made with.
     pub fn options(&self) -> &LockOptions {
         &self.options
     }
 
-    /// A request by `owner` with this lock's own wait.
+    /// A request by `owner` with the lock's own `wait`.
+    #[doc(hidden)]
     pub fn request(&self, owner: Owner) -> Request {
         Request { owner, wait: self.options.wait, thread: None, blocking: false }
     }
 
-    /// Takes the lock, waiting for it as long as its options say. Each call is an owner of its own, unless the options
-    /// name one. Fails with `timeout`, `unavailable`, `conflict`, `lost` (a nested acquire whose outer lease was lost)
-    /// or `closed`. Dropping the future gives up and leaves nothing behind.
+    /// Acquires the lock, waiting for the lock's `wait` (default: without a limit) at most. Each call is an owner of its own,
+    /// unless the options name one. Dropping the future cancels the call and leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// `timeout` when the wait is over, `unavailable` when too few nodes answer, `conflict` when the key holds something else,
+    /// `lost` when the owner nests in a lease that was lost, `deadlock` when the call would wait for its own owner, `closed`.
     pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         self.acquire_as(self.request(Owner::Fresh))
     }
 
-    /// Takes the lock if it is free, in one round trip: `None` when somebody holds it.
+    /// Acquires the lock if it is free, in one round trip: `None` if somebody else holds it. Fails as
+    /// [`acquire`](Lock::acquire) does, but never with `timeout`.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         let pending = self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
         async move {
@@ -88,9 +109,10 @@ impl Lock {
         }
     }
 
-    /// `acquire` for a host that names the owner.
+    /// `acquire` for a host, which names the owner.
+    #[doc(hidden)]
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        // What is decided here is decided in the order of the calls, whenever they are polled.
+        // Decided now, so that it follows the order of the calls and not that of their first polls.
         let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
@@ -102,7 +124,7 @@ impl Lock {
         }
     }
 
-    /// An acquire for a host's queue. Dropping it gives up.
+    /// `acquire` for the completion queue of a host. Dropping the future cancels it.
     pub(crate) fn acquire_for_queue(
         &self,
         polled: Polled,
@@ -116,21 +138,21 @@ impl Lock {
             match (first?, polled) {
                 ((Some(lease), acquisition), _) => Ok(PendingGrant::new(lease, acquisition)),
                 ((None, acquisition), Polled::Here(_)) => acquire(acquisition, polled).await,
-                // Already in the background.
+                // The queue polls it in the background already.
                 ((None, acquisition), Polled::InBackground) => wait(acquisition).await,
             }
         }
     }
 
-    /// Where calls are polled.
+    /// Where a call of `caller` is polled.
     pub(crate) fn polled(&self, caller: Caller) -> Polled {
         self.client.session().map_or(Polled::InBackground, |session| session.quorum.polled(caller))
     }
 
-    /// Takes the lock and blocks until it has it. `check` runs every 50 ms and may end the call, which then leaves
-    /// nothing behind. Not for async code, whose thread must not be blocked: like every function of this crate that
-    /// blocks it panics there, as tokio does.
-    pub fn acquire_blocking<E: From<LockError>>(
+    /// `acquire` for a host, blocking. `check` runs every 50 ms; if it fails, the call fails with its error and leaves nothing
+    /// behind. Panics in async code, as tokio does.
+    #[doc(hidden)]
+    pub fn acquire_interruptible<E: From<LockError>>(
         &self,
         request: Request,
         check: &mut dyn FnMut() -> Result<(), E>,
@@ -139,7 +161,7 @@ impl Lock {
             Ok(lease) => return Ok(lease),
             Err(acquisition) => acquisition,
         };
-        Ok(acquire_blocking(acquisition, check).map_err(|interrupted| interrupted.error(self.name()))??)
+        Ok(acquire_interruptible(acquisition, check).map_err(|interrupted| interrupted.error(self.name()))??)
     }
 
     /// Wakes the waiters of the client, as a message does.
@@ -177,9 +199,9 @@ impl Lock {
         Ok(Claimant { session, primitive: self.primitive, names, options, handle, key: request.owner.key(), request })
     }
 
-    /// Releases the newest lease: of the owner, or, for owners that are new each time, of this lock object. An
-    /// explicit owner without a lease in this process ends all its tenures, wherever they were taken. Fails with
-    /// `not_held` when there is none.
+    /// Releases the owner's newest lease. With [`Owner::Fresh`] that is the newest lease of this lock object. An explicit owner
+    /// that has no lease in this process ends all its tenures, whichever process acquired them. Fails with `not_held` if there
+    /// is none.
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task), owner)
     }
@@ -198,9 +220,9 @@ impl Lock {
         }
     }
 
-    /// `release`, blocking; `check` runs every 50 ms and may end the call, not the release. Not for async code: it panics
-    /// there.
-    pub fn release_blocking<E: From<LockError>>(
+    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in async code.
+    #[doc(hidden)]
+    pub fn release_interruptible<E: From<LockError>>(
         &self,
         owner: &Owner,
         check: &mut dyn FnMut() -> Result<(), E>,
@@ -217,15 +239,16 @@ impl Lock {
         }
     }
 
-    /// What a block of this owner does when it ends: `release_blocking`, and fails with `lost` if the lock was lost.
-    /// Not for async code: it panics there.
-    pub fn leave_blocking<E: From<LockError>>(
+    /// Ends a block of code of this owner: releases, and fails with `lost` if the lock was lost. Blocks as
+    /// `release_interruptible` does.
+    #[doc(hidden)]
+    pub fn leave_interruptible<E: From<LockError>>(
         &self,
         owner: &Owner,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let lost = self.loss(owner);
-        if self.release_blocking(owner, check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
+        if self.release_interruptible(owner, check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
     }
 
     pub(crate) fn leave_in(
@@ -237,7 +260,7 @@ impl Lock {
         async move { if released.await? == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) } }
     }
 
-    /// What to fail with if a release by this owner finds the lock lost.
+    /// The error for a release by this owner that finds the lock lost.
     fn loss(&self, owner: &Owner) -> LockError {
         let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
         let fate = newest.map_or(Fate::Held, |tenure| tenure.current_fate());
@@ -287,26 +310,25 @@ impl Lock {
         }
     }
 
-    /// Whether this owner (for owners that are new each time: this lock object) holds the lock, by this client's
-    /// clock; no round trip.
+    /// Whether this owner holds the lock, by this client's clock and without a round trip. With [`Owner::Fresh`]: whether this
+    /// lock object does.
     pub fn owned(&self, owner: &Owner) -> bool {
         self.token(owner).is_some()
     }
 
-    /// The fencing token of what this owner (for owners that are new each time: this lock object) holds, by this
-    /// client's clock; no round trip.
+    /// The fencing token of the lease that this owner holds, as for [`owned`](Lock::owned).
     pub fn token(&self, owner: &Owner) -> Option<u64> {
         let session = self.client.session().ok()?;
         self.newest(&session, &self.owner(owner)).filter(|tenure| tenure.is_held()).map(|tenure| tenure.token())
     }
 
-    /// Whether anybody holds the lock, decided by a quorum.
+    /// Whether anybody holds the lock, by the replies of a quorum.
     pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let info = self.inspect();
         async move { Ok(info.await?.is_some()) }
     }
 
-    /// How many slots are free of the semaphore that it takes some of. Fails with `invalid` for a lock.
+    /// How many slots of its semaphore are free. Fails with `invalid` for a lock.
     #[doc(hidden)]
     pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
         let (session, names, primitive) = (self.client.session(), self.names.clone(), self.primitive);
@@ -319,7 +341,7 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock, decided by a quorum: `None` when nobody does.
+    /// The holder of the lock, by the replies of a quorum: `None` if nobody holds it.
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
@@ -329,9 +351,10 @@ impl Lock {
     }
 }
 
+/// What a release by an owner ends.
 enum Ending<F> {
     /// A lease of this process.
     Local(ReleaseStart),
-    /// The tenures of an explicit owner.
+    /// All tenures of an explicit owner, in all processes.
     Everywhere(F),
 }

@@ -1,4 +1,4 @@
-//! A read/write lock: several readers at once, or one writer. Each of the two ways to hold it is a [`Lock`].
+//! A read/write lock: several readers at once, or one writer. Readers and writers each acquire a [`Lock`] of their own.
 
 use std::{future::Future, sync::Arc};
 
@@ -19,9 +19,22 @@ use crate::{
 
 /// A read/write lock by name: many may read at once, or one may write. Cheap to clone.
 ///
-/// On one server, cluster or Sentinel service it is phase-fair: as soon as a writer waits, new readers wait behind it; when it
-/// ends, all readers that wait by then come in, and then the next writer. So a reader waits for one writer at most, and nobody
-/// starves. On a quorum a writer that waits holds new readers back, and no order is promised.
+/// On one server, cluster or Sentinel service it is phase-fair: while a writer waits, new readers wait behind it; when that
+/// writer releases, all readers that wait by then enter, and after them the next writer. So a reader waits for one writer at
+/// most, and nobody starves. On a quorum a waiting writer keeps new readers out, and no order is promised.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use redlock::{Client, Config, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://read_write"]))?;
+/// let lock = client.read_write_lock("config", LockOptions::default())?;
+/// let one = lock.read().acquire_blocking()?;
+/// let other = lock.read().acquire_blocking()?;
+/// assert!(lock.write().try_acquire_blocking()?.is_none(), "two read");
+/// # drop((one, other));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct ReadWriteLock {
     read: Lock,
@@ -45,25 +58,25 @@ impl ReadWriteLock {
         self.read.name()
     }
 
-    /// What readers take. Its owner, once it writes, has this, too, without a round trip.
+    /// The lock for readers. The holder of the write lock acquires it without a round trip.
     pub fn read(&self) -> &Lock {
         &self.read
     }
 
-    /// What a writer takes. For an owner that reads this fails with `deadlock` at once, since it would wait for itself:
-    /// [`Lease::try_upgrade`] is for that.
+    /// The lock for a writer. An acquire by an owner that reads fails with `deadlock` at once, since it would wait for itself;
+    /// use [`Lease::try_upgrade`].
     pub fn write(&self) -> &Lock {
         &self.write
     }
 }
 
 impl Client {
-    /// A read/write lock by name. Fails with `invalid` when the name or an option is wrong; sends nothing.
+    /// Makes a read/write lock. Fails with `invalid` if the name or an option is wrong. Sends nothing.
     pub fn read_write_lock(&self, name: &str, options: LockOptions) -> Result<ReadWriteLock, LockError> {
         ReadWriteLock::new(self.inner(), name, options)
     }
 
-    /// One of its two, for a host.
+    /// One of its two locks, for a host.
     pub(crate) fn part(&self, name: &str, options: LockOptions, primitive: Primitive) -> Result<Lock, LockError> {
         let ReadWriteLock { read, write } = self.read_write_lock(name, options)?;
         Ok(if primitive.reads() { read } else { write })
@@ -71,10 +84,12 @@ impl Client {
 }
 
 impl Lease {
-    /// Makes a reader of a writer, without anybody else writing in between: readers that wait come in, and the token becomes a
-    /// reader's. Does nothing for one that reads. Fails with `lost` after a loss, and with `unavailable` while too few nodes
-    /// answer: then this one reads, and others may still be kept out until it is called again, or the lease is released. Fails
-    /// with `invalid` for a lease of another lock.
+    /// Turns a writer into a reader; nobody else writes in between. Waiting readers enter, and the token becomes a reader's. Does
+    /// nothing for a reader.
+    ///
+    /// Fails with `lost` after a loss, and with `invalid` for a lease of another kind of lock. Fails with `unavailable` while too
+    /// few nodes answer: the lease is a reader's then, but others may be kept out until this is called again or the lease is
+    /// released.
     pub fn downgrade(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.changing("downgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
@@ -84,9 +99,9 @@ impl Lease {
         async move { work?.await }
     }
 
-    /// Makes a writer of a reader that is alone: says whether it is one now, with a new token. Never waits: while others read
-    /// it says no. A writer is one already. Fails with `lost` after a loss, with `unavailable` while too few nodes answer, with
-    /// `invalid` for a lease of another lock.
+    /// Turns the only reader into a writer, with a new token. Returns whether it writes now: false, at once, while others read;
+    /// true for a writer. Fails with `lost` after a loss, with `unavailable` while too few nodes answer, and with `invalid` for a
+    /// lease of another kind of lock.
     pub fn try_upgrade(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let work = self.changing("try_upgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
@@ -98,14 +113,19 @@ impl Lease {
         async move { work?.await }
     }
 
-    /// `downgrade`, blocking; `check` runs every 50 ms and may end the call. Not for async code: it panics there.
-    pub fn downgrade_blocking<E: From<LockError>>(&self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+    /// `downgrade` for a host, blocking. `check` runs every 50 ms and may end the call. Panics in async code.
+    #[doc(hidden)]
+    pub fn downgrade_interruptible<E: From<LockError>>(
+        &self,
+        check: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         let done = runtime::block(Driver::Background, self.downgrade(), check);
         Ok(done.map_err(|interrupted| interrupted.error(self.name()))??)
     }
 
-    /// `try_upgrade`, blocking; `check` as for `downgrade_blocking`. Not for async code: it panics there.
-    pub fn try_upgrade_blocking<E: From<LockError>>(
+    /// `try_upgrade` for a host, blocking as `downgrade_interruptible` does.
+    #[doc(hidden)]
+    pub fn try_upgrade_interruptible<E: From<LockError>>(
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<bool, E> {
@@ -113,7 +133,7 @@ impl Lease {
         Ok(done.map_err(|interrupted| interrupted.error(self.name()))??)
     }
 
-    /// What changes how the lock is held.
+    /// The session, tenure and name of a lease that may be downgraded or upgraded.
     fn changing(
         &self,
         call: &'static str,

@@ -1,5 +1,4 @@
-//! A semaphore: a number of permits, each with a slot of its own. A permit is a [`Lease`]; what it has is told by
-//! [`Lease::slots`].
+//! A semaphore: numbered slots, of which a permit has one or several. A permit is a [`Lease`]; [`Lease::slots`] has its slots.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -19,31 +18,44 @@ use crate::{
     session::{ClientInner, run_to_completion},
 };
 
-/// A semaphore by name: at most so many slots of it are held at once, everywhere. Cheap to clone.
+/// A semaphore by name: at most `permits` slots are held at once, by all processes together. Cheap to clone.
 ///
-/// Slots are numbered from 0: while a permit is held nobody else has its slots. Permits go to those who want them in the order
-/// in which they asked; one that wants several slots gets all of them at once, and is not overtaken by smaller ones. Clients
-/// may have different numbers of permits for one name, as while a new number is rolled out: each takes only slots below its
-/// own.
+/// Slots are numbered from 0, and each is held by one permit at most. Waiters get permits in the order of their calls. A waiter
+/// for several slots gets all of them at once, and later waiters for fewer slots do not overtake it. Clients may use different
+/// numbers of permits for one name, for example while a new number is rolled out: each acquires only slots below its own number.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use redlock::{Client, Config, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://semaphore"]))?;
+/// let downloads = client.semaphore("downloads", 2, LockOptions::default())?;
+/// let permit = downloads.acquire_blocking(1)?;
+/// assert_eq!(permit.slots()[0].number, 0);
+/// let other = downloads.acquire_blocking(1)?;
+/// assert!(downloads.try_acquire_blocking(1)?.is_none(), "both slots are held");
+/// # drop(other);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Semaphore {
     client: Arc<ClientInner>,
     names: Arc<Names>,
     options: Arc<LockOptions>,
     permits: u32,
-    /// Alive as long as this object is: a permit it took is renewed for that long.
+    /// Alive as long as this object is. Permits that it acquired are renewed for that long.
     handle: Arc<()>,
 }
 
-/// Somebody's permit of a semaphore.
+/// A permit that somebody holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitInfo {
-    /// Whose it is: `uuid:permit`.
+    /// The owner, as `uuid:permit`.
     pub owner: String,
-    /// The slots that it has.
+    /// The numbers of its slots.
     pub slots: Vec<u32>,
-    /// How long it counts unless it is renewed.
+    /// The time until it expires, unless it is renewed before.
     pub ttl: Duration,
 }
 
@@ -53,49 +65,50 @@ impl Semaphore {
         self.names.name()
     }
 
-    /// How many slots it has.
+    /// The number of slots.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// Takes one slot, waiting for it as long as the options say. Fails with `timeout`, `unavailable`, `conflict` or
-    /// `closed`. Dropping the future gives up and leaves nothing behind.
+    /// Acquires one slot, waiting for the options' `wait` (default: without a limit) at most. Fails with `timeout`, `unavailable`,
+    /// `conflict` or `closed`. Dropping the future cancels the call and leaves nothing behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         self.acquire_many(1)
     }
 
-    /// Takes `n` slots at once. Fails as `acquire` does, and with `invalid` unless `n` is from 1 to the number of permits.
+    /// Acquires `n` slots at once. Fails as `acquire` does, and with `invalid` unless `n` is from 1 to the number of permits.
     pub fn acquire_many(&self, n: u32) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let pending = self.taking(n).map(|lock| lock.acquire());
         async move { pending?.await }
     }
 
-    /// Takes one slot if one is free and nobody waits, in one round trip: `None` when not.
+    /// Acquires one slot if one is free and nobody waits, in one round trip: `None` if not.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         self.try_acquire_many(1)
     }
 
-    /// Takes `n` slots if so many are free and nobody waits, in one round trip: `None` when not. Fails with `invalid` as
+    /// Acquires `n` slots if so many are free and nobody waits, in one round trip: `None` if not. Fails with `invalid` as
     /// `acquire_many` does.
     pub fn try_acquire_many(&self, n: u32) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         let pending = self.taking(n).map(|lock| lock.try_acquire());
         async move { pending?.await }
     }
 
-    /// What takes `n` slots: each acquire of it is a permit.
+    /// A lock whose every acquire is a permit of `n` slots.
+    #[doc(hidden)]
     pub fn taking(&self, n: u32) -> Result<Lock, LockError> {
         check_slots(n, self.permits)?;
         let (names, options, handle) = (self.names.clone(), self.options.clone(), self.handle.clone());
         Ok(Lock::of(self.client.clone(), Primitive::Permits { count: n, of: self.permits }, names, options, handle))
     }
 
-    /// How many slots are free, by what the server says now. Others may wait for them.
+    /// The number of free slots, as the server reports it now. Others may be waiting for them.
     pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
         let one = self.taking(1);
         async move { one?.available().await }
     }
 
-    /// Who has permits, those that end first before the others.
+    /// The permits that are held, ordered by the time of their expiry.
     pub fn inspect(&self) -> impl Future<Output = Result<Vec<PermitInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
@@ -111,8 +124,8 @@ impl Semaphore {
 }
 
 impl Client {
-    /// A semaphore by name, with 1 to 65 536 permits. Fails with `invalid` when the name, the number or an option is wrong,
-    /// and on a quorum; sends nothing.
+    /// Makes a semaphore with 1 to 65 536 permits. Fails with `invalid` if the name, the number or an option is wrong, or if the
+    /// client has several nodes. Sends nothing.
     pub fn semaphore(&self, name: &str, permits: u32, options: LockOptions) -> Result<Semaphore, LockError> {
         let client = self.inner().clone();
         let key = client.settings.check_semaphore(name, permits, &options)?;

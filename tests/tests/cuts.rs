@@ -100,7 +100,7 @@ impl Case {
     async fn blocking(&self) -> Result<Lease, LockError> {
         let lock = self.lock();
         let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
-        spawn_blocking(move || lock.acquire_blocking(request, &mut go_on)).await.unwrap()
+        spawn_blocking(move || lock.acquire_interruptible(request, &mut go_on)).await.unwrap()
     }
 
     /// A try by an event loop.
@@ -136,7 +136,7 @@ impl Case {
             }
             Call::TryBlocking | Call::ReleaseBlocking => {
                 let lease = self.blocking().await.unwrap();
-                spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap().unwrap();
+                spawn_blocking(move || lease.release_interruptible(&mut go_on)).await.unwrap().unwrap();
             }
             _ => drop(lock.acquire().await.unwrap().release().await),
         }
@@ -158,7 +158,7 @@ impl Case {
                         let release = async {
                             match call {
                                 Call::TryBlocking => {
-                                    spawn_blocking(move || lease.release_blocking(&mut go_on)).await.unwrap()
+                                    spawn_blocking(move || lease.release_interruptible(&mut go_on)).await.unwrap()
                                 }
                                 Call::TryHosted | Call::FirstHosted => Ok(self.release_hosted(lease).await),
                                 _ => lease.release().await,
@@ -185,7 +185,7 @@ impl Case {
             Call::ReleaseBlocking => {
                 let lease = self.blocking().await.unwrap();
                 armed();
-                let release = spawn_blocking(move || lease.release_blocking(&mut go_on));
+                let release = spawn_blocking(move || lease.release_interruptible(&mut go_on));
                 released(returns(&shown, release).await.unwrap().unwrap())
             }
             Call::ReleaseHosted => {

@@ -251,7 +251,7 @@ fn a_release_that_is_given_up_while_the_loop_connects_takes_no_node_down() {
     let client = Client::with_events(Config::new([server.url()]), sink).unwrap();
     let lock = client.lock("x", LockOptions::default()).unwrap();
     // A thread acquires, on the connection of blocking callers: the client has no other.
-    let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut || Ok::<(), LockError>(())).unwrap();
+    let lease = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut || Ok::<(), LockError>(())).unwrap();
     let host = Loop::new();
     let id = pending(host.calls.start(Release(&lease)));
     assert!(host.calls.abandon(id));

@@ -84,7 +84,7 @@ fn contest<R: Ring>(
     let client = Client::new(Config::from_list(&direct)).unwrap();
     let lock = client.lock(LOCK, LockOptions::default()).unwrap();
     let mut go_on = || Ok::<(), LockError>(());
-    let barrier = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
+    let barrier = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut go_on).unwrap();
     let start = |(number, (name, command)): (usize, &(String, String))| {
         let more: &[&str] = if hold_ms > 0 { &[&hold_ms.to_string()] } else { &[] };
         Contender::start(name, command, [&ring.urls(number), LOCK, &times.to_string()], more, &folder)
@@ -99,7 +99,7 @@ fn contest<R: Ring>(
         servers.iter().map(|server| server.waiting(LOCK)).sum::<usize>() >= contenders.len() * servers.len().div_ceil(2)
     });
     let started = Instant::now();
-    barrier.release_blocking(&mut go_on).unwrap();
+    barrier.release_interruptible(&mut go_on).unwrap();
 
     let total = times * contenders.len();
     let logs: Vec<PathBuf> = contenders.iter().map(|contender| contender.log.clone()).collect();

@@ -111,8 +111,8 @@ async fn blocking_callers_pay_the_same_round_trips() {
     let lock = client.lock("x", LockOptions::default()).unwrap();
     let pair = move |lock: &redlock::Lock| {
         let mut go_on = || Ok::<(), LockError>(());
-        let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
-        lease.release_blocking(&mut go_on).unwrap();
+        let lease = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut go_on).unwrap();
+        lease.release_interruptible(&mut go_on).unwrap();
     };
     tokio::task::spawn_blocking({
         let lock = lock.clone();
@@ -564,7 +564,7 @@ async fn an_acquire_given_up_on_a_frozen_server_leaves_nothing_behind() {
         let error = if blocking {
             let request = redlock::Request { wait: Some(Duration::ZERO), ..lock.request(Owner::Fresh) };
             let lock = lock.clone();
-            let blocked = move || lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()));
+            let blocked = move || lock.acquire_interruptible(request, &mut || Ok::<(), LockError>(()));
             tokio::task::spawn_blocking(blocked).await.unwrap().unwrap_err()
         } else {
             lock.try_acquire().await.unwrap_err()
@@ -675,8 +675,8 @@ async fn a_blocked_caller_tries_once_before_it_listens() {
         let lock = client.lock(name, LockOptions::default()).unwrap();
         tokio::task::spawn_blocking(move || {
             let mut go_on = || Ok::<(), LockError>(());
-            let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
-            lease.release_blocking(&mut go_on).unwrap();
+            let lease = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut go_on).unwrap();
+            lease.release_interruptible(&mut go_on).unwrap();
         })
     };
     // Loads the scripts, which happens at their first use.

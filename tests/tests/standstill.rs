@@ -41,11 +41,11 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 fn acquired(lock: &Lock, wait: Duration) -> Result<Lease, LockError> {
     let request = Request { wait: Some(wait), ..lock.request(Owner::Fresh) };
-    lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))
+    lock.acquire_interruptible(request, &mut || Ok::<(), LockError>(()))
 }
 
 fn released(lease: &Lease) {
-    let outcome = lease.release_blocking(&mut || Ok::<(), LockError>(())).unwrap();
+    let outcome = lease.release_interruptible(&mut || Ok::<(), LockError>(())).unwrap();
     assert_eq!(outcome, ReleaseOutcome::Released);
 }
 
@@ -166,8 +166,9 @@ fn a_thread_that_blocks_goes_ahead_of_the_tasks_it_stops() {
         released(&held);
         server
     });
-    let lease =
-        own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
+    let lease = own
+        .acquire_interruptible(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(()))
+        .unwrap();
     let _server = release.join().unwrap();
     released(&lease);
     let lease = host.lease(Ok(Started::Pending(id)));
@@ -196,14 +197,15 @@ fn a_grant_that_a_task_has_not_collected_goes_to_its_thread() {
     let before = token(&server);
     released(&held);
     until("it is granted", || token(&server) != before);
-    let lease =
-        own.acquire_blocking(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(())).unwrap();
+    let lease = own
+        .acquire_interruptible(of_thread(true, Some(Duration::from_secs(4))), &mut || Ok::<(), LockError>(()))
+        .unwrap();
     released(&lease);
     let lease = host.lease(Ok(Started::Pending(id)));
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
     // If the task has collected its lease, the thread's acquire is a deadlock, as ever.
     let lease = host.lease(host.calls.start(Acquire(&task, of_thread(false, None))));
-    let refused = own.acquire_blocking(of_thread(true, None), &mut || Ok::<(), LockError>(())).unwrap_err();
+    let refused = own.acquire_interruptible(of_thread(true, None), &mut || Ok::<(), LockError>(())).unwrap_err();
     assert!(matches!(refused, LockError::Deadlock { .. }), "{refused}");
     assert_eq!(host.release(&lease), ReleaseOutcome::Released);
 }

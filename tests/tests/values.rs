@@ -137,8 +137,8 @@ fn options_that_fit_no_shim_are_refused() {
     assert!(Client::new(Config::new(["redis://127.0.0.1:1"])).unwrap().value("x", "v").is_err());
     let value = Client::new(three()).unwrap().value("x", "v").unwrap();
     let mut go_on = || Ok::<(), LockError>(());
-    assert!(matches!(value.retime_blocking(Retime::Add, 1, &mut go_on), Err(LockError::Invalid { .. })));
-    assert!(matches!(value.retime_blocking(Retime::Set, 61_000, &mut go_on), Err(LockError::Invalid { .. })));
+    assert!(matches!(value.retime_interruptible(Retime::Add, 1, &mut go_on), Err(LockError::Invalid { .. })));
+    assert!(matches!(value.retime_interruptible(Retime::Set, 61_000, &mut go_on), Err(LockError::Invalid { .. })));
 }
 
 #[tokio::test]
@@ -211,9 +211,9 @@ async fn a_value_is_released_and_retimed_by_whoever_knows_it() {
     let blocking = value.clone();
     let thread = std::thread::spawn(move || {
         let mut go_on = || Ok::<(), LockError>(());
-        assert!(blocking.is_there_blocking(&mut go_on).unwrap());
-        assert!(blocking.retime_blocking(Retime::Replace, 6_000, &mut go_on).unwrap());
-        (blocking.release_blocking(&mut go_on).unwrap(), blocking.release_blocking(&mut go_on).unwrap())
+        assert!(blocking.is_there_interruptible(&mut go_on).unwrap());
+        assert!(blocking.retime_interruptible(Retime::Replace, 6_000, &mut go_on).unwrap());
+        (blocking.release_interruptible(&mut go_on).unwrap(), blocking.release_interruptible(&mut go_on).unwrap())
     });
     assert_eq!(thread.join().unwrap(), (true, false));
 

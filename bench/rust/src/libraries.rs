@@ -138,7 +138,7 @@ pub(crate) struct RedlockBlocking(Redlock<PLAIN>);
 
 impl RedlockBlocking {
     fn acquire(lock: &Lock, request: Request) -> Lease {
-        block_in_place(|| lock.acquire_blocking(request, &mut || Ok::<(), LockError>(()))).unwrap()
+        block_in_place(|| lock.acquire_interruptible(request, &mut || Ok::<(), LockError>(()))).unwrap()
     }
 }
 
@@ -161,7 +161,7 @@ impl Library for RedlockBlocking {
     }
 
     async fn release(&self, lease: Self::Lease) {
-        block_in_place(|| lease.release_blocking(&mut || Ok::<(), LockError>(()))).unwrap();
+        block_in_place(|| lease.release_interruptible(&mut || Ok::<(), LockError>(()))).unwrap();
     }
 
     async fn close(self) {

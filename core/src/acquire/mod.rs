@@ -42,7 +42,7 @@ pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -
 }
 
 /// Blocks until the acquire has its lease; `check` may end it.
-pub(crate) fn acquire_blocking<E>(
+pub(crate) fn acquire_interruptible<E>(
     mut acquisition: Box<Acquisition>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<Result<Lease, LockError>, Interrupted<E>> {

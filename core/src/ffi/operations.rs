@@ -1,5 +1,5 @@
-//! The list of what a host may ask for. It is driven in one of two ways: started, so that it ends in the host's queue
-//! ([`Calls::start`](super::Calls::start)), or blocking the caller's thread ([`Operation::block`]).
+//! The operations that a host can request. Each runs in one of two ways: started, so that its result comes out of the
+//! host's queue ([`Calls::start`](super::Calls::start)), or blocking the caller's thread ([`Operation::block`]).
 
 use std::{future::Future, thread, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::{
     process::{driver::Driver, exit, runtime},
 };
 
-/// What is done with a lock, a lease, a value or a client, and what it results in.
+/// An operation on a lock, a lease, a value or a client. Each says which [`Value`] it results in.
 pub enum Operation<'a> {
-    /// Takes the lock: a `Lease`.
+    /// Acquires the lock: a `Lease`.
     Acquire(&'a Lock, Request),
     /// `lock.release()`: `Released`.
     ReleaseNewest(&'a Lock, Owner),
-    /// Ends a block of this owner: `Nothing`.
+    /// Releases the newest lease of this owner at the end of a block: `Nothing`.
     LeaveNewest(&'a Lock, Owner),
     /// `lock.locked()`: a `Flag`.
     Locked(&'a Lock),
@@ -37,7 +37,7 @@ pub enum Operation<'a> {
     Available(&'a Lock),
     /// `lease.release()`: `Released`.
     Release(&'a Lease),
-    /// Ends the block of a lease: `Nothing`.
+    /// Releases a lease at the end of its block: `Nothing`.
     Leave(&'a Lease),
     /// `lease.extend()`: `Nothing`.
     Extend(&'a Lease, Duration),
@@ -45,7 +45,7 @@ pub enum Operation<'a> {
     Downgrade(&'a Lease),
     /// `lease.try_upgrade()`: a `Flag`.
     TryUpgrade(&'a Lease),
-    /// Waits for the end of a lease, no longer than that: `Lost`. Giving it up ends the waiting and nothing else.
+    /// Waits for the end of a lease, for the given time at most: `Lost`. Giving it up ends only the waiting.
     Lost(&'a Lease, Option<Duration>),
     /// `value.release()`: a `Flag`.
     ReleaseValue(&'a HeldValue),
@@ -63,12 +63,12 @@ pub enum Operation<'a> {
     Attach(&'a Client, &'a str, Owner),
     /// `client.close()`: `Nothing`.
     Close(&'a Client),
-    /// Waits until something happened: `Events`.
+    /// Waits for events: `Events`.
     Events(&'a Events),
 }
 
 impl<'a> Operation<'a> {
-    /// The lock that it is about; empty if it is about none.
+    /// The name of its lock; empty if it has none.
     pub fn name(&self) -> &'a str {
         match self {
             Self::Acquire(lock, _)
@@ -89,28 +89,28 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Does it and blocks until it is done. `check` runs every 50 ms and may end the call: an acquire then leaves nothing
-    /// behind, a release goes on.
+    /// Runs it and blocks until it is done. `check` runs every 50 ms, and its error ends the call: an acquire then
+    /// leaves no lock behind, a release continues in the background.
     pub fn block<E: From<LockError>>(self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<Value, E> {
         let name = self.name();
         match self {
             Self::Acquire(lock, request) => {
-                lock.acquire_blocking(Request { blocking: true, ..request }, check).map(Value::Lease)
+                lock.acquire_interruptible(Request { blocking: true, ..request }, check).map(Value::Lease)
             }
-            Self::ReleaseNewest(lock, owner) => lock.release_blocking(&owner, check).map(Value::from),
-            Self::LeaveNewest(lock, owner) => lock.leave_blocking(&owner, check).map(Value::from),
+            Self::ReleaseNewest(lock, owner) => lock.release_interruptible(&owner, check).map(Value::from),
+            Self::LeaveNewest(lock, owner) => lock.leave_interruptible(&owner, check).map(Value::from),
             Self::Locked(lock) => see(name, lock.locked().map_ok(Value::Flag), check),
             Self::Inspect(lock) => see(name, lock.inspect().map_ok(Value::Info), check),
             Self::Available(lock) => see(name, lock.available().map_ok(Value::Count), check),
-            Self::Release(lease) => lease.release_blocking(check).map(Value::from),
-            Self::Leave(lease) => lease.leave_blocking(check).map(Value::from),
-            Self::Extend(lease, ttl) => lease.extend_blocking(ttl, check).map(Value::from),
-            Self::Downgrade(lease) => lease.downgrade_blocking(check).map(Value::from),
-            Self::TryUpgrade(lease) => lease.try_upgrade_blocking(check).map(Value::Flag),
+            Self::Release(lease) => lease.release_interruptible(check).map(Value::from),
+            Self::Leave(lease) => lease.leave_interruptible(check).map(Value::from),
+            Self::Extend(lease, ttl) => lease.extend_interruptible(ttl, check).map(Value::from),
+            Self::Downgrade(lease) => lease.downgrade_interruptible(check).map(Value::from),
+            Self::TryUpgrade(lease) => lease.try_upgrade_interruptible(check).map(Value::Flag),
             Self::Lost(lease, limit) => see(name, lost(lease, limit), check),
-            Self::ReleaseValue(value) => value.release_blocking(check).map(Value::Flag),
-            Self::RetimeValue(value, how, millis) => value.retime_blocking(how, millis, check).map(Value::Flag),
-            Self::IsValueThere(value) => value.is_there_blocking(check).map(Value::Flag),
+            Self::ReleaseValue(value) => value.release_interruptible(check).map(Value::Flag),
+            Self::RetimeValue(value, how, millis) => value.retime_interruptible(how, millis, check).map(Value::Flag),
+            Self::IsValueThere(value) => value.is_there_interruptible(check).map(Value::Flag),
             Self::Ping(client) => see(name, client.ping().map_ok(Value::from), check),
             Self::ForceRelease(client, lock) => see(name, client.force_release(lock).map_ok(Value::Flag), check),
             Self::InitNodes(client) => see(name, client.init_nodes().map_ok(Value::from), check),
@@ -136,7 +136,7 @@ pub(super) fn happened(events: &Events) -> impl Future<Output = Outcome> + Send 
     async move { Ok(Value::Events(events.next().await)) }
 }
 
-/// What is told of a lock in a child of a fork, to who waited for it in the parent.
+/// The error in a child of a fork for a call on this lock that was started in the parent.
 pub fn forked(name: &str) -> LockError {
     LockError::forked(name)
 }
@@ -149,8 +149,8 @@ fn see<E: From<LockError>>(
     Ok(until(name, future, check)??)
 }
 
-/// Blocks until a future is done; `check` runs every 50 ms and may end that. `name` is what it is about, should the
-/// process fork meanwhile.
+/// Blocks until a future is done. `check` runs every 50 ms, and its error ends that. `name`: the lock that the error
+/// names if the process forks meanwhile.
 pub fn until<T, E: From<LockError>>(
     name: &str,
     future: impl Future<Output = T>,
@@ -159,19 +159,22 @@ pub fn until<T, E: From<LockError>>(
     runtime::block(Driver::Background, future, check).map_err(|interrupted| interrupted.error(name))
 }
 
-/// Closes every client of the process within a second, and blocks meanwhile. `check` runs every 50 ms and may end that.
+/// Closes every client of the process; blocks for one second at most. `check` runs every 50 ms, and its error ends
+/// that.
 pub fn close_all<E: From<LockError>>(check: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
     if !runtime::thread_has_ended() {
         return until("", exit::close_all(), check);
     }
-    // Where no thread can be started, locks end with their leases.
+    // This thread can run no future any more, so another one does. If none can be started, the locks end with their
+    // ttl.
     if let Ok(closing) = thread::Builder::new().spawn(|| block(exit::close_all())) {
         let _ = closing.join();
     }
     Ok(())
 }
 
-/// Blocks until a future is done, whatever happens meanwhile: for what comes last. `None` in a child of a fork.
+/// Blocks until a future is done, without a check: for the end of the process. `None` in a child of a fork, and on a
+/// thread whose local values are gone.
 pub fn block<T>(future: impl Future<Output = T>) -> Option<T> {
     until("", future, &mut || Ok::<_, LockError>(())).ok()
 }

@@ -31,14 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut go_on = || Ok::<(), LockError>(());
     for _ in 0..times.parse::<u32>()? {
         let called = if pause > 0 { format!(" {}", monotonic()) } else { String::new() };
-        let lease = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on)?;
+        let lease = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut go_on)?;
         let granted = monotonic();
         rest(hold);
         // This time is read before the release is sent, since another owner may hold the lock after that. A lease that
         // is held after this moment was held at it.
         let released = monotonic();
         let end = if lease.held() { format!("release {} {released}\n", lease.token()) } else { String::new() };
-        lease.release_blocking(&mut go_on)?;
+        lease.release_interruptible(&mut go_on)?;
         log.write_all(format!("grant {} {granted}{called}\n{end}", lease.token()).as_bytes())?;
         rest(pause);
     }

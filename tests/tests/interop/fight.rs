@@ -145,7 +145,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
     });
     let lock = lock(&client, NAME, Ttl::Watchdog);
     let mut go_on = || Ok::<(), LockError>(());
-    let barrier = lock.acquire_blocking(lock.request(Owner::Fresh), &mut go_on).unwrap();
+    let barrier = lock.acquire_interruptible(lock.request(Owner::Fresh), &mut go_on).unwrap();
 
     let counts = times.map(|times| times.to_string());
     let hold = fight.hold.to_string();
@@ -165,7 +165,7 @@ fn round(fight: &Fight<'_>, handoffs: usize) -> (Vec<Vec<Hold>>, PathBuf) {
         // The other library may be polling, so only its progress shows that it waits.
         both[0].progress() > 0 && place.listeners(&key) > 0
     });
-    barrier.release_blocking(&mut go_on).unwrap();
+    barrier.release_interruptible(&mut go_on).unwrap();
 
     let (mut seen, mut still) = (0, Duration::ZERO);
     let tick = Duration::from_millis(10);
