@@ -205,6 +205,7 @@ impl NodeError {
         Self::new(NodeErrorKind::Refused, "answered something that is no answer to this request")
     }
 
+    /// The same error with another hint.
     pub(crate) fn with_hint(self, hint: Option<Hint>) -> Self {
         Self { hint, ..self }
     }

@@ -1,23 +1,24 @@
-//! Redis' commands on a store, as far as the scripts use them, at one moment.
+//! The commands of Redis that the scripts use, as functions over a store. Methods have the names of the commands.
 
 use std::time::Duration;
 
 use super::store::{Entry, SWEEP_AT_LEAST, Sorted, State, Value};
 use crate::clock::{Deadline, Stamp};
 
-/// Why a script ends early. As on Redis, what it wrote until then stays.
+/// The error that ends a script early. As on Redis, its writes until then stay.
 pub(super) enum Fault {
     WrongType,
     Script(String),
 }
 
-/// Redis' commands, as far as the scripts use them, at one moment: time stands still during a script.
+/// The commands on a store at one moment: time stands still during a script.
 pub(super) struct Commands<'a> {
     pub(super) state: &'a mut State,
     pub(super) now: Stamp,
 }
 
 impl Commands<'_> {
+    /// The store's clock, in µs.
     pub(super) fn time(&self) -> i64 {
         self.now.wall_micros()
     }
@@ -31,12 +32,13 @@ impl Commands<'_> {
         self.state.keys.get_mut(key)
     }
 
-    /// Writes a key over whatever it held.
+    /// Writes a key; overwrites any value.
     pub(super) fn insert(&mut self, key: &str, value: Value, expires: Option<Deadline>) {
         let (now, state) = (self.now, &mut *self.state);
         state.keys.insert(key.to_owned(), Entry { value, expires });
         if state.keys.len() > state.sweep_at {
-            // Rarely, so that it costs each write little; else keys that nobody asks for again would pile up.
+            // Removes expired keys, which would pile up if nothing reads them again. Rarely, so that each write costs
+            // little.
             state.keys.retain(|_, entry| !entry.expired(now));
             state.sweep_at = SWEEP_AT_LEAST.max(2 * state.keys.len());
         }
@@ -59,7 +61,7 @@ impl Commands<'_> {
         }
     }
 
-    /// Tells whether the key existed. A ttl that is not positive deletes it.
+    /// Returns whether the key existed. A ttl that is not positive deletes it.
     pub(super) fn pexpire(&mut self, key: &str, ttl: i64) -> bool {
         if ttl <= 0 {
             return self.del(key);
@@ -76,7 +78,7 @@ impl Commands<'_> {
         }
     }
 
-    /// `tonumber(redis.call('GET', key) or 0)`; the inner `None` is Lua's nil, for what is no number.
+    /// `tonumber(redis.call('GET', key) or 0)`; the inner `None` is Lua's nil, for a text that is no number.
     pub(super) fn get_number(&mut self, key: &str) -> Result<Option<f64>, Fault> {
         Ok(self.get(key)?.map_or(Some(0.0), |text| text.trim().parse().ok()))
     }
@@ -94,7 +96,7 @@ impl Commands<'_> {
         Ok(())
     }
 
-    /// The fields of a hash and what they hold; none if the key does not exist.
+    /// The fields of a hash and their values; none if the key does not exist.
     pub(super) fn hgetall(&mut self, key: &str) -> Result<&[(String, String)], Fault> {
         match self.entry(key).map(|entry| &entry.value) {
             None => Ok(&[]),
@@ -163,24 +165,24 @@ impl Commands<'_> {
         Ok(self.sorted(key)?.and_then(|sorted| sorted.scores.get(member).copied()))
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub(super) fn zcard(&mut self, key: &str) -> Result<usize, Fault> {
         Ok(self.sorted(key)?.map_or(0, |sorted| sorted.order.len()))
     }
 
-    /// The first members, in their order.
+    /// The first members, `most` at most, in order.
     pub(super) fn zfirst(&mut self, key: &str, most: usize) -> Result<Vec<String>, Fault> {
         let sorted = self.sorted(key)?;
         Ok(sorted
             .map_or_else(Vec::new, |sorted| sorted.order.iter().take(most).map(|(_, member)| member.clone()).collect()))
     }
 
-    /// The member of this rank.
+    /// The member with this rank.
     pub(super) fn znth(&mut self, key: &str, rank: usize) -> Result<Option<String>, Fault> {
         Ok(self.sorted(key)?.and_then(|sorted| sorted.order.iter().nth(rank)).map(|(_, member)| member.clone()))
     }
 
-    /// The members with no more than this score.
+    /// The members with this score or less, in order.
     pub(super) fn zuntil(&mut self, key: &str, score: i64) -> Result<Vec<String>, Fault> {
         let sorted = self.sorted(key)?;
         let until = |(least, _): &&(i64, String)| *least <= score;
@@ -189,7 +191,7 @@ impl Commands<'_> {
         }))
     }
 
-    /// How many members are before it; nothing if it is none.
+    /// The number of members before this one; `None` if it is no member.
     pub(super) fn zrank(&mut self, key: &str, member: &str) -> Result<Option<usize>, Fault> {
         let Some(sorted) = self.sorted(key)? else { return Ok(None) };
         let Some(score) = sorted.scores.get(member) else { return Ok(None) };
@@ -206,7 +208,7 @@ impl Commands<'_> {
         Ok(())
     }
 
-    /// `ZADD key GT score member`
+    /// `ZADD key GT score member`.
     pub(super) fn zadd_later(&mut self, key: &str, score: i64, member: &str) -> Result<(), Fault> {
         let known = self.zscore(key, member)?;
         self.zadd(key, known.map_or(score, |known| known.max(score)), member)
@@ -221,7 +223,7 @@ impl Commands<'_> {
         Ok(removed)
     }
 
-    /// Removes the members with no more than this score.
+    /// Removes the members with this score or less.
     pub(super) fn zrem_until(&mut self, key: &str, score: i64) -> Result<(), Fault> {
         while let Some((member, _)) = self.zend(key, false)?.filter(|(_, least)| *least <= score) {
             self.zrem(key, &member)?;
@@ -229,6 +231,7 @@ impl Commands<'_> {
         Ok(())
     }
 
+    /// Publishes a message without content: subscribers only count messages.
     pub(super) fn publish(&mut self, channel: &str) {
         for subscriber in self.state.subscribers.get(channel).into_iter().flatten() {
             subscriber.sender.send_modify(|count| *count += 1);
@@ -240,7 +243,7 @@ impl Commands<'_> {
     }
 }
 
-/// Rounded up, so that a key that exists never seems to have no time left, and a new one has all of it.
+/// Converts to milliseconds, rounded up: a key that exists never has 0 ms left, and a new one has its full ttl.
 pub(super) fn millis(time: Duration) -> i64 {
     time.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
-//! A store as a test sees it: to look into it, to break it and to mend it.
+//! Access to a store for tests: [`Memory`] inspects a store, injects faults and removes them.
 //!
 //! States of a store: up → (`freeze`) → frozen → (`thaw`) → up; up or frozen → (`stop`) → stopped → (`start`) → up and
-//! empty. Up answers at once, frozen keeps requests in order for later, stopped refuses them.
+//! empty. Up answers at once, frozen queues requests in order, stopped refuses them.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -11,35 +11,35 @@ use super::{
 };
 use crate::{clock, process::fork};
 
-/// The store of a `memory://` URL, to look into it, to break it and to mend it.
+/// A handle to the store of a `memory://` URL, to inspect it, to inject faults and to remove them.
 ///
 /// ```
 /// use redlock::server::memory::Memory;
 ///
-/// let store = Memory::named("orders"); // what clients of memory://orders talk to
+/// let store = Memory::named("orders"); // the store of all clients of memory://orders
 /// store.freeze(); // like a server that was suspended
 /// store.thaw();
 /// ```
 ///
-/// Its methods act on the store at once, whether it is up, frozen or stopped. A handle can be made before or after
-/// the clients and is worth no more than the name.
+/// Its methods act on the store at once, whether that is up, frozen or stopped. A handle can be made before or after
+/// the clients: it contains only the name.
 #[derive(Clone, Debug)]
 pub struct Memory {
     name: String,
 }
 
 impl Memory {
-    /// The store behind `memory://name`; an empty name is the one behind `memory://`.
+    /// Returns a handle to the store behind `memory://name`; an empty name means that behind `memory://`.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned() }
     }
 
-    /// Removes a key, as `DEL`; tells whether it existed. Announces nothing.
+    /// Removes a key, as `DEL`; returns whether it existed. Publishes no release message.
     pub fn delete(&self, key: &str) -> bool {
         self.with(|commands| commands.del(key))
     }
 
-    /// Writes a string without a ttl over whatever the key holds, as `SET`.
+    /// Writes a string without a ttl, as `SET`; overwrites any value.
     pub fn set(&self, key: &str, value: &str) {
         self.with(|commands| commands.insert(key, Value::Text(value.to_owned()), None));
     }
@@ -50,12 +50,12 @@ impl Memory {
         self.with(|commands| commands.hset(key, field, "1")).is_ok()
     }
 
-    /// Lets a key expire after `ttl`, rounded up to milliseconds, as `PEXPIRE`; tells whether it existed.
+    /// Makes a key expire after `ttl`, rounded up to milliseconds, as `PEXPIRE`; returns whether it existed.
     pub fn expire(&self, key: &str, ttl: Duration) -> bool {
         self.with(|commands| commands.pexpire(key, millis(ttl)))
     }
 
-    /// Whether a key exists, as `EXISTS`.
+    /// Returns whether a key exists, as `EXISTS`.
     pub fn exists(&self, key: &str) -> bool {
         self.with(|commands| commands.exists(key))
     }
@@ -65,7 +65,7 @@ impl Memory {
         self.store().state.lock().keys.clear();
     }
 
-    /// Kills the server: all keys are lost, subscriptions end, requests fail until [`start`](Self::start). Requests
+    /// Kills the server: it loses all keys, subscriptions end, and requests fail until [`start`](Self::start). Requests
     /// that waited in a frozen store never run.
     pub fn stop(&self) {
         let store = self.store();
@@ -97,7 +97,7 @@ impl Memory {
     }
 
     /// Suspends the server: requests wait until [`thaw`](Self::thaw) or their time-out. Those that timed out still
-    /// run when it thaws, in order and before later ones. Keys go on expiring.
+    /// run when it thaws, in order and before later ones. Keys continue to expire.
     pub fn freeze(&self) {
         let store = self.store();
         let mut state = store.state.lock();
@@ -106,7 +106,7 @@ impl Memory {
         }
     }
 
-    /// Resumes a frozen server; what waited runs before this returns.
+    /// Resumes a frozen server. Requests that waited run before this returns.
     pub fn thaw(&self) {
         let store = self.store();
         let answers: Vec<Deliver> = {
@@ -119,19 +119,19 @@ impl Memory {
                 }
             }
         };
-        // Outside the lock: an answer that nobody waits for is dropped here, and a dropped subscription locks the store.
+        // Outside the mutex: a reply without a waiter is dropped here, and a dropped subscription locks the store.
         for deliver in answers {
             deliver();
         }
         store.changed();
     }
 
-    /// How many subscriptions a channel has, as `PUBSUB NUMSUB`.
+    /// Returns the number of subscriptions to a channel, as `PUBSUB NUMSUB`.
     pub fn subscribers(&self, channel: &str) -> usize {
         self.store().state.lock().subscribers.get(channel).map_or(0, Vec::len)
     }
 
-    /// How many script calls the store executed since the process made it, failed ones included.
+    /// Returns the number of script calls that the store executed since the process made it, failed ones included.
     pub fn commands(&self) -> u64 {
         self.store().state.lock().commands
     }

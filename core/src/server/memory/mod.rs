@@ -1,6 +1,6 @@
 //! The node behind `memory://`: a Redis inside this process, for tests and for programs that need no server. This file
-//! is a client's access to a store; `store` keeps the stores and breaks them on purpose, `scripts` runs each script as a
-//! function over one, by the `commands` that scripts use.
+//! gives a client access to a store. `store` keeps the stores, `faults` breaks them on purpose, and `scripts` runs each
+//! script as a function over a store, with the commands in `commands`.
 
 use std::{
     future::{pending, ready},
@@ -36,16 +36,16 @@ mod store;
 
 pub use self::faults::Memory;
 
-/// A client's view of a store.
+/// A client's access to a store in memory.
 pub struct MemoryNode {
     name: Arc<str>,
-    /// The store is this process'.
+    /// The store belongs to this process: a forked child has no access.
     access: Tied<Arc<Access>>,
 }
 
 impl MemoryNode {
-    /// Opens the store behind `memory://name`, which is made if need be. Several clients share it. `events` learns
-    /// when the store stops answering this client, and when it answers again.
+    /// Opens the store behind `memory://name`, and creates it if needed. Several clients share it. `events` receives an
+    /// event when the store stops answering this client, and when it answers again.
     pub fn open(name: &str, events: Option<EventSink>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (store, name) = (find(fork::generation(), name), Arc::<str>::from(format!("memory://{name}")));
@@ -60,7 +60,7 @@ impl MemoryNode {
         Arc::new(Self { name, access: Tied::new(Arc::new(access)) })
     }
 
-    /// Has the store do `work`, unless it is another process'.
+    /// Runs `work` on the store. Fails in a forked child.
     fn request<T: Send + 'static>(
         &self,
         sent: Option<(Driver, SentOn)>,
@@ -74,7 +74,7 @@ impl MemoryNode {
     }
 }
 
-/// The answer to a child of the process that opened the store.
+/// The error in a forked child of the process that opened the store.
 fn forked<T: Send + 'static>() -> BoxFuture<Result<T, NodeError>> {
     Box::pin(ready(Err(NodeError::new(NodeErrorKind::NotRun, "opened before a fork"))))
 }
@@ -95,7 +95,7 @@ impl Node for MemoryNode {
     }
 
     fn eval_after(&self, _: ConnectionId, call: ScriptCall, timeout: Duration) -> BoxFuture<Result<Reply, NodeError>> {
-        // A store has one queue: whatever was sent before runs before.
+        // A store has one queue: earlier requests run earlier.
         at_once(self.request(None, Some(timeout), |state| state.run_script(call)))
     }
 
@@ -117,7 +117,7 @@ impl Node for MemoryNode {
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        // The parent's channel has a lock of its own.
+        // A forked child must not use the parent's channel: it contains a mutex that may be held.
         self.access.get().map_or_else(|| watch::channel(0).1, |access| access.store.changes.subscribe())
     }
 
@@ -131,8 +131,8 @@ impl Node for MemoryNode {
     }
 }
 
-/// Sends a request when it is made, not when somebody first asks for its answer: as on a network, where all nodes have
-/// it by the time a quorum has answered.
+/// Polls a request once, so that it is sent when it is made and not when its caller first polls it. As on a network,
+/// all nodes then have it by the time a quorum has answered.
 fn at_once<T: Send + 'static>(mut request: BoxFuture<T>) -> BoxFuture<T> {
     match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
@@ -140,7 +140,7 @@ fn at_once<T: Send + 'static>(mut request: BoxFuture<T>) -> BoxFuture<T> {
     }
 }
 
-/// What a client's node is made of; a request keeps it alive.
+/// The state of a client's node; a request keeps it alive.
 struct Access {
     name: Arc<str>,
     number: u64,
@@ -152,7 +152,7 @@ struct Access {
 }
 
 impl Access {
-    /// Has the store do `work`: now, once it thaws, or never. Notes in `sent` when it may be done.
+    /// Runs `work` on the store: now, after a thaw, or never. Sets `sent` once it may run.
     async fn request<T: Send + 'static>(
         self: Arc<Self>,
         sent: Option<(Driver, SentOn)>,
@@ -199,7 +199,7 @@ impl Access {
         Err(error)
     }
 
-    /// The part of a request under the store's lock.
+    /// Runs or queues a request, under the store's mutex.
     fn submit<T: Send + 'static>(
         &self,
         sent: Option<(Driver, SentOn)>,
@@ -244,7 +244,7 @@ impl Access {
     }
 }
 
-/// What became of a request.
+/// A request that ran, or that waits for a thaw.
 enum Submitted<T> {
     Done(Result<T, NodeError>),
     Waits(oneshot::Receiver<Result<T, NodeError>>),

@@ -1,5 +1,5 @@
-//! The scripts as functions over a store, each the twin of one in `protocol/lua`: a randomised test compares every one of
-//! them with the script on a real server.
+//! The scripts of `protocol/lua` as functions over a store, one for each. A randomised test compares each function with
+//! the script on a real server.
 
 mod read_write;
 mod semaphore;
@@ -23,10 +23,11 @@ use crate::{
     server::{NodeError, NodeErrorKind},
 };
 
-/// How far from a node's time a proposed token counts, µs.
+/// The largest distance between a node's time and a proposed token, in µs; a larger one is reduced to this.
 const PROPOSAL_SLACK: i64 = 20_000;
 
 impl State {
+    /// Runs the function of a call's script, and returns its reply.
     pub(super) fn run_script(&mut self, call: ScriptCall) -> Result<Reply, NodeError> {
         let ScriptCall { script, keys, mut args, identify, .. } = call;
         if identify {
@@ -81,7 +82,7 @@ impl State {
     }
 }
 
-/// Scripts that do the same however a lock is written.
+/// The scripts that are the same for both wires.
 impl Commands<'_> {
     /// `lua/learn.lua`
     fn learn(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
@@ -91,7 +92,7 @@ impl Commands<'_> {
         if sample < 0.0 {
             return Ok(Reply::Int(average as i64));
         }
-        // Exactly 0 is what `get_number` gives for a missing key.
+        // `get_number` returns exactly 0 for a missing key.
         let average = if average == 0.0 { sample } else { 0.8 * average + 0.2 * sample };
         self.set_px(key, format!("{average:.0}"), ttl)?;
         Ok(Reply::Int(average as i64))
@@ -111,13 +112,13 @@ impl Commands<'_> {
     }
 }
 
-/// The scripts whose effect depends on how a lock is written.
+/// The commands and the wire, for scripts that differ between wires.
 struct Wired<'a> {
     wire: Wire,
     redis: Commands<'a>,
 }
 
-/// The preludes, `lua/wire_*.lua`.
+/// The functions of the preludes, `lua/wire_*.lua`.
 impl Wired<'_> {
     fn holds(&mut self, key: &str, field: &str) -> Result<bool, Fault> {
         Ok(match self.wire {
@@ -177,7 +178,7 @@ impl Wired<'_> {
     }
 }
 
-/// The scripts. Each does what the comment at the top of its file says, command by command in the same order.
+/// The scripts. Each runs the commands of its file in the same order; the comment at the file's top is its contract.
 impl Wired<'_> {
     /// `lua/acquire.lua`
     fn acquire(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
@@ -258,7 +259,7 @@ impl Wired<'_> {
         Ok(ticket)
     }
 
-    /// How many are before an entry. Like Lua's `%d`, it fails for one that is not there.
+    /// The number of entries before this one. Like Lua's `%d`, it fails for an entry that is not in the queue.
     fn ahead(&mut self, queue: &str, entry: &str) -> Result<usize, Fault> {
         self.redis.zrank(queue, entry)?.ok_or_else(|| not_a_number(queue))
     }
@@ -341,7 +342,7 @@ impl Wired<'_> {
         let Leave { lock: key, counter, queue, alive, field, entry, counter_ttl, channel, wake, grants } =
             Leave::read(&mut given).ok_or_else(missing)?;
         let left = !entry.is_empty() && self.redis.zrem(queue, entry)?;
-        // A key of another type is somebody else's.
+        // A key of another type is somebody else's data.
         let removed = self.remove(key, field).unwrap_or(false);
         let alone = removed && !field.starts_with('=');
         if alone || (removed || left) && !self.redis.exists(key) {
@@ -418,7 +419,7 @@ impl Wired<'_> {
         let mut replies = Vec::new();
         while let Some(Renew { lock: key, ended: note, field, ttl }) = Renew::read(&mut given) {
             let ttl = number(ttl)?;
-            // A key of another type is somebody else's.
+            // A key of another type is somebody else's data.
             let reply = if self.holds(key, field).unwrap_or(false) {
                 if ttl > 0 && self.redis.pttl(key) < ttl {
                     self.redis.pexpire(key, ttl);
@@ -442,7 +443,7 @@ impl Wired<'_> {
     fn prolong(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let mut held = 0;
         while let Some(Prolong { lock: key, counter, field, token, counter_ttl }) = Prolong::read(&mut given) {
-            // A key of another type is somebody else's.
+            // A key of another type is somebody else's data.
             if !self.holds(key, field).unwrap_or(false) {
                 continue;
             }
@@ -460,7 +461,7 @@ impl Wired<'_> {
     /// `lua/release.lua`
     fn release(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let Release { lock: key, field, channel } = Release::read(&mut given).ok_or_else(missing)?;
-        // A key of another type is somebody else's.
+        // A key of another type is somebody else's data.
         if !self.remove(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));
         }
@@ -557,7 +558,7 @@ impl Wired<'_> {
     }
 }
 
-/// What `hand_over` needs.
+/// The arguments of `hand_over`.
 struct Handing<'a> {
     key: &'a str,
     counter: &'a str,
@@ -589,7 +590,7 @@ fn parse_mark(mark: &str) -> Option<(&str, &str)> {
     (whole && number).then_some((run, since))
 }
 
-/// A reply of `acquire.lua`.
+/// Builds a reply as of `acquire.lua`.
 fn vote(code: i64, value: impl Display, now: i64) -> Reply {
     Reply::Text(format!("{code} {value} {now}"))
 }

@@ -1,7 +1,7 @@
-//! The stores behind `memory://`, one a name and process: their keys, and their subscribers.
+//! The stores behind `memory://`, one for each name and process: their keys and their subscribers.
 //!
-//! A store belongs to the process that made it: after a fork the child finds an empty one, and never takes a lock that
-//! may have been held when it was forked.
+//! A store belongs to the process that made it. After a fork the child gets an empty one, and never locks a mutex that
+//! may have been held at the fork.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,7 +40,7 @@ impl Drop for Unsubscribe {
 struct Generation {
     number: u64,
     stores: Mutex<BTreeMap<String, Arc<Store>>>,
-    /// Those of a child, in the child.
+    /// The stores of a forked child; set only in the child.
     next: OnceLock<&'static Generation>,
 }
 
@@ -50,7 +50,7 @@ impl Generation {
     }
 }
 
-/// The store of a name in a fork generation. Reads its way past older generations without taking their locks.
+/// Returns the store of a name in a fork generation. Passes older generations without locking their mutexes.
 pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
     static FIRST: Generation = Generation::new(0);
     let mut at = &FIRST;
@@ -58,7 +58,8 @@ pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
         if let Some(next) = at.next.get() {
             at = next;
         } else {
-            // Leaked, as `'static` asks. Not `get_or_init`: a fork must not catch it while it waits for memory.
+            // Leaked, since it must be `'static`. Not `get_or_init`: a fork in the middle of the allocation would leave
+            // the cell locked in the child.
             let _ = at.next.set(Box::leak(Box::new(Generation::new(generation))));
         }
     }
@@ -68,35 +69,39 @@ pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
     }))
 }
 
+/// A store that several clients share.
 pub(super) struct Store {
     pub(super) state: Mutex<State>,
     pub(super) changes: watch::Sender<u64>,
 }
 
 impl Store {
+    /// Notifies the clients' nodes of a change.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
-/// A request that waits for a thaw: does its work and returns what hands over the answer.
+/// A request that waits for a thaw: it runs on the state and returns the function that delivers the reply.
 pub(super) type Job = Box<dyn FnOnce(&mut State) -> Deliver + Send>;
+/// Delivers a reply; called without the store's mutex.
 pub(super) type Deliver = Box<dyn FnOnce() + Send>;
 
+/// Whether a store runs, delays requests or refuses them; the header of `faults` describes the transitions.
 pub(super) enum Status {
     Up,
     Frozen(Vec<Job>),
     Stopped,
 }
 
-/// One run of the server.
+/// The state of a store, as of one run of a server.
 pub(super) struct State {
     pub(super) status: Status,
     pub(super) run: String,
     pub(super) started: i64,
     pub(super) commands: u64,
     pub(super) keys: HashMap<String, Entry>,
-    /// How many keys there may be before expired ones are looked for.
+    /// The number of keys above which expired ones are removed.
     pub(super) sweep_at: usize,
     pub(super) subscribers: HashMap<String, Vec<Subscriber>>,
     pub(super) last_subscriber: u64,
@@ -104,11 +109,13 @@ pub(super) struct State {
 
 pub(super) const SWEEP_AT_LEAST: usize = 1024;
 
+/// A key's value and expiry.
 pub(super) struct Entry {
     pub(super) value: Value,
     pub(super) expires: Option<Deadline>,
 }
 
+/// The value of a key.
 pub(super) enum Value {
     Text(String),
     /// In the order of insertion, as Redis keeps small hashes.
@@ -116,7 +123,7 @@ pub(super) enum Value {
     Sorted(Sorted),
 }
 
-/// A sorted set, of whole scores.
+/// A sorted set with integer scores.
 #[derive(Default)]
 pub(super) struct Sorted {
     pub(super) scores: HashMap<String, i64>,
@@ -124,18 +131,21 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
+    /// Adds a member, or changes its score.
     pub(super) fn put(&mut self, member: &str, score: i64) {
         self.remove(member);
         self.scores.insert(member.to_owned(), score);
         self.order.insert((score, member.to_owned()));
     }
 
+    /// Removes a member; returns whether it existed.
     pub(super) fn remove(&mut self, member: &str) -> bool {
         let known = self.scores.remove(member);
         known.is_some_and(|score| self.order.remove(&(score, member.to_owned())))
     }
 }
 
+/// A subscription of a client's node to a channel.
 pub(super) struct Subscriber {
     pub(super) number: u64,
     pub(super) node: u64,
@@ -143,6 +153,7 @@ pub(super) struct Subscriber {
 }
 
 impl State {
+    /// An empty store that runs, with a new run id.
     pub(super) fn new() -> Self {
         Self {
             status: Status::Up,
@@ -158,6 +169,7 @@ impl State {
 }
 
 impl Entry {
+    /// Whether the key has expired.
     pub(super) fn expired(&self, now: Stamp) -> bool {
         self.expires.is_some_and(|expires| expires.left_at(now).is_zero())
     }

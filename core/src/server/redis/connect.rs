@@ -59,7 +59,7 @@ impl Inner {
         patient(Driver::Background, limit, waiting.as_mut()).await.unwrap_or_else(|| Err(no_connection(limit)))
     }
 
-    /// Calls `look` now and after each change of the node, until it returns a value.
+    /// Calls `look` now and after each notification, until it returns a value.
     pub(super) async fn look_again<T>(&self, look: impl Fn() -> Option<T>) -> T {
         let mut news = self.news.subscribe();
         loop {

@@ -37,6 +37,7 @@ pub(super) enum Lane {
 }
 
 impl Lane {
+    /// The driver of the lane's connection.
     pub(super) fn driver(self) -> Driver {
         match self {
             Self::Of(driver) => driver,
@@ -52,6 +53,7 @@ pub(super) struct Own {
     pub(super) attempt: Option<Attempt>,
 }
 
+/// The work of an attempt to connect.
 type Making = BoxFuture<Result<Arc<Connection>, NodeError>>;
 
 /// A connection that is being made.
@@ -129,6 +131,7 @@ impl Connection {
         self.tasks.lock().abort_all();
     }
 
+    /// Runs a task in the background, until it ends or the connection is retired.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -168,6 +171,7 @@ impl Connection {
         !self.retired.load(SeqCst) && !self.dead.load(SeqCst)
     }
 
+    /// The connection's number, unique within this process.
     pub(super) fn number(&self) -> u64 {
         self.id.number
     }
@@ -198,6 +202,7 @@ pub(super) struct Outstanding<'a> {
 }
 
 impl<'a> Outstanding<'a> {
+    /// Counts the request as unanswered.
     pub(super) fn new(inner: &'a Arc<Inner>, connection: &'a Arc<Connection>) -> Self {
         connection.unanswered.fetch_add(1, SeqCst);
         let since = Instant::now();
@@ -205,6 +210,7 @@ impl<'a> Outstanding<'a> {
         Self { of: Tied::new((inner, connection)), since, answered: false }
     }
 
+    /// Ends the request with a reply.
     pub(super) fn answered(mut self) {
         self.answered = true;
     }

@@ -13,14 +13,17 @@ const CLOSED_EARLY: &str =
 const NO_REDIS: &str =
     "does not speak Redis' protocol; is it the right port, and if it has TLS, is it a rediss:// URL?";
 
+/// An error after which the request is known not to have run.
 pub(super) fn not_run(detail: impl Into<String>) -> NodeError {
     NodeError::new(NodeErrorKind::NotRun, detail)
 }
 
+/// An error that a later try meets again.
 pub(super) fn permanent(detail: impl Into<String>) -> NodeError {
     NodeError::new(NodeErrorKind::Permanent, detail)
 }
 
+/// The error of a node that was closed.
 pub(super) fn closed() -> NodeError {
     not_run("closed")
 }
@@ -30,14 +33,17 @@ pub(super) fn forked() -> NodeError {
     not_run("made before a fork")
 }
 
+/// The error of an attempt to connect that timed out.
 pub(super) fn no_connection(limit: Duration) -> NodeError {
     not_run(format!("no answer to the connection within {limit:.1?}"))
 }
 
+/// The error of a request that timed out: it may have run.
 pub(super) fn no_answer(limit: Duration) -> NodeError {
     NodeError::new(NodeErrorKind::Unknown, format!("no answer within {limit:.1?}"))
 }
 
+/// The error of a request that was not sent, because too many others are unanswered.
 pub(super) fn unanswered(count: usize) -> NodeError {
     not_run(format!("{count} requests unanswered"))
 }

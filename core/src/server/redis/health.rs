@@ -202,6 +202,7 @@ impl Inner {
         }
     }
 
+    /// Warns if the server can evict held locks, once for each run of it.
     pub(super) fn warn_of_eviction(&self, facts: &Facts) {
         if let Some(policy) = &facts.evicts {
             self.warn(format!("eviction {}", facts.run.as_deref().unwrap_or_default()), || {

@@ -100,6 +100,7 @@ impl Inner {
         self.eval(&connection, call, left, sent, with).await
     }
 
+    /// Returns the connection for requests with this driver.
     async fn connection(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         if driver != Driver::Background {
             let own = self.own(Lane::Of(driver), timeout).await;
@@ -111,6 +112,7 @@ impl Inner {
         self.background(timeout).await
     }
 
+    /// Sends PING on the background connection, and returns the facts known of the server.
     pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let connection = self.background(timeout).await?;
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
@@ -122,6 +124,7 @@ impl Inner {
         }
     }
 
+    /// Sends a call on a connection, and returns the script's reply.
     async fn eval(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -176,6 +179,7 @@ impl Inner {
         room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
     }
 
+    /// Fails if a call needs the server's identity and INFO did not report it.
     pub(super) fn check_identity(&self, connection: &Connection, call: &ScriptCall) -> Result<(), NodeError> {
         if call.identify && self.guarded && connection.facts.run.is_none() {
             return Err(NodeError::new(NodeErrorKind::Permanent, "needs the right to run INFO"));
@@ -313,6 +317,7 @@ pub(super) fn command(name: &str, body: &str, call: &ScriptCall, facts: &Facts) 
     command
 }
 
+/// Builds PING.
 pub(super) fn ping() -> Cmd {
     let mut command = Cmd::with_capacity(1, 4);
     command.arg("PING");

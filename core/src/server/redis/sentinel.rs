@@ -78,6 +78,7 @@ impl Sentinels {
         }))
     }
 
+    /// Whether the master is reached with TLS.
     pub(super) fn tls(&self) -> bool {
         self.tls
     }

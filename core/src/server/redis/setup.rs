@@ -23,6 +23,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
+    /// Builds both clients. Fails if an option is invalid.
     pub(super) fn new(endpoint: &Endpoint, tls: &Tls) -> Result<Self, LockError> {
         let resp3 = (!endpoint.resp2).then(|| client(endpoint, tls, ProtocolVersion::RESP3)).transpose()?;
         Ok(Self { resp3, resp2: client(endpoint, tls, ProtocolVersion::RESP2)? })

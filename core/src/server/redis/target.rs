@@ -15,6 +15,7 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// Creates the target of an endpoint. Fails if an option is invalid.
     pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, LockError> {
         Ok(match Sentinels::new(endpoint, config)? {
             Some(sentinels) => Self::Followed(Box::new(sentinels)),

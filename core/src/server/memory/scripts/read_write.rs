@@ -1,4 +1,4 @@
-//! The scripts of a read/write lock, `protocol/lua/read_write`, in memory.
+//! The scripts of a read/write lock, `protocol/lua/read_write`, as functions over a store.
 
 use super::{Wired, missing, number, parse_entry, vote};
 use crate::{
@@ -13,13 +13,13 @@ use crate::{
     server::memory::commands::Fault,
 };
 
-/// Whose turn it may be.
+/// The first waiting writer and the first waiting reader: each entry, and until when its client counts as alive.
 struct Turns {
     writer: Option<(String, i64)>,
     reader: Option<(String, i64)>,
 }
 
-/// `lua/read_write.lua`
+/// The functions of `lua/read_write.lua`.
 impl Wired<'_> {
     fn keep(&mut self, key: &str, ttl: i64) {
         if self.redis.pttl(key) < ttl {
@@ -77,7 +77,7 @@ impl Wired<'_> {
         }
         self.redis.zrem_until(of.readers, now)?;
         let all = self.redis.hgetall(of.lock)?.to_vec();
-        // Without "mode", which there may not be any more.
+        // `+ 1` for the field "mode". Not `len() - 1`, since the hash may be gone.
         if all.len() > self.redis.zcard(of.readers)? + 1 {
             for (reader, holds) in all {
                 if reader == "mode" || self.redis.zscore(of.readers, &reader)?.is_some() {
@@ -161,7 +161,7 @@ impl Wired<'_> {
         Ok(Turns { writer, reader: self.first(waiting.reading, waiting.alive)? })
     }
 
-    /// `came_before`, where a writer waits, too.
+    /// `came_before`, also for a queue that is empty.
     fn readers_come_first(&mut self, turns: &Turns, waiting: &Waiting<&str>) -> Result<bool, Fault> {
         Ok(match turns {
             Turns { reader: None, .. } => false,
@@ -312,7 +312,7 @@ impl Wired<'_> {
             left = self.redis.zrem(waiting.writing, entry)?;
             left |= self.redis.zrem(waiting.reading, entry)?;
         }
-        // A key of another type is somebody else's.
+        // A key of another type is somebody else's data.
         let mut was = match self.redis.hdel(of.lock, &format!("{}:write", of.field)) {
             Ok(true) => Some("write"),
             _ if self.redis.hdel(of.lock, of.field).unwrap_or(false) => Some("read"),
@@ -578,7 +578,7 @@ impl Wired<'_> {
     }
 }
 
-/// Whose field this is.
+/// The tenure of a field: a writer's without `:write`.
 fn tenure_of(field: &str) -> &str {
     field.strip_suffix(":write").unwrap_or(field)
 }

@@ -1,4 +1,4 @@
-//! The twins of the scripts of a semaphore, `lua/semaphore/*.lua`, and of what those share, `lua/semaphore.lua`.
+//! The scripts of a semaphore, `lua/semaphore/*.lua`, and their shared functions, `lua/semaphore.lua`, over a store.
 
 use super::{Fault, Wired, missing, not_a_number, number, vote};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// The three keys that are written together.
+/// The three keys of a semaphore that are written together.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     key: &'a str,
@@ -27,7 +27,7 @@ fn kept<'a>(of: &Permit<&'a str>) -> Kept<'a> {
     Kept { key: of.lock, slots: of.slots, taken: of.taken }
 }
 
-/// What stands in the queue of a semaphore.
+/// An entry in the queue of a semaphore.
 struct Wanted<'a> {
     ttl: i64,
     client: &'a str,
@@ -64,7 +64,7 @@ fn each(its: &str) -> impl Iterator<Item = &str> {
     its.split(',').filter(|slot| !slot.is_empty())
 }
 
-/// What the scripts share.
+/// The functions of `lua/semaphore.lua`.
 impl Wired<'_> {
     fn keep_all(&mut self, of: Kept<'_>, ttl: i64) {
         let longest = ttl.max(self.redis.pttl(of.key));
@@ -74,7 +74,7 @@ impl Wired<'_> {
     }
 
     fn mend(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
-        // A key of another type is somebody else's.
+        // A key of another type is somebody else's data.
         let Ok(permits) = self.redis.zcard(of.key) else { return Ok(false) };
         let fields = self.redis.hgetall(of.slots)?.len();
         let there = self.redis.zcard(of.taken)? > 0;
@@ -119,7 +119,7 @@ impl Wired<'_> {
         Ok(())
     }
 
-    /// The slots of a field, and until when they are its.
+    /// The slots of a field, and the end of their lease unless that is over.
     fn permit_of(&mut self, of: Kept<'_>, field: &str) -> Result<Option<(String, Option<i64>)>, Fault> {
         let Some(its) = self.redis.hget(of.slots, field)? else { return Ok(None) };
         let now = self.redis.time();
@@ -173,7 +173,7 @@ impl Wired<'_> {
         Ok(drawn.join(","))
     }
 
-    /// `grant`
+    /// `grant`.
     fn grant_slots(
         &mut self,
         of: Kept<'_>,
