@@ -100,8 +100,9 @@ impl HeldValue {
         self.answered(released)
     }
 
-    /// Changes the remaining ttl of a key that has the value, by `millis` ms. The ttl may become shorter; if it becomes
-    /// zero or less, the key is deleted. True if a quorum of the nodes had the value, and the ttl that `how` requires.
+    /// Changes the remaining ttl of a key that has the value, to or by `millis` ms as `how` says. The ttl may become
+    /// shorter; if it becomes zero or less, the key is deleted. True if a quorum of the nodes had the value, and the
+    /// ttl that `how` requires.
     ///
     /// Fails with `invalid` for a ttl above 2^53 ms or the quorum's `max_ttl`, and for [`Retime::Add`] on a quorum.
     /// Fails with `unavailable` if too few nodes answer; some may have done it.

@@ -40,7 +40,7 @@ mod switched {
         NoMargin,
         /// All attempts of an acquire write the same value (redsync, rslock).
         ValueReused,
-        /// A release deletes the key whoever holds it.
+        /// A release deletes the key without checking who holds it.
         ReleaseUnchecked,
         /// Half of the nodes are enough.
         HalfQuorum,

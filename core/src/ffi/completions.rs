@@ -8,7 +8,7 @@
 //!                                                ─take, too late─▶ started again    (drain: announce, take)
 //! started ─abandon─▶ aborted    queued, announced ─abandon, or the queue is dropped─▶ dropped
 //! ```
-//! A result that nobody takes is dropped here, which releases a lease. A grant that was given back before it is taken is
+//! A result that nobody takes is dropped here, which releases a lease. A grant that is given back before it is taken is
 //! no result: its call starts over.
 
 #[cfg(target_os = "linux")]

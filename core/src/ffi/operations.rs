@@ -27,7 +27,7 @@ pub enum Operation<'a> {
     Acquire(&'a Lock, Request),
     /// `lock.release()`: `Released`.
     ReleaseNewest(&'a Lock, Owner),
-    /// Releases the newest lease of this owner at the end of a block: `Nothing`.
+    /// Releases the newest lease of this owner at the end of a block, and fails if the lock was lost: `Nothing`.
     LeaveNewest(&'a Lock, Owner),
     /// `lock.locked()`: a `Flag`.
     Locked(&'a Lock),
@@ -37,7 +37,7 @@ pub enum Operation<'a> {
     Available(&'a Lock),
     /// `lease.release()`: `Released`.
     Release(&'a Lease),
-    /// Releases a lease at the end of its block: `Nothing`.
+    /// Releases a lease at the end of its block, and fails if the lock was lost: `Nothing`.
     Leave(&'a Lease),
     /// `lease.extend()`: `Nothing`.
     Extend(&'a Lease, Duration),

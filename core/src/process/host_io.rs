@@ -1,5 +1,5 @@
 //! The interface between a host's event loop and the connections: it can own a socket, and run the task that reads it.
-//! Whoever runs such a loop enters it on its thread, so that connections find it.
+//! A thread that runs such a loop enters it, so that connections find it.
 
 use std::{cell::RefCell, io, os::fd::OwnedFd, sync::Arc};
 
