@@ -5,7 +5,7 @@ use crate::{client, error::LockError, event::Event, holders::LockInfo, lease::Le
 /// A flat error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The code, which is the contract.
+    /// The error code. Programs may rely on it, unlike on the message.
     pub code: &'static str,
     /// The message, for people.
     pub message: String,
