@@ -261,8 +261,8 @@ impl State {
         self.round.nodes[node].counter = Deadline::new(now, Duration::ZERO);
     }
 
-    /// Takes in the result of a repair, sent at `sent` with a lease of `ttl`. `presence`: what is known of the node
-    /// now, if the repair told anything.
+    /// Takes in the result of a repair, sent at `sent` with a lease of `ttl`. `presence`: what is known of the tenure
+    /// on the node then; `None` if nothing new is known.
     pub(super) fn repaired(
         &mut self,
         node: usize,

@@ -20,7 +20,8 @@ type Overdue = Box<dyn FnOnce() + Send>;
 /// The supervised calls of one client.
 #[derive(Default)]
 pub(super) struct Supervisor {
-    /// For each call, what takes it over. The key is the time when that is due, and a number that makes it unique.
+    /// For each call, the function that takes it over, by the time when that is due and a number that makes this
+    /// unique.
     overdue: Mutex<BTreeMap<(Instant, u64), Overdue>>,
     last: AtomicU64,
 }

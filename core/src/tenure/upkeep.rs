@@ -28,7 +28,7 @@ impl Tenure {
     pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
-                // It was upgraded since. Only the reply to the upgrade tells what is there now.
+                // It was upgraded since. Only the reply to the upgrade says what the node has now.
                 Ok(_) if !self.is_as_taken() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)

@@ -142,7 +142,7 @@ impl List {
         }
     }
 
-    /// After replies: what they planned may be due before the next pass.
+    /// Starts a pass now if replies planned a check before the next one.
     fn reconsider_all(&self, tenures: &[Arc<Tenure>]) {
         for tenure in tenures {
             self.reconsider(tenure);

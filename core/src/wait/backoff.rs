@@ -1,42 +1,44 @@
-//! How long to wait between two tries.
+//! How long a waiter pauses between two tries.
 
 use std::time::Duration;
 
-/// How long to wait for news before trying all the same. `announces`: whether releases are announced.
+/// How long to wait for a release message before polling. `announces`: whether releases are announced. `free_in`: when
+/// the key expires, if known.
 pub(crate) fn before_poll(announces: bool, free_in: Option<Duration>) -> Duration {
     if mutant!(NoPoll) {
         return Duration::from_secs(86_400);
     }
     let poll = if announces { 2000 + fastrand::u64(0..500) } else { 100 + fastrand::u64(0..100) };
     let poll = Duration::from_millis(poll);
-    // The key ends when its ttl ran out on the node.
+    // Not beyond the expiry of the key on the node.
     free_in.map_or(poll, |free_in| poll.min(shortly_after(free_in)))
 }
 
-/// How long one that has a place in a lock's queue may wait for a word, apart from when its client has to speak. `look`: when
-/// something may have to be done.
+/// How long a waiter with a place in a lock's queue may wait for a message before it sends a request. Requests that
+/// confirm the client's places are not counted. `ahead`: how many entries are before its own. `look`: after how long
+/// something may have to be done, as the server replied.
 pub(crate) fn in_line(announces: bool, ahead: u64, look: Option<Duration>) -> Option<Duration> {
     if ahead == 0 {
-        // Locks of others that announce nothing are looked for by the first.
+        // Other libraries release locks without a message: the first waiter polls for that.
         return if announces { look.map(shortly_after) } else { Some(before_poll(announces, look)) };
     }
-    // The first looks then, too, if it is still there.
+    // A little later than the first waiter, which sends its request if it still exists.
     look.map(|look| look + Duration::from_millis(5 + fastrand::u64(0..50)))
 }
 
-/// A little after something ended on a server, so that nobody has to be asked twice.
+/// A little after an expiry on a server, so that one request is enough.
 fn shortly_after(left: Duration) -> Duration {
     left + Duration::from_millis(1 + fastrand::u64(0..5))
 }
 
-/// How long to stay away after the votes were split for the `times`-th time in a row.
+/// How long to back off after the `times`-th split vote in a row.
 pub(crate) fn after_split(times: u32) -> Duration {
     Duration::from_micros(fastrand::u64(500..2000 << times.min(6)))
 }
 
-/// How long to hold back after a release before trying. A server wakes its listeners in an order that does not change,
-/// and whoever is woken first would win every race: so those that came too late often go ahead of those that just began
-/// to wait. `missed`: how many races this waiter lost. Without rivals there is nobody to let go first.
+/// How long to back off after a release before trying. A server notifies its subscribers in a fixed order, so the same
+/// client would win every race. Therefore a waiter backs off less, the more races it has lost (`missed`). A new waiter
+/// without rivals need let nobody go first: its range is from 0 to a quarter of `COURTESY`.
 pub(crate) fn after_release(missed: u32, rivals: bool) -> Duration {
     let (mut least, mut most) = if missed == 0 && !rivals { (0, COURTESY / 4) } else { (COURTESY * 3 / 5, COURTESY) };
     for _ in 0..missed.min(8) {
@@ -45,5 +47,5 @@ pub(crate) fn after_release(missed: u32, rivals: bool) -> Duration {
     Duration::from_micros(fastrand::u64(least..=most))
 }
 
-/// In µs: longer than it takes a server to wake a few processes, shorter than anybody minds.
+/// In µs: longer than a server takes to notify a few processes, and short for a hand-off.
 const COURTESY: u64 = 400;

@@ -1,5 +1,5 @@
-//! The waiters of this client in the queue that a server keeps for one lock, in the order of that queue. The first of them
-//! speaks for all: what it asks tells the server that the client is there, and it alone can be the next to be granted.
+//! This client's waiters in the queue that a server keeps for one lock, in the order of that queue. Only the first of
+//! them sends requests: these confirm the places of all, and no other waiter can be granted the lock next.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,16 +8,16 @@ use tokio::time::{Instant, sleep_until};
 use super::{listener::Listener, place::LEASE, ticket::Ticket};
 use crate::sync::Mutex;
 
-/// They know each other by the tickets that the server drew for them.
+/// The waiters, by the ticket numbers that the server drew for them.
 pub(crate) struct Line(Mutex<State>);
 
 struct State {
     waiting: BTreeMap<i64, Arc<Ticket>>,
-    /// How much had been heard when the first one asked last.
+    /// The listener's count before the last request of the first waiter.
     heard: u64,
-    /// When the first one asks again, whether or not something was told.
+    /// When the first waiter sends its next request, even without a message.
     beat: Instant,
-    /// When the first one must look at what nobody tells.
+    /// When the first waiter must send a request because no message announces what may happen then.
     look: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl State {
         self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
-    /// Whoever is first by now looks again.
+    /// Wakes the waiter that is first now.
     fn tell_first(&mut self) {
         self.look = None;
         if let Some((_, first)) = self.waiting.first_key_value() {
@@ -41,18 +41,18 @@ impl State {
     }
 }
 
-/// One of them; leaves when dropped.
+/// One waiter in the line. Dropping it leaves the line.
 pub(crate) struct InLine {
     listener: Arc<Listener>,
     line: Arc<Line>,
     ticket: i64,
     place: Arc<Ticket>,
-    /// How much had been heard when it asked.
+    /// The listener's count before its last request.
     heard: u64,
 }
 
 impl InLine {
-    /// The server gave it this ticket.
+    /// `ticket`: the number that the server drew for its place.
     pub(crate) fn new((listener, line): (Arc<Listener>, Arc<Line>), ticket: i64, place: Arc<Ticket>) -> Self {
         Self { listener, line, ticket, place, heard: 0 }
     }
@@ -61,13 +61,14 @@ impl InLine {
         self.ticket
     }
 
-    /// The server said that it waits, when it asked, which was when so much had been heard. `look`: after how long it should
-    /// look again if nothing is told before.
+    /// Takes in the server's reply that it waits. `heard`: the listener's count before that request. `look`: after how
+    /// long to send another one if no message comes before.
     pub(crate) fn waits(&mut self, heard: u64, look: Option<Duration>) {
         self.heard = heard;
         let mut state = self.line.0.lock();
         state.waiting.insert(self.ticket, self.place.clone());
-        // What the others ask proves as well that the client is there, but not that the first one missed nothing.
+        // Requests of the others confirm the client's places, too, but do not prove that the first one missed no
+        // message.
         if state.is_first(self.ticket) {
             state.heard = state.heard.max(heard);
             state.beat = Instant::now() + LEASE.mul_f64(0.3 + fastrand::f64() * 0.067);
@@ -75,7 +76,7 @@ impl InLine {
         }
     }
 
-    /// The server did not know the place any more. Then it does not know those of the others, either: each asks by itself.
+    /// The server has lost this place, and so those of the others: wakes them all, to send requests of their own.
     pub(crate) fn lost(&self) {
         let mut state = self.line.0.lock();
         if state.waiting.contains_key(&self.ticket) {
@@ -85,7 +86,7 @@ impl InLine {
         }
     }
 
-    /// When it has to ask, if it is the first; `None` if its place is not known any more.
+    /// When it must send a request, if it is the first; `None` if its place was lost.
     fn next(&self) -> Option<Next> {
         let state = self.line.0.lock();
         if !state.waiting.contains_key(&self.ticket) {
@@ -99,7 +100,7 @@ impl InLine {
         })
     }
 
-    /// Whether it is to ask now.
+    /// Whether it must send a request now.
     pub(crate) fn is_due(&self) -> bool {
         match self.next() {
             None => true,
@@ -108,7 +109,7 @@ impl InLine {
         }
     }
 
-    /// Resolves when it is to ask, for one that is first.
+    /// Resolves when it must send a request; never while it is behind another waiter.
     pub(crate) async fn due(&self) {
         match self.next() {
             None => {}
@@ -125,7 +126,7 @@ impl InLine {
 }
 
 impl InLine {
-    /// It has what it waited for, and others may have it at the same time: all of them ask.
+    /// It was granted a lock that others may share: wakes all the others, to send requests of their own.
     pub(crate) fn share(&mut self) {
         let mut waiting = std::mem::take(&mut self.line.0.lock().waiting);
         waiting.remove(&self.ticket);

@@ -1,6 +1,6 @@
-//! What wakes the waiters of one lock from outside: the release messages of as many nodes as share one with every quorum,
-//! for all waiters of this client. Messages can be lost; it tells when one may have been, and how often the lock went to
-//! somebody else after one.
+//! Subscribes to the release messages of one lock, for all waiters of this client, on so many nodes that every quorum
+//! includes one of them. Messages can be lost: the listener reports when one may have been missed. It also records how
+//! many races the waiters lost after a message.
 
 use std::{
     sync::{
@@ -20,32 +20,32 @@ use tokio::{
 use super::ordered_watch::OrderedWatch;
 use crate::{process::runtime, protocol::names::Names, quorum::Quorum, server::Node};
 
-/// How long fewer nodes than needed may be listened to before others are listened to, too.
+/// How long to wait for enough subscriptions before the other nodes get one, too.
 const STAND_IN: Duration = Duration::from_millis(200);
 
-/// How many release messages came, and interruptions in which one may have been missed.
+/// Counts release messages, and interruptions in which one may have been missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     all: u64,
-    /// Of the node that is asked first.
+    /// Those of the node to which contended acquires are sent first.
     first: u64,
 }
 
 /// Listens to the release messages of one lock.
 pub(crate) struct Listener {
-    /// Whether it also hears what is told to this client alone.
+    /// Whether it also subscribes to the channel that wakes this client alone.
     queued: bool,
     reports: Arc<Reports>,
-    /// How many nodes must be listened to for no release of a quorum to go unheard.
+    /// The number of subscriptions that misses no release on a quorum.
     enough: usize,
-    /// How many races waiters of this client lost of late before they won one, in sixteenths.
+    /// How many races waiters of this client lost before they won one: a moving average, in sixteenths.
     lost_races: AtomicU32,
     /// Dropped with the listener: ends the subscriptions.
     _tasks: JoinSet<()>,
 }
 
 impl Listener {
-    /// `client`: as the queue of the lock knows it, if there is one.
+    /// `client`: this client's name in the lock's queue, if a server keeps one.
     pub(crate) fn start(quorum: &Arc<Quorum>, names: &Names, client: Option<&str>) -> Arc<Self> {
         let mut enough = quorum.spare() + 1;
         let reports = Arc::<Reports>::default();
@@ -74,7 +74,7 @@ impl Listener {
         let others = listened.split_off(enough.min(listened.len()));
         let (background, mut tasks) = (runtime::background(), JoinSet::new());
         for node in listened {
-            // A place in the queue is taken before there is a subscription.
+            // A waiter takes its place in the queue before the subscription exists, and may miss a message.
             tasks.spawn_on(node.listen(client.is_some()), &background);
         }
         if !others.is_empty() {
@@ -83,64 +83,64 @@ impl Listener {
         Arc::new(Self { queued: client.is_some(), reports, enough, lost_races: AtomicU32::new(0), _tasks: tasks })
     }
 
-    /// Notes that a waiter has the lock, after losing so many races for it.
+    /// Records that a waiter was granted the lock after it had lost `missed` races for it.
     pub(crate) fn won(&self, missed: u32) {
         let so_far = self.lost_races.load(Relaxed);
         self.lost_races.store((so_far * 3 + missed.min(8) * 16) / 4, Relaxed);
     }
 
-    /// Whether others than the holder and this client have wanted the lock of late.
+    /// Whether clients other than the holder's and this one have wanted the lock recently.
     pub(crate) fn has_rivals(&self) -> bool {
         self.lost_races.load(Relaxed) > 5
     }
 
-    /// What was heard, if nothing can be missed.
+    /// The counts; `None` if a message can be missed.
     pub(crate) fn heard(&self) -> Option<Heard> {
         (self.reports.acknowledged.get() >= self.enough).then(|| self.reports.heard.get())
     }
 
-    /// Resolves once no message can be missed; never if subscriptions are refused for good: polling does the work.
+    /// Resolves once no message can be missed; never if servers refuse subscriptions for good. Waiters then poll.
     pub(crate) async fn ready(&self) {
         self.reports.acknowledged.until(|count| *count >= self.enough).await;
     }
 
-    /// Resolves once more was heard than this.
+    /// Resolves once any count has changed since `known`.
     pub(crate) async fn news(&self, known: Heard) {
         self.reports.heard.until(|heard| heard.all != known.all).await;
     }
 
-    /// Resolves once more was heard than this of the node that is asked first.
+    /// The same, for the node to which contended acquires are sent first.
     pub(crate) async fn news_of_first(&self, known: Heard) {
         self.reports.heard.until(|heard| heard.first != known.first).await;
     }
 
-    /// Whether it also hears what is told to this client alone.
+    /// Whether it also subscribes to the channel that wakes this client alone.
     pub(crate) fn is_queued(&self) -> bool {
         self.queued
     }
 
-    /// How much was heard. A subscription that begins, or begins again, counts.
+    /// The count of all messages. A subscription that starts counts as one if a message may have been missed before.
     pub(crate) fn count(&self) -> u64 {
         self.reports.heard.get().all
     }
 
-    /// Resolves once more was heard than this.
+    /// Resolves once `count` is exceeded.
     pub(crate) async fn more_than(&self, count: u64) {
         self.reports.heard.until(|heard| heard.all > count).await;
     }
 }
 
-/// What those report that listen for one lock, each to one node.
+/// The reports of the node listeners of one lock.
 #[derive(Default)]
 struct Reports {
-    /// How many nodes acknowledged the subscription.
+    /// How many subscriptions are acknowledged now.
     acknowledged: OrderedWatch<usize>,
     heard: OrderedWatch<Heard>,
-    /// Notified when a subscription broke.
+    /// Notified when a subscription breaks.
     fewer: Notify,
 }
 
-/// Listens to these nodes once others do not suffice.
+/// Subscribes on these nodes, too, once the others do not suffice.
 async fn stand_in(others: Vec<NodeListener>, reports: Arc<Reports>, enough: usize) {
     loop {
         sleep(STAND_IN).await;
@@ -152,17 +152,17 @@ async fn stand_in(others: Vec<NodeListener>, reports: Arc<Reports>, enough: usiz
     join_all(others.into_iter().map(|node| node.listen(true))).await;
 }
 
-/// Listens to one node.
+/// A subscription to one channel on one node, which is renewed whenever it breaks.
 struct NodeListener {
     node: Arc<dyn Node>,
     channel: String,
-    /// Whether it is the node that is asked first.
+    /// Whether contended acquires are sent to this node first.
     is_first: bool,
     reports: Arc<Reports>,
 }
 
 impl NodeListener {
-    /// `late`: messages may have been missed before.
+    /// `late`: whether messages may have been missed before.
     async fn listen(self, late: bool) {
         let mut interrupted = late;
         loop {
@@ -179,14 +179,14 @@ impl NodeListener {
                     self.reports.fewer.notify_one();
                     interrupted = true;
                 }
-                // The node warned of it; polling does the work.
+                // The node has warned of it. Waiters poll.
                 Err(error) if error.is_permanent() => return,
                 Err(_) => {
                     let mut changes = self.node.changes();
                     let _ = timeout(Duration::from_secs(1), changes.changed()).await;
                 }
             }
-            // A node that accepts and drops subscriptions must not be asked in a tight loop.
+            // A node that accepts and drops subscriptions must not cause a tight loop.
             sleep(Duration::from_millis(20)).await;
         }
     }

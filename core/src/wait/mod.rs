@@ -1,4 +1,4 @@
-//! Waiting: who of this client holds and who waits, what wakes them, and for how long they hold back.
+//! Waiting: the holders and waiters of this client, what wakes a waiter, and how long it backs off.
 
 pub(crate) mod backoff;
 pub(crate) mod line;

@@ -1,5 +1,5 @@
-//! A value that several tasks may wait for. They go on in the order in which they began to wait, where tokio's `watch` wakes
-//! several in a random one: a simulated run would not repeat itself.
+//! A value that several tasks may wait for. A change wakes them in the order in which they started to wait. tokio's
+//! `watch` wakes them in a random order, and a simulated run could not be repeated.
 
 use tokio::sync::Notify;
 
@@ -21,10 +21,10 @@ impl<T: Copy> OrderedWatch<T> {
         self.changed.notify_waiters();
     }
 
-    /// Resolves once the value is so.
+    /// Resolves once `is` accepts the value.
     pub(super) async fn until(&self, is: impl Fn(&T) -> bool) {
         loop {
-            // Hears of every change from here on, polled or not.
+            // Created before the check: it is notified of every change from here on, polled or not.
             let changed = self.changed.notified();
             if is(&self.get()) {
                 return;

@@ -1,5 +1,6 @@
-//! A place in the queue that a server keeps for a lock: asked for, kept by asking again, and given up behind whatever was
-//! request. Only where one node decides: those first in the queues of several would block each other.
+//! A place in the queue that a server keeps for a lock. One request takes it, further ones confirm it, and the one that
+//! gives it up is ordered after all of them. Only used where one node decides: with a queue on each of several nodes,
+//! the first waiters of different queues would block each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,15 +20,16 @@ use crate::{
     sync::Mutex,
 };
 
-/// How long the places of a client count after its last word. This is how long those of a dead one may hold others up:
-/// all of them at once, not one after another.
+/// How long the places of a client count after its last request. The places of a dead client hold others up for this
+/// long at most: all of them at once, not one after another.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
-/// Dropped before it was settled, it is given up, and what may have been granted for it is handed on.
+/// One acquire's place in a lock's queue. Dropped before `settle`, it gives up the place and any grant, so that the
+/// next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
     owner: OwnerKey,
-    /// Whether something of it may be on the server, apart from what was not answered.
+    /// Whether a reply has said that the server has a place or a grant for it.
     there: bool,
     settled: bool,
 }
@@ -37,7 +39,7 @@ struct PlaceRequest {
     primitive: Primitive,
     names: Arc<Names>,
     entry: QueueEntry,
-    /// The connections of requests that were not answered: each may still run.
+    /// The connections of unanswered requests: each request may still run.
     unanswered: Mutex<Vec<SentOn>>,
 }
 
@@ -57,7 +59,7 @@ impl PlaceRequest {
         connections
     }
 
-    /// Gives it up, in the background. `there`: also if all that was asked was answered.
+    /// Gives it up in the background. `there`: sends a request even if every earlier one was answered.
     fn give_up(&self, there: bool) {
         let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
         let connections = self.connections();
@@ -87,8 +89,8 @@ impl Place {
         &self.request.entry
     }
 
-    /// Asks for it, or for what has become of it, and says when it was request. `lease`: how long it counts from then on;
-    /// zero takes none.
+    /// Requests the lock, or a place in its queue, or confirms the place. Returns the time of the request, and the
+    /// reply. `lease`: how long the place then counts; zero takes none.
     pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<QueueReply, NodeError>) {
         let request = self.request.clone();
         let call = request.quorum.protocol.enter(request.primitive, &request.names, &request.entry, &self.owner, lease);
@@ -108,7 +110,8 @@ impl Place {
         }
     }
 
-    /// Sees to it that nothing asked for a tenure can still run when that ends: it would take a place for nobody.
+    /// After a grant, makes sure that no unanswered request can run after the tenure's end: it would take a place for
+    /// nobody. Each is followed by another request that is ordered after it.
     async fn alone(
         &self,
         call: ScriptCall,
@@ -127,7 +130,7 @@ impl Place {
         (granted.0, Ok(granted.1))
     }
 
-    /// What became of it, if there is time left of what was granted.
+    /// Makes a grant of the server's reply. Fails if less than a twentieth of the ttl is left.
     pub(crate) fn settle(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
@@ -141,7 +144,8 @@ impl Place {
         Ok(Grant { token: token as u64, slots, since, presences, late, sent })
     }
 
-    /// What gives it up in the background, whatever may have been granted for it by then, while somebody else has it.
+    /// Returns a function that gives up the place and any grant in the background. The supervisor calls it while the
+    /// caller still has this value.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
         let request = self.request.clone();
         move || request.give_up(true)
@@ -156,8 +160,8 @@ impl Drop for Place {
     }
 }
 
-/// That a writer waits, as several nodes know it: for a while after each time that it asks they let no new readers in. Dropped,
-/// it tells them that it does not wait any more.
+/// A waiting writer's intent on several nodes: after each of its requests they keep new readers out for a while.
+/// Dropped, it withdraws the intent.
 pub(crate) struct Intent {
     quorum: Arc<Quorum>,
     names: Arc<Names>,
@@ -171,7 +175,7 @@ impl Intent {
         Self { quorum: quorum.clone(), names: names.clone(), entry, over: false }
     }
 
-    /// It was let in.
+    /// Withdraws nothing: the writer was granted the lock.
     pub(crate) fn forget(mut self) {
         self.over = true;
     }
@@ -184,7 +188,7 @@ impl Drop for Intent {
         }
         let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
         for node in &self.quorum.nodes {
-            // What is not told ends by itself soon after.
+            // An intent that is not withdrawn expires soon after.
             self.quorum.spawn_pending(insist(node.clone(), call.clone(), LEASE));
         }
     }

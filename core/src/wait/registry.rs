@@ -1,5 +1,5 @@
-//! Who holds and who waits in this client: for each lock its tenures, by owner, and the queue of its waiters. Nested
-//! acquires, local exclusion and the order of waiters are decided here, without a round trip.
+//! The holders and waiters of this client: for each lock its tenures, by owner, and the queue of its waiters. It
+//! decides nesting, local exclusion and the order of waiters without a round trip.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,20 +24,20 @@ use crate::{
     wait::{line::Line, listener::Listener, ticket::Ticket},
 };
 
-/// How long a lock is listened to after its last waiter left: under contention the next one comes soon.
+/// How long a lock's listener is kept after its last waiter left: under contention the next one comes soon.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Something that an owner holds.
 pub(crate) trait Held: Send + Sync + 'static {
-    /// What this process calls the lock.
+    /// The lock's key in the registry.
     fn key(&self) -> &str;
 
     fn owner(&self) -> &OwnerKey;
 
-    /// Whether it is held. Only looks: it is asked under a lock.
+    /// Whether it is held. Must not change or notify anything: it is called with the registry locked.
     fn is_live(&self) -> bool;
 
-    /// Whether somebody may still ask about it, though it ended.
+    /// Whether its owner may still refer to it after its end.
     fn is_remembered(&self) -> bool;
 }
 
@@ -52,16 +52,16 @@ impl<T> Default for Registry<T> {
 }
 
 struct Locks<T> {
-    // In an order, so that a simulation repeats itself.
+    // Ordered, so that a simulation can be repeated.
     entries: BTreeMap<String, Entry<T>>,
     listeners: BTreeMap<String, Listening>,
-    /// Tenures taken in since ended ones were last swept out.
+    /// The number of tenures added since the last sweep.
     fresh: usize,
 }
 
 impl<T: Held> Locks<T> {
-    /// Forgets tenures that are over and that nobody can ask about any more. Done when as many came in as there are
-    /// entries, so that it costs each of them little.
+    /// Removes ended tenures that nobody can refer to any more. Runs after as many were added as there are entries, so
+    /// that it costs each of them little.
     fn sweep(&mut self) {
         self.fresh += 1;
         if self.fresh <= self.entries.len() + SWEEP_LEAST {
@@ -92,7 +92,7 @@ struct Entry<T> {
     tenures: Vec<Arc<T>>,
     queue: VecDeque<Arc<Ticket>>,
     outage: Option<Outage>,
-    /// Whether a quorum answered anybody since this entry was made.
+    /// Whether a quorum has answered any acquire since this entry was created.
     answered: bool,
 }
 
@@ -111,25 +111,25 @@ impl<T: Held> Entry<T> {
     }
 }
 
-/// The listener of a lock, shared by its waiters one after another.
+/// The listener of a lock, which successive waiters share.
 struct Listening {
     listener: Arc<Listener>,
-    /// Those of its waiters that have places in the lock's queue, and in that of readers.
+    /// Its waiters with places in the lock's queue on the server, and those in the queue of readers.
     lines: [Arc<Line>; 2],
     /// When a waiter last left.
     used: Instant,
-    /// Whether a task will end it.
+    /// Whether a task to end it runs.
     ending: bool,
 }
 
-/// Fewer than a quorum answer, as the waiters of a lock saw it.
+/// An outage, as the waiters of a lock see it: fewer nodes than a quorum answer.
 #[derive(Clone)]
 pub(crate) struct Outage {
     pub(crate) since: Instant,
     pub(crate) causes: Vec<NodeCause>,
 }
 
-/// What this client itself knows about a lock, seen by one owner.
+/// The state of a lock in this client, for one owner.
 pub(crate) enum Local<T> {
     /// The owner holds it, or held it and has not noticed the loss.
     Own(Arc<T>),
@@ -141,13 +141,13 @@ pub(crate) enum Local<T> {
 }
 
 impl<T: Held> Registry<T> {
-    /// What this client knows of a lock.
+    /// The state of a lock in this client, for `owner`.
     pub(crate) fn lookup(&self, key: &str, owner: &OwnerKey) -> Local<T> {
         let locks = &mut self.locks.lock().entries;
         let Some(entry) = locks.get_mut(key) else { return Local::Free };
-        // A tenure that is over and that nobody can ask about any more is forgotten.
+        // Ended tenures that nobody can refer to any more are removed.
         entry.tenures.retain(|tenure| tenure.is_live() || tenure.is_remembered());
-        // Of several the newest: one that was lost may still be referred to when its owner has the lock again.
+        // The newest: a lost one may still be referred to after its owner has acquired the lock again.
         if let Some(own) = entry.tenures.iter().rev().find(|tenure| *tenure.owner() == *owner) {
             return Local::Own(own.clone());
         }
@@ -163,14 +163,14 @@ impl<T: Held> Registry<T> {
         Local::Free
     }
 
-    /// Adds a tenure, and lets waiters of the same owner join it.
+    /// Adds a tenure, and wakes waiters of the same owner, so that they nest.
     pub(crate) fn insert(&self, tenure: Arc<T>) {
         let mut locks = self.locks.lock();
         locks.sweep();
         locks.entries.entry(tenure.key().to_owned()).or_default().take_in(tenure);
     }
 
-    /// The same, unless its owner holds the lock here already; says whether it did.
+    /// The same, unless its owner holds the lock here already. Returns whether it added the tenure.
     pub(crate) fn insert_first(&self, tenure: &Arc<T>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
@@ -197,13 +197,13 @@ impl<T: Held> Registry<T> {
         self.locks.lock().entries.get(key)?.tenures.iter().rev().find(|tenure| wanted(tenure)).cloned()
     }
 
-    /// Every tenure that is known.
+    /// All tenures.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.locks.lock().entries.values().flat_map(|entry| &entry.tenures).cloned().collect()
     }
 
-    /// Takes a place in the queue of a lock: the last; but a thread that stands still goes ahead of those that it would
-    /// have to go on with, which could do nothing with the lock before it does.
+    /// Adds a waiter at the end of a lock's queue. A blocked thread goes ahead of its own tasks: these could not use
+    /// the lock while the thread is blocked.
     pub(crate) fn enqueue(
         &self,
         key: &str,
@@ -230,7 +230,7 @@ impl<T: Held> Registry<T> {
         ticket
     }
 
-    /// Whether this one and all before it may have what they wait for at the same time.
+    /// Whether this waiter and all before it may hold the lock at the same time.
     pub(crate) fn may_share(&self, key: &str, ticket: &Arc<Ticket>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
@@ -238,14 +238,14 @@ impl<T: Held> Registry<T> {
             && queue.find(|other| !other.shared || Arc::ptr_eq(other, ticket)).is_some_and(|other| other.shared)
     }
 
-    /// Whether a thread stands still until it has the lock.
+    /// Whether a thread is blocked until it is granted the lock.
     pub(crate) fn is_blocked(&self, key: &str, thread: u64) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
         queue.any(|ticket| ticket.blocked && ticket.thread == Some(thread))
     }
 
-    /// Leaves the queue, and lets the next one try.
+    /// Removes a waiter from the queue, and wakes the next one.
     pub(crate) fn leave(self: &Arc<Self>, key: &str, ticket: &Arc<Ticket>) {
         let mut locks = self.locks.lock();
         let Some(entry) = locks.entries.get_mut(key) else { return };
@@ -285,7 +285,7 @@ impl<T: Held> Registry<T> {
         }
     }
 
-    /// Ends a listener that nobody needed for a while; says whether it did.
+    /// Ends a listener that no waiter has used for `LINGER`. Returns whether it did.
     fn stop_listening(&self, key: &str) -> bool {
         let mut locks = self.locks.lock();
         let waited_for = locks.entries.get(key).is_some_and(|entry| !entry.queue.is_empty());
@@ -296,7 +296,7 @@ impl<T: Held> Registry<T> {
         idle
     }
 
-    /// Has every waiter look again.
+    /// Wakes every waiter.
     pub(crate) fn wake_all(&self) {
         let locks = &self.locks.lock().entries;
         locks.values().flat_map(|entry| &entry.queue).for_each(|ticket| ticket.wake.notify_one());
@@ -307,19 +307,20 @@ impl<T: Held> Registry<T> {
         Some(self.locks.lock().listeners.get(key)?.listener.clone())
     }
 
-    /// Notes that a waiter has the lock, after losing so many races for it.
+    /// Records that a waiter was granted the lock after it had lost `missed` races for it.
     pub(crate) fn won(&self, key: &str, missed: u32) {
         if let Some(known) = self.locks.lock().listeners.get(key) {
             known.listener.won(missed);
         }
     }
 
-    /// The listener of a lock's waiters, made by the first that needs it.
+    /// The listener of a lock, which the first waiter that needs it creates.
     pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
         self.locks.lock().listening(key, make).listener.clone()
     }
 
-    /// One that hears what is told to this client alone, too, and the waiters that it wakes one after another.
+    /// A listener that also subscribes to the channel that wakes this client alone, and the line of waiters that it
+    /// serves.
     pub(crate) fn line(
         &self,
         key: &str,
@@ -334,7 +335,7 @@ impl<T: Held> Registry<T> {
         (listening.listener.clone(), listening.lines[usize::from(primitive.reads())].clone())
     }
 
-    /// Notes that fewer than a quorum answered; returns since when they do not.
+    /// Records that fewer nodes than a quorum answered. Returns when the outage started.
     pub(crate) fn note_outage(&self, key: &str, causes: Vec<NodeCause>) -> Instant {
         let since = Instant::now();
         let locks = &mut self.locks.lock().entries;
@@ -344,18 +345,18 @@ impl<T: Held> Registry<T> {
         since
     }
 
-    /// Notes that a quorum answered.
+    /// Records that a quorum answered.
     pub(crate) fn end_outage(&self, key: &str) {
         if let Some(entry) = self.locks.lock().entries.get_mut(key) {
             if entry.outage.is_some() {
-                // Those that have no place in the lock's queue can ask for one again.
+                // Waiters without a place in the server's queue can request one again.
                 entry.queue.iter().for_each(|ticket| ticket.wake.notify_one());
             }
             (entry.outage, entry.answered) = (None, true);
         }
     }
 
-    /// Whether its waiters know nothing of a lock: it is held by nobody here, and no quorum has answered yet.
+    /// Whether its waiters know nothing of a lock: nobody holds it here, and no quorum has answered yet.
     pub(crate) fn is_unknown(&self, key: &str) -> bool {
         let locks = &self.locks.lock().entries;
         locks.get(key).is_some_and(|entry| !entry.answered && !entry.tenures.iter().any(|tenure| tenure.is_live()))

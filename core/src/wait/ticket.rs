@@ -6,13 +6,13 @@ use crate::{owner::OwnerKey, sync::atomic::AtomicBool};
 
 pub(crate) struct Ticket {
     pub(super) owner: OwnerKey,
-    /// Whether others may have what it waits for at the same time.
+    /// Whether others may hold the lock at the same time.
     pub(super) shared: bool,
-    /// The host's thread that has to go on when it has what it waits for.
+    /// The host's thread that must run to use the lock.
     pub(super) thread: Option<u64>,
-    /// Whether that thread stands still until then.
+    /// Whether that thread is blocked until the lock is granted.
     pub(super) blocked: bool,
-    /// Something changed that this waiter should look at.
+    /// Notified when the waiter should check the lock again.
     pub(crate) wake: Notify,
     pub(crate) first: AtomicBool,
 }

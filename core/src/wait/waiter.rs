@@ -1,5 +1,5 @@
-//! One waiter: its place in the queue of this client, its limit, and what ends each of its pauses: a message, the end of
-//! the lease that was seen, its turn, or a poll. It knows nothing of what it waits for but its names.
+//! One waiter: its place in this client's queue, its time limit and its pauses. A pause ends with a message, the expiry
+//! of the lease that was seen, its turn, or a poll. Of what it waits for, it knows only the names.
 
 use std::{
     future::Future,
@@ -25,21 +25,21 @@ use crate::{
     server::BoxFuture,
 };
 
-/// Why something cannot be tried at once, and what to wait for.
+/// Why a waiter cannot try at once, and what it waits for.
 pub(crate) enum Pause {
-    /// It can be tried now.
+    /// It can try now.
     None,
-    /// Others of this client are first.
+    /// Other waiters of this client are first.
     Turn,
-    /// Another owner of this client has it, until this resolves.
+    /// Another owner of this client holds the lock until this resolves.
     Held(BoxFuture<()>),
-    /// Nobody got it, since several tried at once.
+    /// The votes were split: several tried at once, and nobody got a quorum.
     Split,
     /// Too few nodes answer.
     Outage,
-    /// Somebody has it, for so long if it is not renewed.
+    /// Somebody holds the lock; it expires after this time unless it is renewed.
     Busy(Option<Duration>),
-    /// It has a place in the lock's queue.
+    /// It has a place in the lock's queue on the server.
     Line,
 }
 
@@ -51,22 +51,22 @@ pub(crate) struct Waiter<T: Held> {
     quorum: Arc<Quorum>,
     primitive: Primitive,
     names: Arc<Names>,
-    /// How long it waits at most.
+    /// How long it waits at most; `None` for no limit.
     wait: Option<Duration>,
-    /// By the clock that timers have: a wall clock that is set ends no wait.
+    /// On the clock of timers: setting the wall clock ends no wait.
     started: Instant,
     ticket: Option<Arc<Ticket>>,
-    /// How often the votes were split in a row.
+    /// The number of split votes in a row.
     splits: u32,
     /// How often it tried after a release.
     races: u32,
     /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
-    /// What had been heard of releases before the last try; `None` if something may have been missed.
+    /// The listener's counts before the last try; `None` if a message may have been missed.
     heard: Option<Heard>,
-    /// How much had been heard before that, counted whether or not something may have been missed.
+    /// The listener's count before the last try, whether or not a message may have been missed.
     count: u64,
-    /// Its place in the lock's queue.
+    /// Its place in the lock's queue on the server.
     line: Option<InLine>,
 }
 
@@ -101,12 +101,12 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Since when it waits.
+    /// How long it has waited.
     pub(crate) fn waited(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Whether it tries once, and never waits.
+    /// Whether it makes one attempt and does not wait.
     pub(crate) fn is_try(&self) -> bool {
         self.wait == Some(Duration::ZERO)
     }
@@ -115,12 +115,12 @@ impl<T: Held> Waiter<T> {
         self.wait.map(|wait| wait.saturating_sub(self.waited()))
     }
 
-    /// Whether its limit is over.
+    /// Whether its wait is over.
     pub(crate) fn is_over(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// How long one try may take: the only one as long as its replies, others not beyond the limit.
+    /// The time limit of one attempt: the rest of the wait. A `try` has no limit but the time-outs of its replies.
     pub(crate) fn limit(&self) -> Duration {
         match self.left() {
             Some(left) if !self.is_try() => left,
@@ -133,13 +133,13 @@ impl<T: Held> Waiter<T> {
         self.ticket.as_ref().is_none_or(|ticket| ticket.first.load(SeqCst))
     }
 
-    /// Whether those before it may have what it waits for together with it.
+    /// Whether it and all waiters before it may hold the lock at the same time.
     pub(crate) fn is_behind_sharers(&self) -> bool {
         self.ticket.as_ref().is_some_and(|ticket| self.registry.may_share(self.names.local(), ticket))
     }
 
-    /// Takes a place in the queue, unless it has one. `blocked`: the thread that stands still until it has what it waits
-    /// for; it goes ahead of what the same thread would otherwise have to go on with.
+    /// Takes a place in this client's queue, unless it has one. `blocked`: the thread is blocked until the lock is
+    /// granted, and goes ahead of its own tasks.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
         if self.ticket.is_none() {
             self.ticket = Some(self.registry.enqueue(
@@ -159,12 +159,12 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Its place in the queue, for somebody else to leave.
+    /// Its place in the queue, so that the supervisor can remove it from there.
     pub(crate) fn ticket(&self) -> Option<Arc<Ticket>> {
         self.ticket.clone()
     }
 
-    /// A try begins: messages from now on are news.
+    /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn tries(&mut self) {
         let listener = self.registry.listening(self.names.local());
         self.heard = listener.as_ref().and_then(|listener| listener.heard());
@@ -173,23 +173,23 @@ impl<T: Held> Waiter<T> {
         self.contended |= begins && listener.is_some_and(|listener| listener.has_rivals());
     }
 
-    /// Whether others are about to try, too, and there is time to ask one node before all.
+    /// Whether others are about to try, too, and there is time to send a request to the first node before the others.
     pub(crate) fn is_contended(&self) -> bool {
         self.contended && self.left().is_none_or(|left| left > BELIEVED_ALONE)
     }
 
-    /// Whether it has a place in the lock's queue.
+    /// Whether it has a place in the lock's queue on the server.
     pub(crate) fn is_placed(&self) -> bool {
         self.line.is_some()
     }
 
-    /// Whether it has to ask for its place in the lock's queue, or for what became of it.
+    /// Whether it must send a request for a place in the lock's queue, or about the one it has.
     pub(crate) fn is_due(&self) -> bool {
         self.line.as_ref().is_none_or(InLine::is_due)
     }
 
-    /// The server gave it this ticket in the lock's queue, for this client, and so many are before it. `look`: when something
-    /// may have to be done that nobody tells.
+    /// Takes in the place that the server gave it: its ticket number in the lock's queue, and how many entries are
+    /// ahead. `look`: after how long something may have to be done that no message announces.
     pub(crate) fn placed(&mut self, client: &str, ticket: i64, ahead: u64, look: Option<Duration>) {
         let Some(place) = &self.ticket else { return };
         let start = || Listener::start(&self.quorum, &self.names, Some(client));
@@ -201,10 +201,10 @@ impl<T: Held> Waiter<T> {
         self.line.get_or_insert_with(|| InLine::new(line, ticket, place.clone())).waits(self.count, look);
     }
 
-    /// It has what it waited for.
+    /// Records that it was granted the lock.
     pub(crate) fn won(&mut self) {
         if let Some(line) = self.line.as_mut().filter(|_| self.primitive.reads()) {
-            // So may the others.
+            // The other readers may be granted it, too.
             line.share();
         }
         if self.races > 0 {
@@ -212,7 +212,7 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Waits until there is a reason to try again, or its limit is over.
+    /// Waits until there is a reason to try again. Fails if the wait is over.
     pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), Over> {
         self.contended = matches!(pause, Pause::Split | Pause::Busy(_));
         match pause {
@@ -235,7 +235,7 @@ impl<T: Held> Waiter<T> {
                 let patience = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);
                 let (news, mut polls) = (self.news(&listener), false);
                 self.until(pin!(async { polls = timeout(patience, news).await.is_err() })).await?;
-                // A node that is asked first may have missed a release: who was not woken asks all.
+                // After a poll it sends its requests to all nodes at once: the first node may have missed a release.
                 self.contended = !polls;
                 self.races += 1;
                 Ok(())
@@ -243,22 +243,23 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Resolves when it may be free.
+    /// Resolves when the lock may be free.
     async fn news(&self, listener: &Listener) {
         let Some(heard) = self.heard else {
-            // A release may have come before the subscription: look again once subscribed.
+            // A release may have come before the subscription: try again once subscribed.
             return listener.ready().await;
         };
         listener.news(heard).await;
         if self.quorum.nodes.len() > 1 {
-            // The release reaches the other nodes at about the same time, and the one that is asked first matters most.
+            // The release reaches all nodes at about the same time. The node that gets the next request first matters
+            // most.
             let _ = timeout(Duration::from_millis(1), listener.news_of_first(heard)).await;
         }
         timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
     }
 
-    /// Waits for `event`, for a wake-up, or for the end of the wait. The event stays where it is: futures that are handed
-    /// on are kept once for each hand, and thousands may wait.
+    /// Waits for `event`, for a wake-up, or for the end of the wait. Takes `Pin<&mut>`: passed by value, each nested
+    /// async fn would store the future again, and thousands may wait.
     async fn until(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), Over> {
         let Some(ticket) = &self.ticket else { return Err(Over) };
         let woken = async {
