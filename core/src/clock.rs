@@ -76,8 +76,8 @@ fn read() -> Stamp {
 
 const NANOS: i64 = 1_000_000_000;
 
-/// Converts the ticks of a counter to ns. `frequency`: ticks per second. `ticks * NANOS` would overflow after half an
-/// hour at 10 MHz.
+/// Converts the ticks of a counter to ns. `frequency`: ticks per second. `ticks * NANOS` would overflow after 15
+/// minutes at 10 MHz.
 #[cfg(any(windows, test))]
 fn nanos(ticks: i64, frequency: i64) -> i64 {
     ticks / frequency * NANOS + ticks % frequency * NANOS / frequency

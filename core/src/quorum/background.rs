@@ -1,4 +1,5 @@
-//! What goes on in the background, whether or not somebody waits for it; some of it should end before the process does.
+//! Work in the background, which runs on even if no caller waits for it. Some of it is pending work: it should end
+//! before the process exits.
 
 use std::{future::Future, sync::Arc};
 
@@ -7,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Quorum, clean_up};
 use crate::{protocol::script::ScriptCall, server::ConnectionId, sync::notify};
 
-/// Something that should end before the process does. Ended by its drop.
+/// A guard for pending work, which should end before the process exits. Its drop marks the work as ended.
 pub(crate) struct PendingWork(Arc<Quorum>);
 
 impl Drop for PendingWork {
@@ -17,13 +18,13 @@ impl Drop for PendingWork {
 }
 
 impl Quorum {
-    /// Begins something that should end before the process does.
+    /// Marks the start of pending work.
     pub(crate) fn pending_work(self: &Arc<Self>) -> PendingWork {
         notify(&self.pending, |count| *count += 1);
         PendingWork(self.clone())
     }
 
-    /// Does such a thing in the background, until the client is closed.
+    /// Runs pending work in the background, until the client is closed.
     pub(crate) fn spawn_pending(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let pending_work = self.pending_work();
         self.spawn(async move {
@@ -32,21 +33,21 @@ impl Quorum {
         });
     }
 
-    /// The same for something with a result. It ends whether or not its caller waits for that; `None` if the client is
-    /// closed before.
+    /// Runs pending work in the background and returns its result. The work continues if the caller is cancelled.
+    /// Returns `None` if the client is closed first.
     pub(super) async fn run_to_completion<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
         self.spawn_pending(async move {
-            // Nobody may wait for it any more.
+            // Fails if the caller was cancelled.
             let _ = done.send(work.await);
         });
         result.await.ok()
     }
 
-    /// Does something in the background, until the client is closed, which does not wait for it.
+    /// Runs work in the background until the client is closed. Closing does not wait for it.
     pub(crate) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let mut closed = self.closed.subscribe();
         let work = async move {
@@ -62,9 +63,9 @@ impl Quorum {
         shuttle::future::spawn(work);
     }
 
-    /// Has `call` undo in the background what the nodes may have done, each behind the connection that asked it to.
-    /// `leftovers`: the node, that connection, and whether the node is known to have done it. What this returns closes
-    /// once that is done, or given up.
+    /// Undoes in the background what earlier requests may have done on nodes: sends `call` to each node, ordered after
+    /// the connection of the earlier request. `leftovers`: the node, that connection, and whether the node confirmed
+    /// the request. The returned channel closes once all of it is done or given up.
     pub(crate) fn clean_up(
         self: &Arc<Self>,
         leftovers: impl IntoIterator<Item = (usize, ConnectionId, bool)>,
@@ -81,7 +82,7 @@ impl Quorum {
         done
     }
 
-    /// Disconnects, and gives up whatever is under way.
+    /// Disconnects the nodes and cancels all background work.
     pub(crate) fn close(&self) {
         for node in &self.nodes {
             node.close();
@@ -89,9 +90,9 @@ impl Quorum {
         self.closed.send_replace(true);
     }
 
-    /// Resolves once nothing of the kind is under way.
+    /// Resolves once no pending work is left.
     pub(crate) async fn idle(&self) {
-        // The sender is in `self`.
+        // Never an error: the sender is in `self`.
         let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 }

@@ -1,15 +1,15 @@
-//! One ballot: the nodes are asked to grant a tenure, and to agree on its token.
+//! One ballot: requests to the nodes to grant a tenure, and then to agree on its token.
 //!
-//! It is the model-checked "grant, take the maximum, raise by compare-and-set": each node grants with a token above all
-//! it ever granted, the quorum's token is the largest, and nodes that granted a smaller one are raised to it, provided
-//! nothing was granted there in between. Any two quorums share a node, on which the two tenures follow each other, so the
-//! later token is the larger one. Sources: M. Kleppmann, "How to do distributed locking" (2016), for why tokens; Attiya,
-//! Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems" (1995), for why majorities keep a maximum
-//! without consensus.
+//! The algorithm is "grant, take the maximum, raise by compare-and-set"; it is model-checked. Each node grants with a
+//! token above all that it ever granted, and the quorum's token is the largest of these. Nodes that granted a smaller
+//! one are raised to it, unless they granted another tenure in between. Any two quorums share a node, on which one
+//! tenure follows the other, so the later tenure has the larger token. Sources: M. Kleppmann, "How to do distributed
+//! locking" (2016), for why tokens; Attiya, Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems"
+//! (1995), for why majorities keep a maximum without consensus.
 //!
-//! Several that want a lock at the same time ask the same node first, and go on to the others in the order in which it
-//! granted: resources that are taken in one order (E. W. Dijkstra, "Hierarchical ordering of sequential processes", 1971)
-//! are never split among those who take them.
+//! Competing acquires send their request to the same node first, and to the others in the order in which that node
+//! grants. Resources that all take in one order (E. W. Dijkstra, "Hierarchical ordering of sequential processes", 1971)
+//! are never split among them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,21 +31,23 @@ use crate::{
     server::{ConnectionId, NodeError, NodeErrorKind, SentOn},
 };
 
-/// What became of a ballot.
+/// The result of a ballot.
 pub(crate) enum Verdict {
     Held(Grant),
-    /// Somebody holds it, as a quorum says. `free_in`: when enough nodes may be free; `split`: some nodes granted, so nobody
-    /// may hold it.
+    /// A quorum answered, but too few nodes granted. `free_in`: after which time enough nodes may be free. `split`:
+    /// some nodes granted, so perhaps nobody holds the lock.
     Busy {
         free_in: Option<Duration>,
         split: bool,
     },
-    /// The node that is asked first denied it; the others were not request. `free_in`: when it may be free there.
+    /// The node that gets the request first denied it, so the others got none. `free_in`: after which time the lock may
+    /// be free there.
     FirstNodeDenied {
         free_in: Duration,
     },
     Conflict,
-    /// Nobody could vote yet: the nodes of a new deployment have their markers now. `causes`: if they still lack them.
+    /// No node could vote yet. The deployment is new, and its nodes have their markers now. `causes`: the error if a
+    /// next ballot finds them missing again.
     Provisioned {
         causes: Vec<NodeCause>,
     },
@@ -58,38 +60,40 @@ pub(crate) enum Verdict {
 /// A quorum's grant.
 pub(crate) struct Grant {
     pub(crate) token: u64,
-    /// Of a permit.
+    /// The slots of a permit; empty for a lock.
     pub(crate) slots: Vec<Slot>,
-    /// Before the requests were sent.
+    /// Read before the requests were sent.
     pub(crate) since: Stamp,
-    /// For each node, what is known of the tenure there.
+    /// For each node, whether the tenure is there.
     pub(crate) presences: Vec<Presence>,
-    /// Answers still to come, and the connections that carry them.
+    /// The requests without a reply so far.
     pub(crate) late: FanOut,
+    /// For each node, the connection that carried the request.
     pub(crate) sent: Vec<SentOn>,
 }
 
-/// How long the node that is asked first is waited for before the others are asked all the same.
+/// How long to wait for the first node before the others get the request all the same.
 const FIRST_GRACE: Duration = Duration::from_millis(20);
-/// How long it is believed alone: it may have missed the release.
+/// For how long a denial of the first node alone is believed: that node may have missed the release.
 pub(crate) const BELIEVED_ALONE: Duration = Duration::from_millis(150);
 
-/// One tenure's attempt to get a quorum. Dropped before it was settled, it takes back whatever it may have taken.
+/// One attempt of an acquire to get a quorum. If it is dropped before it is settled, it releases what it may have
+/// acquired.
 pub(crate) struct Ballot {
     request: Arc<BallotRequest>,
-    /// Whether the field was chosen by the caller.
+    /// Whether the caller chose the field.
     is_value: bool,
-    /// Of a read/write lock: the client, and for how long it holds new readers back if it is not let in.
+    /// For a read/write lock: the client, and for how long it keeps new readers out if it is not let in.
     inside: Option<(String, Duration)>,
-    /// Whether others want the lock at the same time.
+    /// Whether other acquires compete for the lock.
     contended: bool,
     ttl: Duration,
-    /// What each node is known to have done: `None` while unknown.
+    /// Whether each node granted; `None` while unknown.
     granted: Vec<Option<bool>>,
     settled: bool,
 }
 
-/// What was request, and on which connections.
+/// The request of a ballot, and the connections that carried it.
 struct BallotRequest {
     quorum: Arc<Quorum>,
     primitive: Primitive,
@@ -104,7 +108,7 @@ impl BallotRequest {
     }
 }
 
-/// The answers so far.
+/// The replies so far.
 #[derive(Default)]
 struct Tally {
     grants: Vec<(usize, i64)>,
@@ -112,28 +116,28 @@ struct Tally {
     conflicts: usize,
     permanent: usize,
     causes: Vec<NodeCause>,
-    /// Nodes without a marker, and their time when seen so.
+    /// Nodes without a marker, and their time when they replied so.
     missing: Vec<(usize, i64)>,
     /// Nodes that answered and have a marker.
     marked: usize,
 }
 
 impl Tally {
-    /// Whether the votes so far decide. `open`: how many are still to come.
+    /// Whether the votes so far decide. `open`: how many nodes have not answered.
     fn stands(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
         if self.grants.len() >= needed {
             return Count::Decided(());
         }
-        // Over once the answers to come cannot change the verdict: an outage stays one, and busy is only what enough nodes
-        // denied to leave no room for an outage. A missing marker means different things when all nodes lack one: then
-        // every answer is needed.
+        // Decided once the other replies cannot change the verdict. An outage stays one. The lock is busy only if so
+        // many nodes denied it that no outage is possible. A missing marker means something else if all nodes lack
+        // theirs: then every reply is needed.
         let useless = self.conflicts + self.causes.len();
         let busy = self.denied.len() > spare && useless + open <= spare;
         if (useless > spare || busy) && self.missing.is_empty() {
             return Count::Decided(());
         }
-        // Once q nodes answered there is no outage. Without q grants the votes are split, and the others have a little
-        // time to decide it: a hung minority is not waited for while others are kept out.
+        // Once q nodes answered there is no outage. Without q grants the votes are split, and the other nodes have a
+        // short time to decide. A hung minority must not delay this: the votes keep other acquires out.
         let answered = self.grants.len() + self.denied.len() + self.conflicts;
         if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
@@ -160,26 +164,26 @@ impl Ballot {
         }
     }
 
-    /// A ballot for one of the two ways to hold a read/write lock. `holds_back`: for how long a client holds new readers back
-    /// if it is not let in.
+    /// Makes this a ballot for a read/write lock. `holds_back`: for how long the client keeps new readers out if it is
+    /// not let in.
     pub(crate) fn inside(mut self, primitive: Primitive, client: &str, holds_back: Duration) -> Self {
         if let Some(request) = Arc::get_mut(&mut self.request) {
             request.primitive = primitive;
         }
         self.inside = Some((client.to_owned(), holds_back));
-        // Each node is to hold new readers back, and readers do not split votes.
+        // All nodes get the request at once: each must keep new readers out, and readers do not split votes.
         self.contended = false;
         self
     }
 
-    /// A ballot that writes what the caller chose. It was never on a node before, or is not there any more.
+    /// A ballot that writes a value of the caller's choosing, which must not be on any node.
     pub(crate) fn of_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
         let mut ballot = Self::new(quorum, names, value, ttl);
         ballot.is_value = true;
         ballot
     }
 
-    /// The same if others want the lock at the same time: one node is asked first.
+    /// Sets whether other acquires compete for the lock. If so, one node gets the request first.
     pub(crate) fn contended(mut self, contended: bool) -> Self {
         self.contended = contended && self.request.quorum.nodes.len() > 1;
         self
@@ -208,8 +212,8 @@ impl Ballot {
         self.request.quorum.protocol.acquire(self.request.label(), taker, self.ttl, self.request.quorum.proposal())
     }
 
-    /// Asks all nodes, unless one that was to be asked first denies it; returns at the q-th grant, or when there cannot be
-    /// one.
+    /// Sends the request to all nodes, unless the node that gets it first denies it. Returns at the q-th grant, or once
+    /// q grants are impossible.
     pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
         let quorum = self.request.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
@@ -241,11 +245,11 @@ impl Ballot {
                 open -= 1;
                 tally.stands(needed, spare, open)
             });
-            // Without a decision every answer was counted.
+            // `None` after the last reply or at the time limit. The tally decides in any case.
             let _: Option<()> = counted.await;
             match (first.take(), tally.denied.first()) {
                 (None, _) => break,
-                // Somebody else goes on to the others.
+                // The holder of the first node's vote sends its request to the others.
                 (Some(_), Some(left)) => {
                     let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
                     return Verdict::FirstNodeDenied { free_in };
@@ -259,7 +263,7 @@ impl Ballot {
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
             let (quorum, names, missing) = (quorum.clone(), self.request.names.clone(), tally.missing.clone());
-            // A failure shows again in the next ballot.
+            // If it fails, the next ballot tries again.
             self.request.quorum.spawn_pending(async move {
                 quorum.provision(&names, &missing, false).await;
             });
@@ -269,7 +273,7 @@ impl Ballot {
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
         };
-        // The very last step: a grant whose time went by while it was fetched is none.
+        // The very last step: a grant that took most of its lease to arrive does not count.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
             let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
@@ -304,7 +308,7 @@ impl Ballot {
                 return;
             }
             Err(error) => {
-                // Of an answer that is none it is unknown what it did.
+                // If the request may have run, its effect stays unknown.
                 if !error.may_have_run() {
                     self.granted[node] = Some(false);
                 }
@@ -348,8 +352,8 @@ impl Ballot {
                 let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
                 return Verdict::Unavailable { causes, permanent: true };
             }
-            // While some nodes are silent nobody knows whether the others are new or have lost their keys; after a
-            // while the safe reading is taken.
+            // While some nodes do not answer, it is unknown whether the others are new or have lost their keys. After
+            // `patience` they count as having lost them, which is the safe assumption.
             let waited_enough = {
                 let mut unmarked = quorum.unmarked.lock();
                 unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
@@ -357,7 +361,8 @@ impl Ballot {
             if everywhere || tally.marked > 0 || waited_enough {
                 let (names, missing) = (self.request.names.clone(), tally.missing.clone());
                 let writing = quorum.clone();
-                // A caller that gives up must not leave markers on some nodes only: the others would count as emptied.
+                // Even if the caller is cancelled: with markers on some nodes only, the others would count as having
+                // lost their keys.
                 let written = quorum.run_to_completion(async move {
                     if everywhere {
                         writing.provision_new(&names, &missing).await
@@ -402,8 +407,8 @@ impl Ballot {
         Verdict::Busy { free_in, split: !tally.grants.is_empty() }
     }
 
-    /// The nodes that may hold something of this ballot, the connection that carried the request, and whether they
-    /// said so.
+    /// The nodes that may have granted: for each the connection that carried the request, and whether it confirmed the
+    /// grant.
     fn leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
         self.settled = true;
         let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
@@ -414,7 +419,8 @@ impl Ballot {
         known.filter_map(|(node, known)| Some((node, self.request.sent[node].get()?, known))).collect()
     }
 
-    /// What takes back, in the background, whatever this ballot may have taken by then, while somebody else has it.
+    /// Returns a function that releases, in the background, what this ballot may have acquired by then. It does not
+    /// need the ballot, which may still be running.
     pub(crate) fn undo_later(&self) -> impl FnOnce() + Send + use<> {
         let request = self.request.clone();
         move || {
@@ -424,8 +430,8 @@ impl Ballot {
         }
     }
 
-    /// Takes back what this ballot took, in the background. `announce`: tell waiters, since nobody here tries again.
-    /// What it returns, if there was anything, closes once it is done or given up.
+    /// Releases, in the background, what this ballot acquired. `announce`: notify waiters, since this process does not
+    /// try again. If there was anything to release, the returned channel closes once that is done or given up.
     pub(crate) fn undo(&mut self, announce: bool) -> Option<mpsc::Receiver<()>> {
         if mutant!(KeepPartialVotes) {
             self.settled = true;
@@ -440,8 +446,9 @@ impl Ballot {
 }
 
 impl Quorum {
-    /// Makes a quorum of nodes hold the largest granted token. Returns it; or, when too few could be raised, why nodes
-    /// that would have been enough did not answer: nothing if they did, and have moved on.
+    /// Raises a quorum of nodes to the largest granted token, and returns it. If too few could be raised, the error has
+    /// the causes of the nodes that did not answer. The causes are empty if those nodes would not have been enough:
+    /// then others have granted another tenure since.
     pub(crate) async fn agree(
         &self,
         driver: Driver,

@@ -1,4 +1,5 @@
-//! What goes on for one node until it confirmed: ends of tenures, and what undoes requests that were given up.
+//! Requests that are sent to one node again until it confirms them: releases, and calls that undo requests which were
+//! given up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,15 +14,16 @@ use crate::{
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
 };
 
-/// How long a clean-up goes on for a node that does not come back.
+/// For how long a clean-up tries to reach a node.
 pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(3600);
-/// How long one try of what goes on in the background may take.
+/// The time limit of one try in the background.
 const TRY: Duration = Duration::from_secs(2);
-/// The longest pause between two of them; a node that comes back ends it.
+/// The longest pause between two tries. A node that comes back ends it early.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks a node, within `limit` again and again while `again` says so of its error. Each pause ends early when the node
-/// changes: one that is down may be back any moment. `ask` gets what is left of the limit.
+/// Sends a request to a node, and again after each error for which `again` is true, until `limit` is over. A pause ends
+/// early when the node changes: a node that was down may be back. `ask` sends the request and gets the rest of the
+/// limit.
 pub(crate) async fn retry(
     node: &Arc<dyn Node>,
     limit: Duration,
@@ -44,35 +46,35 @@ pub(crate) async fn retry(
     }
 }
 
-/// Runs a script on a node, until it answered or `limit` is over.
+/// Runs a script on a node. Tries again until the node answers or `limit` is over.
 pub(crate) async fn insist(node: Arc<dyn Node>, call: ScriptCall, limit: Duration) {
     let ask = |left: Duration| node.eval(Driver::Background, call.clone(), left.min(TRY), SentOn::default());
-    // Whether it ran, or was refused for good, nobody asks.
+    // No caller needs to know whether it ran or failed for good.
     drop(retry(&node, limit, PAUSE, ask, |error| !error.is_permanent()).await);
 }
 
-/// Runs a script on a node, ordered after everything sent on `connection`, until the node confirms. `known`: what it undoes is
-/// there.
+/// Runs a script on a node, ordered after everything that was sent on `connection`. Tries again until the node confirms
+/// it. `known`: the node confirmed the request that this undoes.
 pub(crate) async fn clean_up(node: Arc<dyn Node>, connection: ConnectionId, call: ScriptCall, known: bool) {
     let ask = |_| node.eval_after(connection.clone(), call.clone(), TRY);
     let again = |error: &NodeError| match error.kind {
         NodeErrorKind::NotRun | NodeErrorKind::Unknown => true,
-        // Read-only by now, perhaps for a moment.
+        // The server has become read-only, perhaps for a moment.
         NodeErrorKind::Refused => known,
-        // The server refuses to release, as it refused to acquire, and what is there dies by its ttl.
+        // The server refuses the release as it refused the acquire. A tenure that is there ends by its ttl.
         NodeErrorKind::Permanent | NodeErrorKind::WrongType => false,
     };
     drop(retry(&node, CLEANUP_LIMIT, PAUSE, ask, again).await);
 }
 
-/// Waits until a node changes, and for `time` at most.
+/// Waits until a node changes, for at most `time`.
 pub(crate) async fn changed(changes: &mut watch::Receiver<u64>, time: Duration) {
-    // A closed channel never changes.
+    // After the channel is closed there are no changes.
     let changed = async {
         if changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    // Either is a reason to go on.
+    // The caller tries again in either case.
     let _ = timeout(time, changed).await;
 }

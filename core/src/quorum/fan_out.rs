@@ -1,4 +1,4 @@
-//! One request on several nodes: answers are counted as they come, until they decide.
+//! One request to several nodes: the replies are counted as they arrive, until they decide.
 
 use std::{
     future::Future,
@@ -15,24 +15,24 @@ use crate::{
     server::{BoxFuture, NodeError},
 };
 
-/// How long the last nodes may keep a split vote, or the outcome of a release, open; at least, since three times the
-/// others' answers is allowed too.
+/// The shortest time limit for the last nodes to decide a split vote or the outcome of a release. The limit is three
+/// times the time so far, if that is longer.
 pub(crate) const MINORITY_GRACE: Duration = Duration::from_millis(5);
 
-/// What a node, by its number, answered.
+/// The number of a node, and its reply.
 pub(crate) type Answer = (usize, Result<Reply, NodeError>);
 
-/// What the answers so far decide.
+/// What the replies so far decide.
 pub(crate) enum Count<T> {
-    /// The answers to come cannot change it.
+    /// This result, which the other replies cannot change.
     Decided(T),
     /// Nothing yet.
     More,
-    /// Nothing yet, but a hung minority is not waited for: the others have so much time.
+    /// Nothing yet. The other nodes have this time limit, so that a hung minority does not delay the result.
     Soon(Duration),
 }
 
-/// What a node, by its number, was asked and has not answered.
+/// A request to a node that has not answered, with the node's number.
 pub(crate) struct NodeRequest {
     node: usize,
     answer: BoxFuture<Result<Reply, NodeError>>,
@@ -53,7 +53,7 @@ impl Future for NodeRequest {
     }
 }
 
-/// Who has not answered yet. Most quorums are of one node.
+/// The requests without a reply. Most quorums have one node, which needs no set.
 enum Open {
     One(Option<NodeRequest>),
     Many(FuturesUnordered<NodeRequest>),
@@ -74,7 +74,7 @@ impl Open {
         }
     }
 
-    /// The next answer, whose node it is.
+    /// The next reply.
     async fn next(&mut self) -> Option<Answer> {
         match self {
             Self::One(one) => {
@@ -87,11 +87,11 @@ impl Open {
     }
 }
 
-/// A request under way on several nodes.
+/// A request that was sent to several nodes.
 pub(crate) struct FanOut {
     open: Open,
     began: Instant,
-    /// How long the next answer is waited for at least, if not for as long as it takes.
+    /// The shortest time limit for the next reply; `None` for no limit.
     grace: Option<Duration>,
 }
 
@@ -100,7 +100,7 @@ impl FanOut {
         Self { open: Open::new(requests.into_iter()), began: Instant::now(), grace: None }
     }
 
-    /// Asks others, too.
+    /// Adds requests to further nodes, and lifts the time limit.
     pub(crate) fn extend(&mut self, requests: impl IntoIterator<Item = NodeRequest>) {
         let open = std::mem::replace(&mut self.open, Open::One(None));
         self.open = match open {
@@ -113,18 +113,18 @@ impl FanOut {
         self.grace = None;
     }
 
-    /// Waits so long for the first answer, too.
+    /// Sets the time limit for the first reply.
     pub(crate) fn within(self, grace: Option<Duration>) -> Self {
         Self { grace, ..self }
     }
 
-    /// Whether every answer has been counted.
+    /// Whether every node has answered.
     pub(crate) fn is_over(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Counts the answers, each as `read` understands it, until they decide; `None` if they never do. One that `read`
-    /// does not understand is an error of its node.
+    /// Counts the replies, each as `read` parses it, until they decide; `None` if they never do. A reply that `read`
+    /// cannot parse is an error of its node.
     pub(crate) async fn count<M, T>(
         &mut self,
         read: impl Fn(&Reply) -> Option<M>,
@@ -145,22 +145,23 @@ impl FanOut {
         timeout(grace.max(self.began.elapsed() * 3), self.open.next()).await.unwrap_or_default()
     }
 
-    /// Waits for the other answers, whatever they are: the nodes are to run it as well.
+    /// Waits for all other replies, whatever they are: those nodes must run the script as well.
     pub(crate) async fn see_through(mut self) {
         while self.late().await.is_some() {}
     }
 
-    /// The other answers, one after another, as they come.
+    /// The next reply after the decision, without a time limit.
     pub(crate) async fn late(&mut self) -> Option<Answer> {
         self.open.next().await
     }
 
-    /// Forgets the other answers.
+    /// Drops the requests without a reply.
     pub(crate) fn clear(&mut self) {
         self.open = Open::One(None);
     }
 
-    /// Forgets the answers of all nodes but these: what has not been sent to the others never will be.
+    /// Drops the requests without a reply, except to these nodes. A dropped request that has not been sent is never
+    /// sent.
     pub(crate) fn retain(&mut self, of: impl Fn(usize) -> bool) {
         self.open = match std::mem::replace(&mut self.open, Open::One(None)) {
             Open::One(one) => Open::One(one.filter(|request| of(request.node))),

@@ -1,5 +1,5 @@
-//! Who may vote: each node's marker, written once for a new deployment, tells whether it kept its keys since; and whether
-//! two names lead to one server, which would have two votes.
+//! Which nodes may vote. A node's marker is written once, for a new deployment; a node that lacks it has lost its keys
+//! since. This file also finds two names of one server, which would have two votes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     sync::notify,
 };
 
-/// Markers written at once; a cluster has thousands.
+/// How many markers are written concurrently; a cluster has thousands.
 const PROVISIONS_AT_ONCE: usize = 256;
 
-/// All parts of a node are given the markers of a new deployment. Ended by its drop.
+/// A guard that exists while all parts of a node get the markers of a new deployment.
 pub(super) struct Provisioning(Arc<Quorum>);
 
 impl Drop for Provisioning {
@@ -36,8 +36,8 @@ impl Drop for Provisioning {
 }
 
 impl Quorum {
-    /// Finds out, once and in the background, whether all nodes are servers of their own: two names of one server
-    /// would count as two votes.
+    /// Checks once, in the background, whether all nodes are different servers: two names of one server would count as
+    /// two votes.
     pub(super) fn find_duplicate_nodes(self: &Arc<Self>) {
         if self.nodes.len() == 1 || std::mem::replace(&mut self.runs.lock().1, true) {
             return;
@@ -62,13 +62,13 @@ impl Quorum {
     fn compare(&self, node: usize, run: Option<String>) {
         let runs = &mut self.runs.lock().0;
         if let Some(other) = runs.iter().position(|known| known.is_some() && *known == run) {
-            // The first pair found says enough.
+            // The first two nodes found are enough for the error.
             let _ = self.duplicates.set((other, node));
         }
         runs[node] = run;
     }
 
-    /// Vouches for every node: all vote at once, whatever they went through.
+    /// Writes the markers of all nodes for an operator who vouches for them: all vote at once, even if they lost keys.
     pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
         let limit = self.settings.config.reply_timeout;
         let markers = self
@@ -92,16 +92,16 @@ impl Quorum {
         if causes.is_empty() { Ok(()) } else { Err(self.unavailable(causes)) }
     }
 
-    /// A node without a marker answered after others, which have one, had granted.
+    /// Writes the marker of a node that lacked it and answered only after a quorum of the others had granted.
     pub(crate) async fn late_unmarked(&self, names: &Names, node: usize, reply: &Reply) {
         if let Some((Vote::Unmarked, time)) = reply::vote(reply) {
             self.provision(names, &[(node, time)], false).await;
         }
     }
 
-    /// Writes the markers of a new deployment on the nodes, which all lack theirs, and then those of all their parts, in the
-    /// background; returns what failed. That all of it is new is known only beside a node of one part: it had no marker, so
-    /// nobody has locked anything yet.
+    /// Writes the markers of a new deployment on all nodes, and then those of all their parts in the background.
+    /// Returns the failures. All parts are known to be new only if some node has just one part: that node had no
+    /// marker, so no lock has been acquired yet.
     pub(super) async fn provision_new(
         self: &Arc<Self>,
         names: &Names,
@@ -109,7 +109,8 @@ impl Quorum {
     ) -> Vec<(usize, NodeError)> {
         let is_known = self.nodes.iter().any(|node| !node.traits().parts.are_several());
         let parted = missing.iter().filter(|(node, _)| is_known && self.nodes[*node].traits().parts.are_several());
-        // Before the first marker is there, by which others of this client tell that the deployment is not new any more.
+        // Before the first marker is written: other acquires of this client take it as the sign that the deployment is
+        // no longer new.
         let provisioning: Vec<_> = parted.map(|(node, time)| (self.provisioning(), *node, *time)).collect();
         let failed = self.provision(names, missing, true).await;
         if failed.len() <= self.spare() {
@@ -123,13 +124,13 @@ impl Quorum {
     async fn provision_parts(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
         let seen = clock::now();
         let write = |marker| {
-            // The node's time by now: each write must be a fresh one.
+            // The node's time now: the script rejects a time that is older than a second.
             let now = time + seen.elapsed().as_micros() as i64;
             let (call, limit) = (self.protocol.provision(marker, "new", now), self.settings.config.reply_timeout);
             self.ask_one(node, Driver::Background, call, limit, SentOn::default())
         };
         let markers = stream::iter(self.nodes[node].traits().parts.markers());
-        // What fails is taken for a part that lost its keys, when it is first used.
+        // A part whose marker fails counts as one that lost its keys when it is first used.
         markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
         drop(provisioning);
     }
@@ -139,17 +140,17 @@ impl Quorum {
         Provisioning(self.clone())
     }
 
-    /// Resolves once all parts have their markers, if they are just given those of a new deployment; says whether they are.
+    /// Waits while parts get the markers of a new deployment. Returns whether any did.
     pub(super) async fn parts_provisioned(&self) -> bool {
         let mut provisioning = self.provisioning.subscribe();
         let under_way = *provisioning.borrow() > 0;
-        // The sender is in `self`.
+        // Never an error: the sender is in `self`.
         let _ = provisioning.wait_for(|count| *count == 0).await;
         under_way
     }
 
-    /// Writes markers on the nodes that lack one; returns what failed. `fresh`: no node has one, so this is a new
-    /// deployment.
+    /// Writes markers on the nodes that lack one, and returns the failures. `fresh`: no node has one, so the deployment
+    /// is new.
     pub(super) async fn provision(
         &self,
         names: &Names,
@@ -169,7 +170,7 @@ impl Quorum {
     }
 }
 
-/// Why a marker is not there.
+/// Why a marker could not be written; `None` if it exists.
 fn unwritten(answer: Result<Reply, NodeError>) -> Option<NodeError> {
     match answer {
         Ok(reply) if reply::done(&reply).is_some() => None,

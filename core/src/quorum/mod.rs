@@ -1,5 +1,5 @@
-//! One operation on all nodes: ask every node at once, count the answers, decide as soon as they allow it. A single
-//! server is a quorum of one; nothing here or above knows the difference.
+//! One operation on all nodes: sends a request to every node at once, counts the replies, and decides as soon as they
+//! allow it. A single server is a quorum of one, and takes the same path.
 
 mod background;
 mod ballot;
@@ -44,30 +44,30 @@ pub(crate) struct Quorum {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) protocol: Protocol,
-    /// The nodes in an order that is the same for all clients which know them by the same names.
+    /// The nodes by name: all clients that use the same names have the same order.
     ordered: Vec<usize>,
-    /// For each node, its time minus ours in µs; `i64::MIN` until it told.
+    /// For each node, its time minus ours in µs; `i64::MIN` while unknown.
     offsets: Vec<AtomicI64>,
-    /// Since when nodes without a marker are seen while others are unreachable.
+    /// Since when nodes lack a marker while others are unreachable.
     unmarked: Mutex<Option<Instant>>,
-    /// Of how many nodes all parts are given the markers of a new deployment.
+    /// The number of nodes whose parts are just getting the markers of a new deployment.
     provisioning: watch::Sender<usize>,
-    /// The run of each node's server, as far as known, and whether somebody finds out.
+    /// The run id of each node's server, as far as known, and whether the search for duplicates has started.
     runs: Mutex<(Vec<Option<String>>, bool)>,
-    /// Two nodes that turned out to be one server.
+    /// Two nodes that are the same server.
     duplicates: OnceLock<(usize, usize)>,
-    /// Whether the client is closed: nothing is tried any more.
+    /// Whether the client is closed, and background work cancelled.
     closed: watch::Sender<bool>,
-    /// How much is under way that would leave something behind if the process ended now.
+    /// The number of pending tasks: those that would leave something behind if the process ended now.
     pending: watch::Sender<usize>,
 }
 
-/// What is known of a tenure on one node.
+/// Whether a tenure is on one node, as far as known.
 #[derive(Clone, Debug)]
 pub(crate) enum Presence {
     /// Not there.
     Absent,
-    /// A request was sent and not answered: the tenure may be there, or arrive late.
+    /// A request was sent and not answered: the tenure may be there, or arrive later.
     Unknown(Option<ConnectionId>),
     /// There, at least until the deadline.
     Held(Deadline),
@@ -94,28 +94,28 @@ impl Quorum {
         self.settings.quorum
     }
 
-    /// The nodes in the order in which those take them who want a lock at the same time.
+    /// The nodes in the order in which competing acquires take them.
     pub(crate) fn order_of(&self, names: &Names) -> impl Iterator<Item = usize> + use<'_> {
         let first = usize::from(slot(&names.lock)) % self.ordered.len();
         self.ordered[first..].iter().chain(&self.ordered[..first]).copied()
     }
 
-    /// The node that those ask first who want a lock at the same time.
+    /// The node to which competing acquires send their request first.
     fn first_asked(&self, names: &Names) -> usize {
         self.order_of(names).next().unwrap_or_default()
     }
 
-    /// How many failures make a quorum impossible.
+    /// How many nodes may fail while a quorum is still possible.
     pub(crate) fn spare(&self) -> usize {
         self.nodes.len() - self.settings.quorum
     }
 
-    /// Where a call is polled.
+    /// Where a call of this caller is polled.
     pub(crate) fn polled(&self, caller: Caller) -> Polled {
         driver::polled(caller, self.nodes.len(), self.nodes[0].traits().hostable)
     }
 
-    /// Asks all nodes; notes for each which connection carries the request.
+    /// Sends a call to all nodes. `sent` records the connection that carries each request.
     pub(crate) fn ask(&self, driver: Driver, call: &ScriptCall, limit: Duration, sent: &[SentOn]) -> FanOut {
         let asked = sent.iter().enumerate();
         FanOut::new(asked.map(|(node, sent)| self.ask_one(node, driver, call.clone(), limit, sent.clone())))
@@ -134,7 +134,7 @@ impl Quorum {
         NodeCause { node: self.nodes[node].name().to_owned(), cause: cause.to_string() }
     }
 
-    /// That no node has answered.
+    /// The causes when no node has answered.
     pub(crate) fn unanswered_causes(&self) -> Vec<NodeCause> {
         (0..self.nodes.len()).map(|node| self.cause(node, "has not answered")).collect()
     }
@@ -143,7 +143,8 @@ impl Quorum {
         LockError::Unavailable { needed: self.needed(), nodes: self.nodes.len(), causes }
     }
 
-    /// Asks all nodes and returns once `needed` of them ran the script, or too few can. `read`: what a reply means.
+    /// Sends a call to all nodes. Returns once `needed` of them ran the script, or once too few can. `read` parses a
+    /// reply.
     pub(crate) async fn gather<T>(
         self: &Arc<Self>,
         driver: Driver,
@@ -169,7 +170,7 @@ impl Quorum {
             }
         });
         if gathered.await == Some(true) {
-            // The other nodes are to run it as well, whether or not somebody waits.
+            // The other nodes must run it as well, even if the caller is gone.
             self.spawn_pending(answers.see_through());
             return Ok(replies);
         }
@@ -180,8 +181,9 @@ impl Quorum {
         })
     }
 
-    /// Asks all nodes a question of yes or no, and returns once q nodes say yes, or cannot any more; with the nodes that did
-    /// not answer, and those that have not yet. Else which nodes did not answer, and why.
+    /// Sends a call with a yes-or-no reply to all nodes. Returns once q nodes replied yes, or once q such replies are
+    /// impossible: the result, the nodes that failed, and the requests without a reply so far. If the replies decide
+    /// neither, the error has the nodes that failed and their causes.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         driver: Driver,
@@ -208,7 +210,7 @@ impl Quorum {
         }
     }
 
-    /// The proposal for a token: the median of the nodes' times, zero when it is unknown or of no use.
+    /// The proposal for a token: the median of the nodes' times; zero if none is known, or for a single node.
     pub(crate) fn proposal(&self) -> i64 {
         let mut known: Vec<i64> =
             self.offsets.iter().map(|offset| offset.load(Relaxed)).filter(|offset| *offset != i64::MIN).collect();
@@ -219,7 +221,7 @@ impl Quorum {
         clock::now().micros() + known[known.len() / 2]
     }
 
-    /// Notes what time it is on a node, of several: for the next proposal.
+    /// Records a node's time for the next proposal; of no use for a single node.
     fn learn_time(&self, node: usize, micros: i64) {
         if self.nodes.len() > 1 {
             self.offsets[node].store(micros - clock::now().micros(), Relaxed);
