@@ -1,5 +1,5 @@
-//! What is asked of a server: for each script its KEYS and ARGV, in the order in which its header names them. Written
-//! down here alone: what builds a call and what reads one, in memory, go by the same list.
+//! The calls of the scripts: for each script its KEYS and ARGV, in the order in which its header names them. This is
+//! the only list: the code that builds a call uses it, and so does the node in memory, which reads the call.
 
 use std::{slice, sync::Arc, time::Duration};
 
@@ -13,13 +13,14 @@ use crate::{
     },
 };
 
-/// The key of a node's marker, the same for all locks of a deployment. On a cluster it stands for that of the slot.
+/// The key of a node's marker, the same for all locks of a deployment. A cluster node replaces it by the marker of the
+/// slot.
 pub(crate) const MARKER: &str = "redlock_node";
 
 /// How long the average hold of a lock is kept.
 const AVERAGE_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What is still to be read of a call.
+/// The arguments of a call that have not been read yet.
 pub(crate) struct Arguments<'a> {
     keys: slice::Iter<'a, String>,
     args: slice::Iter<'a, String>,
@@ -39,7 +40,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// KEYS and ARGV of each script, in order.
+/// Defines a type for each script, with its KEYS and ARGV in order.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident { $($key:ident),* } ( $($arg:ident),* ))*) => {$(
         $(#[$doc])*
@@ -71,9 +72,9 @@ arguments! {
     Enter { lock, counter, queue, alive } (field, owner, ttl, counter_ttl, client, lease, wake, grants)
     /// `lua/leave.lua`; "1" may follow, on a cluster.
     Leave { lock, counter, queue, alive } (field, entry, counter_ttl, channel, wake, grants)
-    /// What has a node look first whether it may vote: of `acquire.lua` and `repair.lua`, behind the others.
+    /// Makes a script check first whether the node may vote; behind the script's other arguments.
     Guard { marker } (quarantine)
-    /// What a node adds of itself, where it is asked to: behind all others.
+    /// The arguments that a node adds about itself, if [`ScriptCall::identify`] is set; behind all others.
     Identity {} (run, lost_at, durable)
     /// `lua/bump.lua`
     Bump { lock, counter } (field, granted, agreed, counter_ttl)
@@ -93,41 +94,42 @@ arguments! {
     Attach { lock } (old, new, ttl)
     /// `lua/retime.lua`
     Retime { lock } (field, time, how)
-    /// What scripts for one tenure of a read/write lock begin with.
+    /// The first arguments of every script for one tenure of a read/write lock.
     Inside { lock, counter, readers } (field, counter_ttl, notes)
-    /// What those add that may let others in: behind an [`Inside`].
+    /// The next arguments of a script that may let waiters in; behind an [`Inside`].
     Waiting { writing, reading, alive } (wake, how, channel, sharded)
-    /// What `lua/read_write/read.lua` and `write.lua` add to both; a [`Guard`] may follow.
+    /// `lua/read_write/read.lua` and `write.lua`, behind an [`Inside`] and a [`Waiting`]; a [`Guard`] may follow.
     Admission {} (ttl, client, lease, proposal)
-    /// What the `leave` of a read/write lock or of a semaphore adds to both.
+    /// The `leave` of a read/write lock, behind an [`Inside`] and a [`Waiting`], or of a semaphore, behind a [`Permit`]
+    /// and a [`Turn`].
     Departure {} (entry)
-    /// What `lua/read_write/upgrade.lua` adds to an [`Inside`]; a [`Guard`] may follow.
+    /// `lua/read_write/upgrade.lua`, behind an [`Inside`]; a [`Guard`] may follow.
     Upgrade {} (ttl, proposal)
-    /// What `lua/read_write/bump.lua` adds to an [`Inside`].
+    /// `lua/read_write/bump.lua`, behind an [`Inside`].
     Raise {} (granted, agreed)
     /// `lua/read_write/renew.lua`, for one of its tenures.
     RenewInside { lock, ended, readers } (field, ttl, notes)
-    /// What `lua/read_write/repair.lua` adds to an [`Inside`]; a [`Guard`] may follow.
+    /// `lua/read_write/repair.lua`, behind an [`Inside`]; a [`Guard`] may follow.
     RepairInside { ended } (mode, ttl, token)
     /// `lua/read_write/end.lua`; "1" may follow, on a cluster.
     EndInside { lock, counter, readers, ended } (notes, channel, read_write_channel)
     /// `lua/read_write/inspect.lua`
     InspectInside { lock, counter, readers } ()
-    /// What `lua/read_write/attach.lua` adds to an [`Inside`], whose field is the new one.
+    /// `lua/read_write/attach.lua`, behind an [`Inside`] with the new field.
     AttachInside {} (old, ttl)
-    /// What scripts for one permit of a semaphore begin with.
+    /// The first arguments of every script for one permit of a semaphore.
     Permit { lock, slots, taken, tokens } (field)
-    /// What those add that may let others in: behind a [`Permit`].
+    /// The next arguments of a script that may let waiters in; behind a [`Permit`].
     Turn { queue, alive } (token_ttl, wake, how, sharded)
-    /// What `lua/semaphore/acquire.lua` adds to both.
+    /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`Turn`].
     Take {} (count, of, ttl, client, lease)
     /// `lua/semaphore/renew.lua`, for one of its permits.
     RenewPermit { lock, ended, slots, taken } (field, ttl)
-    /// What `lua/semaphore/end.lua` adds to a [`Permit`] and a [`Turn`].
+    /// `lua/semaphore/end.lua`, behind a [`Permit`] and a [`Turn`].
     EndPermits { ended } ()
     /// `lua/semaphore/inspect.lua`
     InspectPermits { lock } ()
-    /// What `lua/semaphore/attach.lua` adds to a [`Permit`], whose field is the new one.
+    /// `lua/semaphore/attach.lua`, behind a [`Permit`] with the new field.
     AttachPermit {} (old, ttl)
     /// `lua/learn.lua`
     Learn { average } (sample, ttl)
@@ -135,10 +137,10 @@ arguments! {
     Provision { marker } (how, seen)
 }
 
-/// The owner that `acquire.lua` gets for a value of the caller's choosing.
+/// The owner argument of `acquire.lua` for a value that the caller chose.
 pub(crate) const CHOSEN: &str = "!";
 
-/// What the servers know a tenure by.
+/// Identifies a tenure on the servers.
 #[derive(Clone, Copy)]
 pub(crate) struct Label<'a> {
     pub(crate) primitive: Primitive,
@@ -147,13 +149,13 @@ pub(crate) struct Label<'a> {
 }
 
 impl<'a> Label<'a> {
-    /// Of the exclusive lock.
+    /// A tenure of an exclusive lock.
     pub(crate) fn of_lock(names: &'a Names, field: &'a str) -> Self {
         Self { primitive: Primitive::Lock, names, field }
     }
 }
 
-/// What a client asks, as calls.
+/// Builds the calls that a client sends.
 pub(crate) struct Protocol {
     scripts: &'static Scripts,
     pub(super) settings: Arc<Settings>,
@@ -169,23 +171,23 @@ impl Protocol {
         self.settings.config.wire
     }
 
-    /// Whether releases by whoever may hold it are announced, so that waiters need only ask now and then.
+    /// Whether every possible holder announces its release, so that waiters need to poll only rarely.
     pub(crate) fn announces(&self, primitive: Primitive) -> bool {
-        // Peers that write strings announce none.
+        // Other libraries that write strings announce no release.
         primitive.family() != Family::Lock || self.wire() == Wire::Redisson
     }
 
-    /// How long a counter is kept that is written for a lease of `ttl`, in ms; "0" for ever.
+    /// The ttl in ms of a counter that is written for a lease of `ttl`; "0" for ever.
     pub(super) fn counter_ttl(&self, ttl: Duration) -> String {
         self.settings.counter_ttl(ttl).map_or("0".to_owned(), |ttl| ttl.as_millis().to_string())
     }
 
-    /// Has a script announce to the listeners of a cluster's shard, too.
+    /// On a cluster, makes a script announce to the listeners of the shard, too.
     pub(super) fn sharded(&self, call: ScriptCall) -> ScriptCall {
         if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
     }
 
-    /// Has a node look at its marker first, where several vote.
+    /// If several nodes vote, makes a node check its marker first.
     pub(super) fn guarded(&self, mut call: ScriptCall) -> ScriptCall {
         call.identify = self.settings.guarded();
         if !call.identify {
@@ -196,7 +198,7 @@ impl Protocol {
         call.with(keys, args)
     }
 
-    /// Takes it for one tenure. `proposal`: for its token, 0 for none.
+    /// Acquires for one tenure. `proposal`: of its token, 0 for none.
     pub(crate) fn acquire(&self, label: Label<'_>, taker: Taker<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let Label { names, field, .. } = label;
         let owner = match taker {
@@ -217,8 +219,8 @@ impl Protocol {
         ScriptCall { replicas, ..self.guarded(call(&self.scripts.acquire, acquire.lists())) }
     }
 
-    /// Takes it for one tenure in its turn, or a place in its queue, which counts for `lease` after each such call; zero
-    /// takes no place.
+    /// Acquires for one tenure in its turn, or takes a place in the queue. The place counts for `lease` after each such
+    /// call; with zero it takes none.
     pub(crate) fn enter(
         &self,
         primitive: Primitive,
@@ -251,7 +253,7 @@ impl Protocol {
         ScriptCall { replicas, ..self.sharded(call(&self.scripts.enter, enter.lists())) }
     }
 
-    /// Gives up what stands in a queue, or what it became.
+    /// Gives up a place in a queue, or the tenure that it became.
     pub(crate) fn leave(&self, primitive: Primitive, names: &Names, entry: &QueueEntry) -> ScriptCall {
         let label = Label { primitive, names, field: &entry.field };
         match primitive.family() {
@@ -261,7 +263,8 @@ impl Protocol {
         }
     }
 
-    /// Ends a tenure of a lock with a queue, or gives up what stands for it there: `entry`, unless it was granted.
+    /// Ends a tenure of a lock with a queue, or gives up its place. `entry`: the place; `None` if the tenure was
+    /// granted.
     fn hand_on(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let Label { names, field, .. } = label;
         let leave = Leave {
@@ -271,7 +274,7 @@ impl Protocol {
             alive: names.alive(),
             field: field.to_owned(),
             entry: entry.map(QueueEntry::text).unwrap_or_default(),
-            // Whoever gets it next may have a longer lease; its first renewal prolongs the counter.
+            // The next holder may have a longer lease. Its first renewal prolongs the counter.
             counter_ttl: self.counter_ttl(Duration::ZERO),
             channel: names.channel(),
             wake: names.wake(),
@@ -280,12 +283,13 @@ impl Protocol {
         self.sharded(call(&self.scripts.leave, leave.lists()))
     }
 
-    /// Whether a script may make somebody the holder who has not asked just now: not where replicas must know first.
+    /// Whether a script may make a waiter the holder without a request of that waiter: "1" or "0". It may not if
+    /// replicas must acknowledge the grant.
     pub(super) fn grants(&self) -> String {
         if self.settings.config.min_replicas == 0 { "1".to_owned() } else { "0".to_owned() }
     }
 
-    /// Raises the token of a grant.
+    /// Raises a node's counter from the token that it granted to the token of the quorum.
     pub(crate) fn bump(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
         if label.primitive.is_read_write() {
             return self.raise(label, granted, agreed);
@@ -297,15 +301,15 @@ impl Protocol {
             field: field.to_owned(),
             granted: granted.to_string(),
             agreed: agreed.to_string(),
-            // Only a quorum raises, and there no lease is longer than a counter is kept.
+            // This happens only on a quorum, where no lease is longer than its counter is kept.
             counter_ttl: self.counter_ttl(Duration::ZERO),
         };
         call(&self.scripts.bump, bump.lists())
     }
 
-    /// One renewal of many tenures, which are all of one family; a ttl of zero only checks that a tenure is there.
+    /// Renews many tenures of one family. A ttl of zero only checks that a tenure is there.
     pub(crate) fn renew<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
-        // To never end is nothing that could be asked for again.
+        // A lease without end needs no extension.
         let asked = |(label, ttl): (Label<'a>, Duration)| (label, if ttl == NEVER { Duration::ZERO } else { ttl });
         let mut tenures = tenures.map(asked).peekable();
         match tenures.peek().map_or(Family::Lock, |(label, _)| label.primitive.family()) {
@@ -338,7 +342,7 @@ impl Protocol {
         self.renew(std::iter::once((label, ttl)))
     }
 
-    /// Prolongs the counters of many tenures, each with its token, for so long from now on.
+    /// Prolongs the counters of many tenures: for each its token, and the counter's ttl from now on.
     pub(crate) fn prolong<'a>(&self, tenures: impl Iterator<Item = (Label<'a>, u64, Duration)>) -> ScriptCall {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (label, token, ttl) in tenures {
@@ -353,16 +357,16 @@ impl Protocol {
             keys.extend(its_keys);
             args.extend(its_args);
         }
-        // While a slot moves it is not waited for: there is a next renewal.
+        // Do not wait while a slot moves: the next renewal tries again.
         ScriptCall { while_moving: WhileMoving::Fail, ..ScriptCall::new(&self.scripts.prolong, keys, args) }
     }
 
-    /// Writes a tenure again where it is missing.
+    /// Writes a tenure again on a node that lacks it.
     pub(crate) fn repair(&self, label: Label<'_>, owner: &OwnerKey, token: u64, ttl: Duration) -> ScriptCall {
         match label.primitive.family() {
             Family::Lock => {}
             Family::ReadWrite => return self.repair_inside(label, token, ttl),
-            // One server decides: what it lost is lost.
+            // A semaphore is on one server: a permit that is missing there is lost.
             Family::Semaphore => return self.renew_one(label, ttl),
         }
         let Label { names, field, .. } = label;
@@ -379,7 +383,7 @@ impl Protocol {
         self.guarded(call(&self.scripts.repair, repair.lists()))
     }
 
-    /// Ends a tenure. `announce`: tell those who wait.
+    /// Ends a tenure. `announce`: notify the waiters.
     pub(crate) fn release(&self, label: Label<'_>, announce: bool) -> ScriptCall {
         let Label { names, field, .. } = label;
         match label.primitive {
@@ -393,7 +397,7 @@ impl Protocol {
         self.sharded(call(&self.scripts.release, release.lists()))
     }
 
-    /// Ends the tenures of an explicit owner, or everybody's.
+    /// Ends all tenures of an explicit owner, or of all owners.
     pub(crate) fn end(&self, names: &Names, owner: Option<&str>) -> ScriptCall {
         let end = End {
             lock: names.lock.clone(),
@@ -404,13 +408,14 @@ impl Protocol {
         self.sharded(call(&self.scripts.end, end.lists()))
     }
 
-    /// Asks who holds it.
+    /// Reads the holders of a lock.
     pub(crate) fn inspect(&self, names: &Names) -> ScriptCall {
         let inspect = Inspect { lock: names.lock.clone(), counter: names.counter() };
         call(&self.scripts.inspect, inspect.lists())
     }
 
-    /// Gives a tenure this name, which had another. `ttl`: what it shall have at least.
+    /// Replaces the field `old` of a tenure by that of `new`. `ttl`: the least time that it has left then; zero leaves
+    /// it.
     pub(crate) fn attach(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
         match new.primitive.family() {
             Family::Lock => {}
@@ -422,20 +427,20 @@ impl Protocol {
         call(&self.scripts.attach, Attach { lock: names.lock.clone(), old, new, ttl }.lists())
     }
 
-    /// Changes when a value ends that stands in the key.
+    /// Changes the ttl of a key that holds this value.
     pub(crate) fn retime(&self, names: &Names, value: &str, how: &str, millis: i64) -> ScriptCall {
         let (field, time, how) = (value.to_owned(), millis.to_string(), how.to_owned());
         call(&self.scripts.retime, Retime { lock: names.lock.clone(), field, time, how }.lists())
     }
 
-    /// Reads, or with a sample updates, the average hold of a lock.
+    /// Reads the average hold of a lock, or with a sample updates it.
     pub(crate) fn learn(&self, names: &Names, sample: Option<Duration>) -> ScriptCall {
         let sample = sample.map_or(-1, |hold| hold.as_micros().max(1) as i64).to_string();
         let ttl = AVERAGE_TTL.as_millis().to_string();
         call(&self.scripts.learn, Learn { average: names.average(), sample, ttl }.lists())
     }
 
-    /// Writes a node's marker. `seen`: the node's time when it lacked it, µs.
+    /// Writes a node's marker. `seen`: the node's time in µs when the marker was missing.
     pub(crate) fn provision(&self, marker: String, how: &str, seen: i64) -> ScriptCall {
         let (how, seen) = (how.to_owned(), seen.to_string());
         ScriptCall { identify: true, ..call(&self.scripts.provision, Provision { marker, how, seen }.lists()) }
@@ -446,44 +451,44 @@ fn call(script: &'static Script, [keys, args]: [Vec<String>; 2]) -> ScriptCall {
     ScriptCall::new(script, keys, args)
 }
 
-/// A call with the KEYS and ARGV of these, one after another.
+/// A call with the KEYS and ARGV of all parts, one after another.
 pub(super) fn joined<const N: usize>(script: &'static Script, parts: [[Vec<String>; 2]; N]) -> ScriptCall {
     let call = ScriptCall::new(script, Vec::new(), Vec::new());
     parts.into_iter().fold(call, |call, [keys, args]| call.with(keys, args))
 }
 
-/// What stands in the queue of a lock for one that waits.
+/// The entry of a waiter in the queue of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
-    /// The tenure that it is to become.
+    /// The field of the tenure that it becomes.
     pub(crate) field: String,
-    /// The lease that it asks for.
+    /// The ttl of the lease that it requests.
     pub(crate) ttl: Duration,
-    /// Who waits, as the queue knows it.
+    /// The UUID of the waiter's client.
     pub(crate) client: String,
 }
 
 impl QueueEntry {
-    /// As the scripts write it.
+    /// The entry as the scripts write it.
     pub(super) fn text(&self) -> String {
         format!("{}/{}/{}", wire_ttl(self.ttl), self.client, self.field)
     }
 }
 
-/// Who takes a lock, as far as its nodes care.
+/// What a node must know about the owner that acquires a lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Taker<'a> {
     Owner(&'a OwnerKey),
-    /// Whoever knows the value that is written.
+    /// No owner: the value, which the caller chose, identifies the holder.
     Chosen,
-    /// One of a client, inside a read/write lock. `lease`: for how long it holds new readers back if it is not let in.
+    /// A reader or writer of a read/write lock. `lease`: for how long it keeps new readers out if it is not let in.
     Inside {
         client: &'a str,
         lease: Duration,
     },
 }
 
-/// An owner as the scripts know it; empty for one that nobody joins.
+/// An owner as an argument of a script; empty for an owner in which no other tenure can nest.
 fn joinable(owner: &OwnerKey) -> String {
     match owner {
         OwnerKey::Explicit(name) => wire_owner(name),

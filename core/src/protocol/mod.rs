@@ -1,5 +1,5 @@
-//! What is asked of the servers: names, scripts, their arguments, and what their replies mean. Pure: no clock, no task, no
-//! I/O.
+//! The protocol between a client and the servers: the names of keys, the scripts, their arguments and their replies.
+//! Pure: no clock, no task, no I/O.
 
 pub(crate) mod calls;
 pub(crate) mod names;

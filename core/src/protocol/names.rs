@@ -5,30 +5,30 @@ use crate::{
     protocol::primitive::Family,
 };
 
-/// The keys of one lock, and its channel. All of them are in one slot of a cluster. Each is made when it is sent: that is
-/// no more than a copy would be, and most locks need few of them.
+/// The keys and the channels of one lock. On a cluster all of them are in one slot. Each name is built when it is sent:
+/// that costs no more than a copy, and most locks need few of them.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Who holds it.
+    /// The lock key, which has the tenures.
     pub(crate) lock: String,
-    /// How much of `lock` is the client's prefix.
+    /// The length of the client's prefix in `lock`.
     prefix: usize,
     token_key: TokenKey,
     family: Family,
-    /// What it is called in this process, if that is not its key.
+    /// Its name in this process, if that is not its key.
     local: Option<String>,
 }
 
 impl Names {
-    /// `lock`: its key, as [`Settings::check_lock`] made it of the name.
+    /// `lock`: the lock key, as [`Settings::check_lock`] returns it.
     pub(crate) fn new(lock: String, settings: &Settings) -> Self {
         let Settings { config, .. } = settings;
         Self { lock, prefix: config.prefix.len(), token_key: config.token_key, family: Family::Lock, local: None }
     }
 
-    /// The names of what is of this family.
+    /// The names of a lock of this family.
     pub(crate) fn of_family(family: Family, lock: String, settings: &Settings) -> Self {
-        // No name has a NUL.
+        // No lock's name contains a NUL, so these are unique.
         let local = match family {
             Family::Lock => None,
             Family::ReadWrite => Some([&lock, "\0read_write"].concat()),
@@ -37,17 +37,18 @@ impl Names {
         Self { family, local, ..Self::new(lock, settings) }
     }
 
-    /// What this process calls it: locks of several kinds by one name are apart here, and excluded by the servers.
+    /// Its name in this process. Locks of different kinds with the same name are separate here; the servers allow only
+    /// one of them at a time.
     pub(crate) fn local(&self) -> &str {
         self.local.as_ref().unwrap_or(&self.lock)
     }
 
-    /// Without the client's prefix.
+    /// The lock's name, without the client's prefix.
     pub(crate) fn name(&self) -> &str {
         &self.lock[self.prefix..]
     }
 
-    /// Where its releases are announced.
+    /// The channel of its releases.
     pub(crate) fn channel(&self) -> String {
         match self.family {
             Family::Lock => self.lock_channel(),
@@ -56,53 +57,53 @@ impl Names {
         }
     }
 
-    /// Where those of an exclusive lock by this name are.
+    /// The channel for the releases of an exclusive lock with this name.
     pub(crate) fn lock_channel(&self) -> String {
         self.of("redisson_lock__channel")
     }
 
-    /// Where those of a read/write lock by this name are.
+    /// The channel for the releases of a read/write lock with this name.
     pub(crate) fn read_write_channel(&self) -> String {
         self.of("redisson_rwlock")
     }
 
-    /// Until when each reader's lease goes.
+    /// The key for the end of each reader's lease.
     pub(crate) fn readers(&self) -> String {
         self.of("redlock_readers")
     }
 
-    /// The writers that wait.
+    /// The queue of the writers.
     pub(crate) fn writing(&self) -> String {
         self.of("redlock_wqueue")
     }
 
-    /// The readers that wait.
+    /// The queue of the readers.
     pub(crate) fn reading(&self) -> String {
         self.of("redlock_rqueue")
     }
 
-    /// What the keys begin with that say that a reader's lease goes on, as Redisson calls them.
+    /// The beginning of Redisson's keys for readers: each exists for as long as its reader's lease.
     pub(crate) fn notes(&self) -> String {
         let lock = self.lock.as_str();
         if lock.contains('{') { lock.to_owned() } else { ["{", lock, "}"].concat() }
     }
 
-    /// The slots of each permit of a semaphore.
+    /// The key for the slots of each permit of a semaphore.
     pub(crate) fn slots(&self) -> String {
         self.of("redlock_slots")
     }
 
-    /// The slots of a semaphore that are taken.
+    /// The key for the slots of a semaphore that are taken.
     pub(crate) fn taken(&self) -> String {
         self.of("redlock_taken")
     }
 
-    /// The last fencing token of each slot of a semaphore.
+    /// The key for the last fencing token of each slot of a semaphore.
     pub(crate) fn slot_tokens(&self) -> String {
         self.of("redlock_slot_tokens")
     }
 
-    /// The last fencing token.
+    /// The key for the last fencing token.
     pub(crate) fn counter(&self) -> String {
         self.of(match self.token_key {
             TokenKey::Redlock => "redlock_token",
@@ -110,27 +111,28 @@ impl Names {
         })
     }
 
-    /// Tenures that were ended on purpose.
+    /// The key for tenures that were ended on purpose.
     pub(crate) fn ended(&self) -> String {
         self.of("redlock_ended")
     }
 
-    /// Who waits for it, where those are served in their order.
+    /// The queue of the waiters of a fair lock or a semaphore.
     pub(crate) fn queue(&self) -> String {
         self.of("redlock_queue")
     }
 
-    /// Until when the waiters of each client count.
+    /// The key for the time until which the places of each client count.
     pub(crate) fn alive(&self) -> String {
         self.of("redlock_alive")
     }
 
-    /// Where clients are told that their first waiter should look, each behind a colon and its name.
+    /// The beginning of the wake channels, on which a client is notified that its first waiter should try. A colon and
+    /// the client's UUID follow.
     pub(crate) fn wake(&self) -> String {
         self.of("redlock_wake")
     }
 
-    /// How long it is held on average.
+    /// The key for the average hold.
     pub(crate) fn average(&self) -> String {
         self.of("redlock_hold")
     }

@@ -1,12 +1,13 @@
-//! How a node's keys are divided. A server keeps all of them; a cluster keeps those of a slot on one server, so that a
-//! request names keys of one slot only, and each slot has a marker of its own that says whether it may vote.
+//! How a node's keys are divided into parts. A server has all keys; a cluster has the keys of a slot on one server. So
+//! a request to a cluster names keys of one slot only, and each slot has a marker of its own, which says whether it may
+//! vote.
 
 use crc::{CRC_16_XMODEM, Crc};
 use once_cell::race::OnceBox;
 
 use crate::protocol::calls::MARKER;
 
-/// The slots of a cluster.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
 /// The parts of a node, each on one server at a time.
@@ -21,7 +22,7 @@ pub enum Parts {
 }
 
 impl Parts {
-    /// Which part keeps a key; a request may name keys of one part only.
+    /// The part that has a key. A request may name keys of one part only.
     pub(crate) fn of(self, key: &str) -> u16 {
         match self {
             Self::One => 0,
@@ -29,7 +30,7 @@ impl Parts {
         }
     }
 
-    /// The key that says whether the part that keeps `key` may vote.
+    /// The marker of the part that has `key`.
     pub(crate) fn marker(self, key: &str) -> String {
         match self {
             Self::One => MARKER.to_owned(),
@@ -51,8 +52,8 @@ impl Parts {
     }
 }
 
-/// The slot of a key: of its hash tag, what stands between the first brace and the next closing one, if that is not
-/// nothing.
+/// The slot of a key. If it has a hash tag, the text between the first `{` and the next `}`, and the tag is not empty,
+/// only the tag counts.
 pub(crate) fn slot(key: &str) -> u16 {
     const XMODEM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
@@ -60,7 +61,7 @@ pub(crate) fn slot(key: &str) -> u16 {
     XMODEM.checksum(hashed.as_bytes()) % SLOTS as u16
 }
 
-/// The marker of a slot. Its tag is the smallest number that leads there.
+/// The marker of a slot. Its tag is the smallest number in that slot.
 fn marker(slot: u16) -> String {
     static TAGS: OnceBox<Vec<u32>> = OnceBox::new();
     let tags = TAGS.get_or_init(|| {

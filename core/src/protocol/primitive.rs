@@ -1,5 +1,5 @@
-//! What there is to hold, as data: a closed set, since it must be the same in every language, on real servers and in
-//! memory. What a member does not decide here is the same for all of them.
+//! The primitives that an owner can hold, as data. The set is closed, since it must be the same in every language, on
+//! real servers and in memory. A property that this file does not decide is the same for all primitives.
 
 /// Something that owners hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -8,17 +8,17 @@ pub(crate) enum Primitive {
     /// The exclusive lock.
     #[default]
     Lock,
-    /// The same, which goes to its waiters in their order.
+    /// The exclusive lock whose waiters get it in their order.
     Fair,
     /// A read/write lock, held by one of several readers.
     Read,
     /// A read/write lock, held by a writer.
     Write,
-    /// So many slots of a semaphore that has `of`.
+    /// `count` slots of a semaphore that has `of`.
     Permits { count: u32, of: u32 },
 }
 
-/// What shares keys and scripts on the servers.
+/// The primitives that share keys and scripts on the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     Lock,
@@ -27,12 +27,12 @@ pub(crate) enum Family {
 }
 
 impl Primitive {
-    /// Whether it is held together with others that read.
+    /// Whether readers hold it together.
     pub(crate) fn reads(self) -> bool {
         self == Self::Read
     }
 
-    /// Whether several may hold it at once.
+    /// Whether several owners may hold it at once.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permits { .. })
     }
@@ -50,12 +50,12 @@ impl Primitive {
         self.family() == Family::ReadWrite
     }
 
-    /// Whether a server keeps a queue of those who wait for it, where one server decides.
+    /// Whether a server keeps the queue of its waiters, if there is only one node.
     pub(crate) fn has_queue(self) -> bool {
         self != Self::Lock
     }
 
-    /// Whether an owner that holds this may have `other` by it, too.
+    /// Whether an owner that holds this may nest `other` in it.
     pub(crate) fn includes(self, other: Self) -> bool {
         match self {
             Self::Lock | Self::Fair | Self::Write => true,

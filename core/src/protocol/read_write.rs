@@ -1,5 +1,5 @@
-//! What is asked of a server about a read/write lock. Its scripts share KEYS and ARGV, and their twins in memory read them by
-//! the same lists.
+//! The calls of a read/write lock's scripts. These scripts share KEYS and ARGV, and their counterparts in memory read
+//! them by the same lists.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// How a repair says what it stands for.
+/// The argument of a repair that says whether the tenure reads or writes.
 fn mode(primitive: Primitive) -> String {
     if primitive.reads() { "r".to_owned() } else { "w".to_owned() }
 }
@@ -47,7 +47,7 @@ impl Protocol {
         waiting.lists()
     }
 
-    /// Lets one in, or gives it a place that counts for `lease`; zero gives none.
+    /// Lets a reader or a writer in, or gives it a place that counts for `lease`; zero gives none.
     pub(super) fn admit(
         &self,
         label: Label<'_>,
@@ -68,19 +68,19 @@ impl Protocol {
         ScriptCall { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
     }
 
-    /// Ends a tenure, and gives its place up.
+    /// Ends a tenure, or gives up its place.
     pub(super) fn depart(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let departure = Departure { entry: entry.map(QueueEntry::text).unwrap_or_default() };
         let parts = [self.inside(label), self.waiting(label), departure.lists()];
         joined(&read_write_scripts().leave, parts)
     }
 
-    /// Makes a reader of a writer.
+    /// Turns a writer into a reader.
     pub(crate) fn downgrade(&self, label: Label<'_>) -> ScriptCall {
         joined(&read_write_scripts().downgrade, [self.inside(label), self.waiting(label)])
     }
 
-    /// Makes a writer of a reader that is alone.
+    /// Turns a reader that is alone into a writer.
     pub(crate) fn upgrade(&self, label: Label<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let upgrade = Upgrade { ttl: wire_ttl(ttl), proposal: proposal.to_string() };
         let call = joined(&read_write_scripts().upgrade, [self.inside(label), upgrade.lists()]);
@@ -123,7 +123,7 @@ impl Protocol {
         joined(&read_write_scripts().attach, [self.inside(new), attach.lists()])
     }
 
-    /// Ends everybody's tenures of a read/write lock.
+    /// Ends all tenures of a read/write lock.
     pub(crate) fn end_inside(&self, names: &Names) -> ScriptCall {
         let end = EndInside {
             lock: names.lock.clone(),
@@ -137,7 +137,7 @@ impl Protocol {
         self.sharded(joined(&read_write_scripts().end, [end.lists()]))
     }
 
-    /// Asks who is inside a read/write lock.
+    /// Reads the holders of a read/write lock.
     pub(crate) fn inspect_inside(names: &Names) -> ScriptCall {
         let (lock, counter, readers) = (names.lock.clone(), names.counter(), names.readers());
         joined(&read_write_scripts().inspect, [InspectInside { lock, counter, readers }.lists()])

@@ -1,6 +1,6 @@
-//! What the scripts' replies mean: the only place that reads them. A reply counts only in the exact shape that its
-//! script sends; anything else, however close, is no answer, so that neither a proxy that mangles replies nor a server
-//! that is none can make a lock look held, extended, released or free.
+//! Parses the replies of the scripts; no other file does. A reply counts only in the exact shape that its script sends.
+//! Anything else, however close, is an error: so neither a proxy that mangles replies nor a server that is not Redis
+//! can make a lock look held, extended, released or free.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -9,19 +9,19 @@ use crate::{
     protocol::script::Reply,
 };
 
-/// Fencing tokens. Lua counts in doubles, which above cannot tell a token from the next one.
+/// The range of fencing tokens. Lua counts in doubles, which above it cannot tell a token from the next one.
 pub(crate) const TOKENS: RangeInclusive<i64> = 1..=LARGEST_EXACT;
 
-/// What a node answered to an acquire.
+/// A node's reply to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     Granted {
         token: i64,
     },
-    /// Somebody else holds it, for so long; `None`: without end.
+    /// Another owner holds the lock, for this time; `None`: without end.
     Denied(Option<Duration>),
     Conflict,
-    /// The node lost its keys and votes again after so long.
+    /// The node lost its keys and votes again after this time.
     Quarantine(Duration),
     /// The node has no marker.
     Unmarked,
@@ -35,7 +35,7 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
     if numbers.next().is_some() {
         return None;
     }
-    // It goes back to the nodes, as a proposal for a token.
+    // The time must be a possible token: it is sent to the nodes in a proposal.
     if !(0..=*TOKENS.end()).contains(&time) {
         return None;
     }
@@ -51,32 +51,34 @@ pub(crate) fn vote(reply: &Reply) -> Option<(Vote, i64)> {
     Some((vote, time))
 }
 
-/// One of the slots of a permit.
+/// One slot of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Slot {
-    /// Its number, from 0: no other permit has it at the same time.
+    /// Its number, from 0. No other permit has this slot at the same time.
     pub number: u32,
-    /// Its fencing token, in µs: larger than that of every earlier permit for this slot.
+    /// Its fencing token, in µs. It is larger than that of every earlier permit with this slot.
     pub token: u64,
 }
 
-/// What a node answered to one that takes a lock in its turn.
+/// A node's reply to an acquire of a lock with a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueueReply {
     Granted {
         token: i64,
-        /// Of a permit.
+        /// The slots of a permit; empty for a lock.
         slots: Vec<Slot>,
     },
-    /// Somebody else holds it, for so long, or comes before; `None`: without end. It has no place.
+    /// Another owner holds the lock, for this time, or other waiters come first; `None`: without end. The acquire has
+    /// no place.
     Busy(Option<Duration>),
-    /// It has a place. Tickets rise in the order of the places.
+    /// The acquire has a place. Tickets rise in the order of the places.
     Waits {
         ticket: i64,
-        /// How many are before it.
+        /// How many places are before it.
         ahead: u64,
-        /// When something may have to be done about it that nobody tells; `None`: never.
+        /// After which time to send the request again, since something may have changed without a notification; `None`:
+        /// never.
         look: Option<Duration>,
     },
     Conflict,
@@ -98,7 +100,7 @@ pub(crate) fn entered(reply: &Reply) -> Option<QueueReply> {
     }
 }
 
-/// The reply to `semaphore/acquire` that asked for so many slots below `of`.
+/// The reply to `semaphore/acquire` for `count` slots of a semaphore that has `of`.
 pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
     let Reply::Text(text) = reply else { return None };
     let Some((slots, time)) = text.strip_prefix("1 ").and_then(|rest| rest.split_once(' ')) else {
@@ -119,28 +121,28 @@ pub(crate) fn taken(reply: &Reply, count: u32, of: u32) -> Option<QueueReply> {
     Some(QueueReply::Granted { token: slots[0].token.cast_signed(), slots })
 }
 
-/// A number as a script writes it: without a plus sign, or zeros in front.
+/// A number as a script writes it: without a plus sign or leading zeros.
 fn number(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = text == "0" || digits.starts_with(|first| matches!(first, '1'..='9'));
     if plain { text.parse().ok() } else { None }
 }
 
-/// What a node answered to the renewal of one tenure.
+/// A node's reply to the renewal of one tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewed {
     Extended,
-    /// It is there, and was extended, but reads only.
+    /// The tenure was extended, as a reader's.
     Reads,
     /// The key is gone.
     Gone,
-    /// The key is somebody else's.
+    /// Another owner holds the key.
     Taken,
-    /// Ended on purpose.
+    /// The tenure was ended on purpose.
     Ended,
 }
 
-/// The reply to `renew` for so many tenures: one answer for each, or none at all. `inside`: of read/write locks.
+/// The reply to `renew` for this number of tenures: one result for each, or `None`. `inside`: of read/write locks.
 pub(crate) fn renewals(reply: &Reply, tenures: usize, inside: bool) -> Option<Vec<Renewed>> {
     let codes = reply.list().filter(|codes| codes.len() == tenures)?;
     let each = codes.iter().map(|code| match code {
@@ -154,7 +156,7 @@ pub(crate) fn renewals(reply: &Reply, tenures: usize, inside: bool) -> Option<Ve
     each.collect()
 }
 
-/// The reply to `prolong` for so many tenures: whether it is one.
+/// Whether this is a valid reply to `prolong` for this number of tenures.
 pub(crate) fn prolonged(reply: &Reply, tenures: usize) -> bool {
     reply.int().and_then(|held| usize::try_from(held).ok()).is_some_and(|held| held <= tenures)
 }
@@ -168,14 +170,14 @@ pub(crate) fn done(reply: &Reply) -> Option<bool> {
     }
 }
 
-/// What a node answered to an end on purpose.
+/// A node's reply to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// So many tenures ended.
+    /// The number of tenures that ended.
     Tenures(u64),
-    /// The key is no lock.
+    /// The key is not a lock.
     Conflict,
-    /// It is a read/write lock.
+    /// The key is a read/write lock, which has a script of its own.
     Inside,
 }
 
@@ -188,26 +190,26 @@ pub(crate) fn end(reply: &Reply) -> Option<End> {
     }
 }
 
-/// How a key is held.
+/// The kind of a lock's holders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// By an owner of an exclusive lock.
+    /// The owner of an exclusive lock.
     #[default]
     Lock,
-    /// By the readers of a read/write lock.
+    /// The readers of a read/write lock.
     Read,
-    /// By the writer of a read/write lock.
+    /// The writer of a read/write lock.
     Write,
-    /// By those with permits of a semaphore.
+    /// The holders of a semaphore's permits.
     Semaphore,
 }
 
 impl Kind {
-    /// As they stand in a reply.
+    /// The kinds that a reply names.
     const INSIDE: [Self; 3] = [Self::Lock, Self::Read, Self::Write];
 
-    /// As all languages spell it.
+    /// The kind, spelled the same in every language.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -222,14 +224,14 @@ impl Kind {
     }
 }
 
-/// Who holds a lock on one node.
+/// The holders of a lock on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holders {
-    /// `None`: without end.
+    /// The time left; `None`: without end.
     pub(crate) ttl: Option<Duration>,
     pub(crate) counter: u64,
     pub(crate) kind: Kind,
-    /// Empty when nobody does.
+    /// Empty if nobody holds it.
     pub(crate) fields: Vec<String>,
 }
 
@@ -241,17 +243,17 @@ impl Holders {
         };
         let fields: Vec<String> = fields.iter().map(text).collect::<Option<_>>()?;
         let ttl = if pttl < 0 { None } else { Some(millis(pttl)?) };
-        // The counter's key may hold what no client wrote there.
+        // The counter's key may hold data that no client wrote.
         let holders = Self { ttl, counter: u64::try_from(counter).unwrap_or_default(), kind, fields };
         (pttl != -2 || holders.fields.is_empty()).then_some(holders)
     }
 }
 
-/// What a node answered to an inspection.
+/// A node's reply to `inspect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Exclusive(Holders),
-    /// It is a read/write lock, which has a script of its own.
+    /// The key is a read/write lock, which has a script of its own.
     Inside,
 }
 
@@ -261,18 +263,18 @@ pub(crate) fn seen(reply: &Reply) -> Option<Seen> {
         return Some(Seen::Inside);
     }
     let [Reply::Int(pttl), Reply::Int(counter), fields @ ..] = reply.list()? else { return None };
-    // Nobody holds a key that is not there, and somebody one that is.
+    // A key that does not exist has no holder, and one that exists has a holder.
     (fields.is_empty() == (*pttl == -2)).then_some(())?;
     Holders::read([*pttl, *counter], Kind::Lock, fields).map(Seen::Exclusive)
 }
 
-/// The reply to `read_write/inspect`, where the leases of all who were inside may be over.
+/// The reply to `read_write/inspect`. A key that exists may have no holders: the leases of all its readers may be over.
 pub(crate) fn inside(reply: &Reply) -> Option<Holders> {
     let [Reply::Int(pttl), Reply::Int(counter), Reply::Text(kind), fields @ ..] = reply.list()? else { return None };
     Holders::read([*pttl, *counter], Kind::named(kind)?, fields)
 }
 
-/// A permit of a semaphore, as somebody sees it who has not.
+/// A permit of a semaphore, as an inspection reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Permitted {
     pub(crate) field: String,
@@ -280,11 +282,11 @@ pub(crate) struct Permitted {
     pub(crate) left: Duration,
 }
 
-/// What a node answered to who asks for the permits of a semaphore.
+/// A node's reply to `semaphore/inspect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Permits {
     Held(Vec<Permitted>),
-    /// The key is no semaphore.
+    /// The key is not a semaphore.
     Conflict,
 }
 
@@ -301,12 +303,12 @@ pub(crate) fn permits(reply: &Reply) -> Option<Permits> {
     each.collect::<Option<_>>().map(Permits::Held)
 }
 
-/// What a node answered to an attach.
+/// A node's reply to an attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attached {
-    /// The tenure is there, for so long.
+    /// The tenure is there, with this time left.
     There(Duration),
-    /// Neither the old tenure nor the new one.
+    /// Neither the old field nor the new one holds the lock.
     No,
 }
 
@@ -314,7 +316,7 @@ pub(crate) enum Attached {
 pub(crate) fn attached(reply: &Reply) -> Option<Attached> {
     match reply.int()? {
         -2 => Some(Attached::No),
-        // A tenure's own: nobody gives it more, and a deadline depends on it.
+        // No tenure has more than `MAX_TTL`. A deadline depends on this number, so a larger one is an error.
         left => millis(left).filter(|left| *left <= MAX_TTL).map(Attached::There),
     }
 }

@@ -1,4 +1,4 @@
-//! The server-side scripts, as data, and the calls made of them. Each script's contract is the comment at its top.
+//! The server-side scripts, as data, and the calls of them. The comment at the top of a script is its contract.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// `own`: what its family shares besides what all scripts of the wire do, and what that is called.
+    /// `own`: the name and the source of what the scripts of its family share in addition to those of the wire.
     fn new(wire: Wire, name: &'static str, own: (&str, &str), body: &str) -> Self {
         let prelude = match wire {
             Wire::Redisson => include_str!("lua/wire_redisson.lua"),
@@ -44,8 +44,9 @@ fn without_comments(source: &str) -> String {
     source.lines().filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What of a prelude a body needs, in its order: each run makes all functions anew. A definition begins a line with
-/// `local`, uses only those before it, and goes on to the next.
+/// The definitions of a prelude that a body needs, in their order. The others are left out, because each run of a
+/// script creates all its functions again. A definition begins with `local` at the start of a line, uses only earlier
+/// definitions, and ends where the next one begins.
 fn needed(prelude: &str, body: &str) -> String {
     let starts = prelude.match_indices("local ").map(|(at, _)| at);
     let starts = starts.filter(|at| *at == 0 || prelude.as_bytes()[at - 1] == b'\n');
@@ -110,7 +111,7 @@ scripts! {
     acquire, leave, renew, end, inspect, attach,
 }
 
-/// What both wires write alike, made once; with a fault in it once for each fault.
+/// Defines a function for scripts that both wires share. They are made once, and with a mutant again for each mutant.
 macro_rules! made_once {
     ($(#[$doc:meta])* $name:ident: $set:ident) => {
         $(#[$doc])*
@@ -145,12 +146,13 @@ made_once! {
 
 /// The scripts for a wire format.
 pub fn scripts(wire: Wire) -> &'static Scripts {
-    // Never waits for another thread's initialisation: a fork may copy that half-way, and nobody would finish it.
+    // `OnceBox` never waits for the initialisation by another thread: in the child of a fork that thread does not
+    // exist.
     static REDISSON: OnceBox<Scripts> = OnceBox::new();
     static TOKEN: OnceBox<Scripts> = OnceBox::new();
     #[cfg(feature = "simulation")]
     if crate::mutant::alters_scripts() {
-        // Made anew for each client, and leaked: few are.
+        // Made anew for each client, and leaked: there are few with a mutant.
         return Box::leak(Box::new(Scripts::of(wire)));
     }
     let known = match wire {
@@ -160,45 +162,45 @@ pub fn scripts(wire: Wire) -> &'static Scripts {
     known.get_or_init(|| Box::new(Scripts::of(wire)))
 }
 
-/// What becomes of a call while some of its keys are on one server and some on another.
+/// What a call does while a cluster moves its keys, and some are on one server and some on another.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum WhileMoving {
-    /// It waits until all are on one.
+    /// It waits until all keys are on one server.
     #[default]
     Wait,
-    /// It fails, and its caller makes smaller ones of it.
+    /// It fails, and its caller makes several smaller calls.
     Fail,
-    /// Another with fewer keys takes its place.
+    /// This call with fewer keys replaces it.
     Instead(Box<ScriptCall>),
 }
 
-/// One execution of a script. Its copies, for several nodes, share its strings.
+/// One call of a script. Its clones, for several nodes, share its strings.
 #[derive(Clone, Debug)]
 pub struct ScriptCall {
-    /// What to run.
+    /// The script to run.
     pub script: &'static Script,
     /// Its KEYS.
     pub keys: Arc<Vec<String>>,
     /// Its ARGV.
     pub args: Arc<Vec<String>>,
-    /// Whether the node adds three ARGV about itself: its run id, the µs since when its keys may be incomplete
-    /// (0: unknown) and "1" if every write is on disk before its reply.
+    /// Whether the node adds three ARGV about itself: its run id, the time in µs since when its keys may be incomplete
+    /// (0: unknown), and "1" if every write is on disk before its reply.
     pub identify: bool,
     /// What to do while a cluster moves the keys, and has moved some of them.
     pub while_moving: WhileMoving,
-    /// How many replicas must have acknowledged what it wrote.
+    /// How many replicas must acknowledge its writes.
     pub replicas: u32,
 }
 
 impl ScriptCall {
-    /// A call without the node's own arguments.
+    /// A call to which the node adds no arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
         let (keys, args) = (Arc::new(keys), Arc::new(args));
         Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0 }
     }
 
-    /// With further KEYS and ARGV, behind the others.
+    /// Appends KEYS and ARGV.
     #[must_use]
     pub fn with(mut self, keys: Vec<String>, args: Vec<String>) -> Self {
         Arc::make_mut(&mut self.keys).extend(keys);
@@ -207,7 +209,7 @@ impl ScriptCall {
     }
 }
 
-/// What a script returned.
+/// The reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A number.

@@ -1,5 +1,5 @@
-//! What is asked of a server about a semaphore. Its scripts share KEYS and ARGV, and their twins in memory read them by the
-//! same lists.
+//! The calls of a semaphore's scripts. These scripts share KEYS and ARGV, and their counterparts in memory read them by
+//! the same lists.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::{
 };
 
 impl QueueEntry {
-    /// As the scripts of a semaphore write it.
+    /// The entry as the scripts of a semaphore write it.
     fn text_for(&self, (count, of): (u32, u32)) -> String {
         format!("{}/{}/{count}:{of}/{}", wire_ttl(self.ttl), self.client, self.field)
     }
 }
 
-/// How many slots it stands for, and of how many.
+/// The number of slots of a permit, and that of its semaphore.
 fn size(primitive: Primitive) -> (u32, u32) {
     match primitive {
         Primitive::Permits { count, of } => (count, of),
@@ -55,7 +55,7 @@ impl Protocol {
         turn.lists()
     }
 
-    /// Takes slots, or a place that counts for `lease`; zero gives none.
+    /// Acquires slots, or takes a place that counts for `lease`; zero takes none.
     pub(super) fn take(&self, label: Label<'_>, entry: &QueueEntry, lease: Duration) -> ScriptCall {
         let (count, of) = size(label.primitive);
         let take = Take {
@@ -69,7 +69,7 @@ impl Protocol {
         ScriptCall { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
     }
 
-    /// Ends a permit, and gives its place up.
+    /// Ends a permit, or gives up its place.
     pub(super) fn give_back(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
         let parts = [permit(label.names, label.field), self.turn(label.names), Departure { entry }.lists()];
@@ -97,13 +97,13 @@ impl Protocol {
         joined(&semaphore_scripts().attach, [permit(new.names, new.field), attach.lists()])
     }
 
-    /// Ends everybody's permits.
+    /// Ends all permits.
     pub(crate) fn end_permits(&self, names: &Names) -> ScriptCall {
         let end = EndPermits { ended: names.ended() };
         joined(&semaphore_scripts().end, [permit(names, ""), self.turn(names), end.lists()])
     }
 
-    /// Asks who has permits.
+    /// Reads the holders of permits.
     pub(crate) fn inspect_permits(names: &Names) -> ScriptCall {
         joined(&semaphore_scripts().inspect, [InspectPermits { lock: names.lock.clone() }.lists()])
     }
