@@ -1,4 +1,4 @@
-//! The clocks: what two readings mean together, and that each is the clock it should be, in its unit.
+//! Tests of the clocks: the difference of two readings, and that each reading is of the right clock and in nanoseconds.
 
 use std::{
     iter,
@@ -47,8 +47,8 @@ fn neither_monotonic_clock_goes_back_on_any_thread() {
     });
 }
 
-/// Two readings of one clock, between which at least `least` passed and at most `most`. A tenth is for clocks that
-/// are slewed, a millisecond for those that move in steps.
+/// Checks that a clock advanced by `least` to `most` ns between two readings. The tolerance is a tenth for clocks that
+/// are slewed, and a millisecond for clocks that move in steps.
 fn fits(what: &str, [from, to]: [i64; 2], least: i64, most: i64) {
     let (passed, step) = (to - from, 1_000_000);
     assert!(
@@ -63,12 +63,12 @@ fn the_clocks_advance_together_and_count_nanoseconds() {
     let before = Instant::now();
     let (first, second) = (read(), read());
     let after = Instant::now();
-    // Long enough for a clock of another unit to show.
+    // Long enough to detect a clock with another unit.
     let third = iter::repeat_with(read).find(|stamp| stamp.raw - second.raw > 30_000_000).unwrap();
     let later = Instant::now();
     let fourth = read();
     let last = Instant::now();
-    // Each clock was read between two readings of what it is compared with, however long this thread had to wait.
+    // Each clock was read between two readings of its reference clock, so a paused thread does not matter.
     fits("the raw clock", [second.raw, fourth.raw], by_std(after, later), by_std(before, last));
     let (least, most) = (third.raw - second.raw, fourth.raw - first.raw);
     fits("the clock of the boot", [second.boot, fourth.boot], least, most);

@@ -1,4 +1,4 @@
-//! The completion queue alone: results that are queued, drained, announced, taken, abandoned and dropped.
+//! Tests of the completion queue: results are queued, drained, announced, taken, abandoned and dropped.
 
 use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
@@ -110,7 +110,7 @@ fn a_dropped_queue_drops_everything() {
     assert!(ended.recv().is_err());
 }
 
-/// A result that is offered until it is missed, and what comes of its call then.
+/// A result that its caller has to take. `missed` is the rest of the call if the caller takes it too late.
 struct Offered {
     result: Counted,
     missed: Option<BoxFuture<Self>>,
@@ -131,7 +131,7 @@ impl Entry for Offered {
     }
 }
 
-/// The numbers of what is announced; whoever gets it still has to take it.
+/// Announces results and returns their numbers; the callers still have to take them.
 fn announced(queue: &CompletionQueue<Offered>) -> Vec<u64> {
     let announced = queue.announce();
     assert!(announced.iter().all(|(_, result)| result.is_none()));
@@ -152,7 +152,7 @@ fn announced_offers_stay_until_they_are_taken() {
     let taken = [second.0, first.0].map(|id| queue.take(id).and_then(Started::done).flatten());
     assert!(taken.iter().all(Option::is_some) && dropped.load(SeqCst) == 0);
     assert!(queue.take(second.0).is_none());
-    // One that ended at once is not announced.
+    // A call that ended at once is not announced.
     let kept = queue.keep(offered());
     assert!(queue.announce().is_empty());
     assert!(queue.take(kept).and_then(Started::done).flatten().is_some());
@@ -181,7 +181,7 @@ fn announced_offers_are_dropped_when_they_are_abandoned() {
     let kept = queue.keep(offered());
     assert!(!queue.abandon(kept) && queue.take(kept).is_none());
     assert_eq!(dropped.load(SeqCst), 2);
-    // One that was taken is its taker's.
+    // A result that was taken belongs to its caller.
     let kept = queue.keep(offered());
     let taken = queue.take(kept);
     assert!(!queue.abandon(kept));
@@ -210,7 +210,7 @@ fn a_call_whose_result_was_missed_goes_on_under_its_number() {
     assert_eq!(announced(&queue), [call.0]);
     assert!(matches!(queue.take(call.0), Some(Started::Done(_))));
     assert_eq!(dropped.load(SeqCst), 2);
-    // A drained one, too; and it can be given up meanwhile.
+    // Draining resumes the call, too; until it ends it can be abandoned.
     let (signal, given_up) = mpsc::channel::<()>();
     let call = started(&queue);
     call.1.complete(offered(Some(Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Options as hosts spell them, and calls that end in the queue of their host.
+//! Tests of options in each host's spelling, and of calls that end in their host's queue.
 
 use std::{
     sync::{Arc, mpsc::channel},
@@ -55,14 +55,14 @@ fn a_lock_takes_a_time_or_adaptive() {
     assert!(ttl(Setting::Number(f64::INFINITY)).is_err() && ttl(Setting::Number(f64::NAN)).is_err());
 }
 
-/// All options, as the refusal of an unknown one lists them.
+/// All options, parsed from the error message for an unknown option.
 fn listed<T>(result: Result<T, LockError>) -> Vec<String> {
     let refusal = refused(result, Idiom::SnakeSeconds);
     let (_, list) = refusal.split_once("only ").unwrap();
     list.split(", ").map(str::to_owned).collect()
 }
 
-/// Sets each option alone, to the first value that it takes and that is not its default. Returns what `set` shows then.
+/// Sets one option at a time to the first valid value that is not its default, and returns the output of `set`.
 fn each_alone(names: &[String], set: impl Fn(Vec<(String, Setting)>) -> Result<String, LockError>) -> Vec<String> {
     let default = set(Vec::new()).unwrap();
     let words = ["token", "redisson"].map(|word| Setting::Text(word.to_owned()));
@@ -81,7 +81,7 @@ fn each_option_sets_something_of_its_own() {
     let of_clients = listed(idiom.config([], none()));
     let clients = each_alone(&of_clients, |options| {
         let config = idiom.config([], options)?;
-        // The `Debug` of a configuration hides these.
+        // `Debug` of a configuration does not show these.
         Ok(format!("{config:?} {:?} {:?} {:?}", config.username, config.password, config.tls))
     });
     let of_locks = listed(idiom.lock_options(none()));
@@ -132,7 +132,7 @@ fn calls_end_in_the_queue_of_their_host() {
     let of_lost = ended.into_iter().find(|(id, _)| *id == lost).unwrap();
     assert!(matches!(of_lost.1, Ok(Value::Lost(None))));
     drop((lease, lock, client));
-    // The released events first, then the end of the queue.
+    // First the `released` events, then the end of the queue.
     loop {
         let Ok(Value::Events(seen)) = end(happened()) else { panic!("no events") };
         if seen.is_empty() {

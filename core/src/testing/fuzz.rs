@@ -1,6 +1,6 @@
-//! Fuzzing of whatever a caller gives: names, owners, times, URLs, options and the text of a detached lease. Each is
-//! either refused as `invalid`, with the argument's name and without a secret, or is sane: then the rest of the crate
-//! may rely on what it relies on. Nothing panics. What servers send is fuzzed in `fuzz_replies.rs`.
+//! Fuzzing of a caller's input: names, owners, times, URLs, options and the text of a detached lease. Each is either
+//! refused as `invalid`, with the argument's name and without a secret, or satisfies the invariants that the crate
+//! relies on. Nothing panics. `fuzz_replies.rs` fuzzes the input from servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     url::{Endpoint, Transport},
 };
 
-/// So many cases of a property, or as many as `PROPTEST_CASES` says.
+/// The number of cases for a property; the environment variable `PROPTEST_CASES` overrides it.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
 }
 
-/// What secrets look like here; no other text of a test contains it.
+/// Occurs in every secret here, and in no other text of a test.
 const SECRET: &str = "s3cr3t";
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -135,7 +135,7 @@ fn url() -> impl Strategy<Value = String> {
     ]);
     let between = prop_oneof![8 => Just("://"), 1 => Just(":"), 1 => Just(":/"), 1 => Just("")];
     let user = option::of(sample::select(vec!["", "me", "m%65", "m%zz", "m%ff"]));
-    // As it is, encoded, badly encoded, and with characters that should have been.
+    // Plain, percent-encoded, badly encoded, and with characters that should have been encoded.
     let secret = option::of(sample::select(vec![
         "s3cr3t",
         "s3cr3t%21",
@@ -179,7 +179,7 @@ fn url() -> impl Strategy<Value = String> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    // Most are longer than a lease.
+    // Most of these are longer than a lease.
     let token_ttl = option::of(prop_oneof![2 => time(), 1 => (0_u64..100_000).prop_map(Duration::from_secs)]);
     let nodes = prop_oneof![
         3 => vec(url(), 0..4),
@@ -227,7 +227,7 @@ proptest! {
                 assert!(known.contains(&invalid(&error)), "{error}");
             }
             Ok(settings) => {
-                // With one slash instead of two, what looks like a password is a part of the socket's path.
+                // With one slash instead of two, the apparent password is a part of the socket's path.
                 let path = |endpoint: &Endpoint| matches!(&endpoint.transport, Transport::Unix { path } if path.contains(SECRET));
                 let told = format!("{settings:?}").contains(SECRET);
                 assert!(!told || settings.endpoints.iter().any(path), "{settings:?} tells a secret");
@@ -237,7 +237,7 @@ proptest! {
                 assert!((0.01..0.5).contains(&config.drift));
                 assert!((Duration::from_millis(300)..=TEN_YEARS).contains(&config.watchdog));
                 assert!(count == 1 || config.watchdog <= config.max_ttl);
-                // A lease counts as over before the server's ends, and is held for some time at all.
+                // A lease ends before its key expires on the server, and lasts longer than zero.
                 for ttl in [config.watchdog, Duration::from_millis(50), TEN_YEARS] {
                     let validity = settings.validity(ttl);
                     assert!(validity < ttl && !validity.is_zero(), "{validity:?} of {ttl:?}");
@@ -245,7 +245,7 @@ proptest! {
                 assert!(settings.quarantine() >= config.max_ttl);
                 assert!(settings.token_ttl().is_none_or(|ttl| ttl >= Duration::from_secs(60)));
                 assert!(settings.token_ttl().is_none_or(|ttl| count == 1 || ttl >= settings.quarantine()));
-                // No lease that ends outlives its counter, nor one whose counter is prolonged at half of its ttl.
+                // No lease with an end outlives its counter, even if the counter is prolonged only at half of its ttl.
                 for ttl in [config.watchdog, config.max_ttl, TEN_YEARS, NEVER / 2] {
                     assert!(settings.counter_ttl(ttl).is_none_or(|kept| kept >= ttl));
                     assert!(settings.prolonged_counter_ttl(ttl).is_none_or(|kept| kept / 2 >= ttl));
@@ -295,7 +295,7 @@ proptest! {
         }
     }
 
-    /// As docs/protocol.md derives them.
+    /// Derives the keys as docs/protocol.md says.
     #[test]
     fn the_keys_of_a_lock_are_derived_as_documented(prefix in text(), name in text()) {
         let mut config = Config::new(["memory://"]);
@@ -357,13 +357,13 @@ proptest! {
     }
 }
 
-// ---- the text of a detached lease ----------------------------------------------------------------------------------------
+// ---- the text of a detached lease -----------------------------------------------------------------------------------
 
 fn armoured(json: &[u8]) -> String {
     format!("redlock1:{}", URL_SAFE_NO_PAD.encode(json))
 }
 
-/// A value of JSON, of any type.
+/// A JSON value of any type.
 fn json() -> impl Strategy<Value = String> {
     let number = prop_oneof![
         any::<i128>().prop_map(|number| number.to_string()),

@@ -1,4 +1,4 @@
-//! An in-memory node that holds some scripts back until its gate opens, as a node does that is still being connected to.
+//! An in-memory node that delays some scripts until its gate opens, like a node whose connection is not open yet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
 
 pub(crate) struct Gated {
     node: Arc<MemoryNode>,
-    /// The scripts that the gate holds back.
+    /// The scripts that the gate delays.
     held_back: &'static [&'static str],
     gate: watch::Sender<bool>,
     /// The scripts that passed the gate, whether or not they ran.
     passed: watch::Sender<Vec<&'static str>>,
-    /// Whether it keeps the answers to what it held back.
+    /// Whether it never replies to the delayed scripts.
     is_mute: bool,
 }
 
@@ -37,7 +37,7 @@ impl Gated {
         self.gate.send_replace(true);
     }
 
-    /// Resolves once a script passed the gate.
+    /// Resolves once the script has passed the gate.
     pub(crate) async fn has_passed(&self, script: &str) {
         let mut passed = self.passed.subscribe();
         passed.wait_for(|passed| passed.contains(&script)).await.expect("the sender is in `self`");

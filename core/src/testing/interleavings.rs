@@ -1,16 +1,16 @@
-//! Interleavings of threads, chosen by a scheduler: many random ones and, since most errors need few changes of threads,
-//! many with few changes (PCT: Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
-//! bugs", 2010). A wake-up that is lost shows as a deadlock. Run with
+//! Thread interleavings, chosen by a scheduler: many random ones and, since most errors need few thread switches, many
+//! with few switches (PCT: Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding
+//! bugs", 2010). A lost wake-up shows as a deadlock. Run with
 //!
 //! ```text
 //! cargo test --package redlock-core --features shuttle --lib interleavings
 //! ```
-//! `REDLOCK_SCHEDULES` says how many schedules of each kind a test tries.
+//! `REDLOCK_SCHEDULES` sets how many schedules of each kind a test tries.
 //!
-//! The scheduler sees the crate's mutex and the atomics beside it (`sync.rs`), and the requests to a server. Tokio's
-//! channels are not seen: each of their operations is one step. That hides nothing of ours, since none of them runs
-//! code of this crate while it holds a lock of its own; if one did, a thread would wait for itself and the test hang.
-//! Timers never fire: no runtime drives them, so that nothing but a wake-up ends a wait.
+//! The scheduler controls the crate's mutex and atomics (`sync.rs`), and the requests to a server. It does not control
+//! tokio's channels: each of their operations is one step. That hides no error of this crate, since no channel runs
+//! code of the crate while it holds its own lock; if one did, a thread would wait for itself and the test would hang.
+//! Timers never fire, since no runtime drives them: only a wake-up ends a wait.
 
 use std::{
     collections::HashSet,
@@ -60,9 +60,9 @@ fn schedules() -> usize {
     std::env::var("REDLOCK_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1_500)
 }
 
-/// Tries a test in many schedules.
+/// Runs a test in many schedules.
 fn explore(test: impl Fn() + Send + Sync + 'static) {
-    // Makes timers, and never drives them. All threads of a schedule run on this one.
+    // The runtime creates timers but never drives them. All threads of a schedule run on this thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _entered = runtime.enter();
     let test = Arc::new(test);
@@ -71,7 +71,7 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
     Runner::new(PctScheduler::new(3, schedules()), Schedules::new()).run(move || again());
 }
 
-/// Has the test fail with an error in the code.
+/// Asserts that the test fails when this error is switched on in the code.
 fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
     faults::put(error);
     let found = catch_unwind(AssertUnwindSafe(|| explore(test)));
@@ -79,9 +79,9 @@ fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
     assert!(found.is_err(), "{error:?} was not found");
 }
 
-// ---- the wait queue --------------------------------------------------------------------------------------------------
+// ---- the wait queue -------------------------------------------------------------------------------------------------
 
-/// Four waiters of one lock; two wait for their turn, two leave at any time.
+/// Four waiters of one lock: two wait for their turn, two leave at any time.
 fn everybody_comes_first_or_leaves() {
     let registry = Arc::new(Registry::<Tenure>::default());
     let turns = Arc::new(AtomicUsize::new(0));
@@ -120,16 +120,16 @@ fn a_queue_that_wakes_nobody_is_found() {
     find("nobody is woken", everybody_comes_first_or_leaves);
 }
 
-// ---- tenures on a server ---------------------------------------------------------------------------------------------
+// ---- tenures on a server --------------------------------------------------------------------------------------------
 
-/// A server with one lock, which any number of an explicit owner's tenures may hold.
+/// A server with one lock, as the set of the tenures that hold it.
 #[derive(Default)]
 struct Server {
     fields: Mutex<HashSet<String>>,
     token: AtomicI64,
     releases: AtomicUsize,
     lost: AtomicUsize,
-    /// Who hears of releases.
+    /// The client that is notified of releases.
     listeners: OnceLock<Weak<ClientInner>>,
 }
 
@@ -184,7 +184,7 @@ impl Server {
 }
 
 fn lock(client: &Client) -> Lock {
-    // Long enough for no deadline to pass.
+    // So long that no deadline passes.
     lock_for(client, Ttl::Fixed(Duration::from_secs(86_400)))
 }
 
@@ -240,7 +240,7 @@ fn owners_that_are_not_woken_are_found() {
     find("nobody is woken", owners_take_turns);
 }
 
-/// Two threads release one lease, beside a nested one that a third releases.
+/// Two threads release one lease. If `nested`, a third thread releases a nested lease at the same time.
 fn one_tenure_is_released_once(nested: bool) {
     let server = Arc::new(Server::default());
     let client = server.client();
@@ -277,7 +277,7 @@ fn nested_leases_released_at_once_release_the_tenure_once() {
     explore(|| one_tenure_is_released_once(true));
 }
 
-/// One thread releases the last lease of an owner while another acquires for the same owner: nests, or acquires anew.
+/// One thread releases an owner's last lease while another acquires for the same owner: it nests or gets a new tenure.
 fn what_an_owner_acquires_is_held() {
     let server = Arc::new(Server::default());
     let client = server.client();
@@ -307,7 +307,7 @@ fn nesting_in_a_tenure_that_ended_is_found() {
     find("a claim of a tenure that ended", what_an_owner_acquires_is_held);
 }
 
-/// A release, a detach, a loss and a renewal that finds the key gone, all at once; and somebody who looks.
+/// A release, a detach, a loss and a renewal that finds the key gone, all concurrent. Another thread reads `held`.
 fn one_end() {
     let server = Arc::new(Server::default());
     let client = server.client();
@@ -372,9 +372,9 @@ fn a_tenure_ends_once_and_stays_ended() {
     explore(one_end);
 }
 
-// ---- results for a host ----------------------------------------------------------------------------------------------
+// ---- results for a host ---------------------------------------------------------------------------------------------
 
-/// Counts where results end.
+/// A result that counts its drops.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -383,7 +383,7 @@ impl Drop for Counted {
     }
 }
 
-/// Something that is offered, and never missed.
+/// A result that its caller has to take, and never takes too late.
 struct Offered(Counted);
 
 impl Entry for Offered {
@@ -398,10 +398,10 @@ impl Entry for Offered {
     }
 }
 
-/// Three calls end while one of them is given up. The host looks only when it is woken; then it drains, or tells those
-/// who wait, each of whom takes its result.
+/// Three calls end while one of them is abandoned. The host acts only when it is woken. It then drains the queue, or
+/// announces the results, and each caller takes its own.
 fn results_arrive_once(drains: bool) {
-    // How often the host is to look.
+    // The number of wake-ups that the host has not handled yet.
     let bell = Arc::new((shuttle::sync::Mutex::new(0), shuttle::sync::Condvar::new()));
     let ring = |bell: &(shuttle::sync::Mutex<usize>, shuttle::sync::Condvar)| {
         *bell.0.lock().expect("no panic") += 1;
@@ -458,7 +458,7 @@ fn results_arrive_once(drains: bool) {
             heard.push(id);
             let (queue, gives_up) = (queue.clone(), (id == ids[1]).then(|| gives_up.clone()));
             takers.push(thread::spawn(move || {
-                // Who gives up takes nothing any more.
+                // A caller that gave up no longer takes its result.
                 let gave_up = gives_up.is_some_and(|gives_up| gives_up.load(SeqCst));
                 if gave_up { None } else { queue.take(id).and_then(Started::done).flatten() }
             }));
@@ -473,7 +473,7 @@ fn results_arrive_once(drains: bool) {
     let different: HashSet<u64> = heard.iter().copied().collect();
     assert_eq!(different.len(), heard.len(), "told twice");
     assert_eq!(different.contains(&ids[1]), unheard == 0, "given up unheard, and told all the same");
-    // One that was announced and not taken can be given up, too.
+    // A result that was announced but not taken can be abandoned, too.
     let given_up = if drains { unheard } else { ids.len() - taken.len() };
     assert!((unheard..=1).contains(&given_up), "a call that nobody gave up has no result");
     assert_eq!(dropped.load(SeqCst), given_up, "a result leaked, or was dropped while the host has it");
@@ -497,9 +497,9 @@ fn a_queue_that_forgets_who_gave_up_is_found() {
     find("two steps to announce a result", || results_arrive_once(false));
 }
 
-// ---- the readiness of a socket ---------------------------------------------------------------------------------------
+// ---- the readiness of a socket --------------------------------------------------------------------------------------
 
-/// One thread sends, and notes each time that the socket is readable; another reads.
+/// One thread sends, and marks the socket as readable each time; another thread reads.
 #[cfg(target_os = "linux")]
 fn everything_is_read() {
     let (ours, mut theirs) = UnixStream::pair().expect("two descriptors");

@@ -1,4 +1,4 @@
-//! Requests that reach a node after the others have decided.
+//! Tests of requests that reach a node after the other nodes have decided.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,12 +24,12 @@ use crate::{
 
 const NODES: usize = 3;
 
-/// Three nodes that grant, attach and release, and a client of theirs. The last one, which is being connected to, gets what
-/// `held` names only once the gate is open.
+/// Three nodes that grant, attach and release, and a client of them. The last node gets the script `held` only once the
+/// gate is open, like a node whose connection is not open yet.
 struct Nodes {
     client: Client,
     gate: watch::Sender<bool>,
-    /// Which scripts were sent to the last node.
+    /// The scripts that were sent to the last node.
     ran: Arc<Mutex<Vec<&'static str>>>,
     /// Whether the last node can be reached.
     up: watch::Sender<bool>,
@@ -78,7 +78,7 @@ impl Nodes {
     }
 }
 
-/// An acquire that has not been sent when the lease is released is not sent behind the release.
+/// If an acquire has not been sent to a node when the lease is released, it is never sent.
 #[tokio::test]
 async fn an_acquire_that_was_not_sent_never_is() {
     let nodes = Nodes::new("acquire", Wire::Redisson);
@@ -89,7 +89,7 @@ async fn an_acquire_that_was_not_sent_never_is() {
     assert!(!nodes.ran.lock().contains(&"acquire"), "{:?}", nodes.ran.lock());
 }
 
-/// An attach that has not been sent when the others made a quorum is not sent behind what ends the tenure.
+/// If an attach has not been sent to a node when the tenure ends, it is never sent.
 #[tokio::test]
 async fn an_attach_that_was_not_sent_never_is() {
     let nodes = Nodes::new("attach", Wire::Redisson);
@@ -101,7 +101,7 @@ async fn an_attach_that_was_not_sent_never_is() {
     assert!(!nodes.ran.lock().contains(&"attach"), "{:?}", nodes.ran.lock());
 }
 
-/// A release by value that two nodes confirmed goes on for the third, which could not be reached.
+/// After two nodes have confirmed a release by value, it is retried on the third, which was down.
 #[tokio::test]
 async fn a_release_by_value_goes_on_for_a_node_that_is_down() {
     let nodes = Nodes::new("nothing", Wire::Token);

@@ -1,4 +1,4 @@
-//! The node in memory: its stores, their faults, their ends.
+//! Tests of the in-memory node: its stores, their faults, and how they end.
 
 use futures_util::poll;
 
@@ -37,7 +37,7 @@ fn eval(node: &MemoryNode, call: ScriptCall, timeout: Duration) -> BoxFuture<Res
     node.eval(Driver::Background, call, timeout, SentOn::default())
 }
 
-/// The first number of a reply: what became of an acquire.
+/// The first number of an acquire's reply: its result.
 fn code(result: Result<Reply, NodeError>) -> i64 {
     let Ok(Reply::Text(text)) = result else { panic!("no vote: {result:?}") };
     text.split(' ').next().and_then(|code| code.parse().ok()).expect("it begins with a number")
@@ -127,7 +127,7 @@ async fn a_stopped_store_refuses_and_comes_back_empty() {
     let again = node.ping(LONG).await.expect("up").run;
     assert_ne!(run, again);
     let mut fresh = node.subscribe("channel".into()).await.expect("up");
-    // What is left of the old run touches nothing of the new one.
+    // Dropping a subscription of the old run does not affect the new one.
     drop(broken);
     assert_eq!(code(node.eval(Driver::Caller, acquire("a:1"), LONG, sent.clone()).await), 1);
     assert_eq!(sent.get().and_then(|connection| connection.run.as_deref().map(str::to_owned)), again);
@@ -148,7 +148,7 @@ async fn a_frozen_store_runs_what_waited_in_order_also_what_timed_out() {
     let mut dropped = eval(&node, release("a:1"), LONG);
     assert!(poll!(&mut dropped).is_pending());
     drop(dropped);
-    // Sent when it is made, as on a network.
+    // The request is sent when the future is made, as on a network.
     drop(eval(&node, release("a:1"), LONG));
     let mut subscription = node.subscribe("channel".into());
     assert!(poll!(&mut subscription).is_pending());
@@ -162,7 +162,7 @@ async fn a_frozen_store_runs_what_waited_in_order_also_what_timed_out() {
     assert_eq!(code(second.await), 0);
     let subscription = subscription.await.expect("thawed");
     assert_eq!(*subscription.messages.borrow(), 0);
-    // Released by the request whose caller had gone; the lock is free again.
+    // The release ran although its caller had dropped it: the lock is free again.
     assert_eq!(code(eval(&node, acquire("c:1"), LONG).await), 1);
     drop(subscription);
     assert!(node.access.get().expect("no fork").store.state.lock().subscribers.is_empty());
@@ -241,7 +241,7 @@ async fn outages_are_reported_once() {
 fn each_process_has_its_own_stores() {
     let parent = find(0, "forked");
     parent.state.lock().commands = 7;
-    // A child finds its own although the parent's registry and store are locked, for ever.
+    // A child finds its own store, although the parent's registry and store stay locked for ever.
     let held = parent.state.lock();
     let child = find(3, "forked");
     assert_eq!(child.state.lock().commands, 0);

@@ -1,5 +1,5 @@
-//! Tests of the crate's inside that are longer than a few lines, and what they need. Those of one module alone are named
-//! by it.
+//! Unit tests that are longer than a few lines, and their helpers. The tests of a single module are declared by that
+//! module (`#[path]`).
 
 pub(crate) mod fuzz;
 #[cfg(not(feature = "shuttle"))]

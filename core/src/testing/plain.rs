@@ -1,4 +1,4 @@
-//! A result for a completion queue that is taken as it is.
+//! A result for a completion queue that the host takes unchanged.
 
 use crate::{ffi::completions::Entry, server::BoxFuture};
 

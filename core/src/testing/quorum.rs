@@ -1,4 +1,4 @@
-//! Quorums some of whose nodes answer late.
+//! Tests of quorums in which some nodes answer late.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ fn urls(name: &str, nodes: usize) -> Vec<String> {
     (0..nodes).map(|node| format!("memory://{name}-{node}")).collect()
 }
 
-/// A client of nodes of which the last ones hold these scripts back.
+/// A client of these nodes.
 fn client(name: &str, nodes: &[Arc<Gated>]) -> Client {
     let nodes_of: Vec<Arc<dyn Node>> = nodes.iter().cloned().map(|node| -> Arc<dyn Node> { node }).collect();
     Client::with_nodes(Config::new(urls(name, nodes.len())), event::trace(), nodes_of).expect("a valid configuration")
@@ -36,7 +36,7 @@ fn fixed() -> LockOptions {
     LockOptions { ttl: Ttl::Fixed(Duration::from_secs(60)), wait: Some(LONG), ..LockOptions::default() }
 }
 
-/// Two of three nodes grant, and the release comes before the third has been sent the acquire.
+/// Two of three nodes grant. The lease is released before the acquire is sent to the third node.
 #[tokio::test]
 async fn an_acquire_that_was_not_sent_yet_is_not_sent_after_the_release() {
     let nodes = gated("unsent", &[&[], &[], &["acquire"]], true);
@@ -52,7 +52,7 @@ async fn an_acquire_that_was_not_sent_yet_is_not_sent_after_the_release() {
     }
 }
 
-/// The first acquire of a new deployment is given up when one of five nodes has its marker.
+/// The first acquire of a new deployment is cancelled when one of five nodes has its marker.
 #[tokio::test]
 async fn all_nodes_of_a_new_deployment_get_their_markers_whoever_waits() {
     let late: &[&str] = &["provision"];
@@ -66,13 +66,13 @@ async fn all_nodes_of_a_new_deployment_get_their_markers_whoever_waits() {
     for node in &nodes {
         node.open();
     }
-    // In a quarantine nobody would vote for more than a minute.
+    // Nodes in quarantine would not vote for more than a minute.
     let lease = client.lock("y", fixed()).expect("a valid lock").acquire().await.expect("a new deployment votes");
     lease.release().await.expect("a lease");
     client.close().await;
 }
 
-/// Two of three nodes are down. The one that is asked first denies the lock to somebody who was just woken.
+/// Two of three nodes are down. The third denies the lock to an acquire under contention, which tries one node first.
 #[tokio::test]
 async fn a_denial_by_one_node_is_no_answer_of_a_quorum() {
     let settings = Arc::new(Config::new(urls("denial", 3)).validate().expect("valid"));

@@ -1,4 +1,4 @@
-//! The reactor alone: signals, ends of connections, and calls of many threads.
+//! Tests of the reactor: signals, closed connections, and calls of many threads.
 
 use std::{
     future::poll_fn,
@@ -27,7 +27,7 @@ fn is_readable(reactor: &Reactor, limit: Duration) -> bool {
     poll(&mut [PollFd::new(&reactor.fd(), PollFlags::IN)], Some(&limit)).unwrap() > 0
 }
 
-/// Whoever starts a call takes no signal of a result that is not its own.
+/// Starting a call does not consume the signal for another call's result.
 #[test]
 fn results_are_not_hidden_by_calls_that_start() {
     for ends_at_once in [true, false] {
@@ -47,7 +47,7 @@ fn results_are_not_hidden_by_calls_that_start() {
     }
 }
 
-/// The peer answered and closed, in one event: the end is read behind the answer, without a further event.
+/// The peer replies and closes, in one event: the end is read after the reply, without a further event.
 #[test]
 fn an_end_behind_an_answer_is_seen() {
     let reactor = Reactor::of_thread().unwrap();
@@ -56,7 +56,7 @@ fn an_end_behind_an_answer_is_seen() {
     let (mut theirs, _) = listener.accept().unwrap();
     theirs.write_all(b"+OK\r\n").unwrap();
     drop(theirs);
-    // Both are there before anybody watches.
+    // The reply and the end have arrived before the reactor watches the socket.
     let mut all = [0; 64];
     while ours.peek(&mut all).unwrap() < 5 {}
     let mut socket = reactor.clone().adopt(ours.into()).unwrap();
@@ -81,8 +81,8 @@ fn an_end_behind_an_answer_is_seen() {
     assert_eq!(ended, [(id, [b"+OK\r\n".to_vec(), Vec::new()])]);
 }
 
-/// An event loop that sends reads nothing meanwhile: what came is handed over in its next turn, all of it at once, and the
-/// descriptor tells of it.
+/// An event loop that sends does not read at the same time. It handles all input in its next turn, and the descriptor
+/// becomes readable for it.
 #[test]
 fn what_came_in_waits_for_the_turn() {
     let reactor = Reactor::of_event_loop().unwrap();
@@ -106,8 +106,8 @@ fn what_came_in_waits_for_the_turn() {
     assert_eq!(queue.drain(), [(id, ())]);
 }
 
-/// Threads start calls that another thread ends, early or late. A wake-up that nobody acts on shows as a call that
-/// does not end: that thread looks only when it is told to.
+/// Threads start calls that another thread ends, early or late. A lost wake-up shows as a call that does not end, since
+/// the draining thread acts only on a readable descriptor.
 #[test]
 fn no_call_of_many_threads_is_forgotten() {
     let reactor = Reactor::of_thread().unwrap();
@@ -123,11 +123,11 @@ fn no_call_of_many_threads_is_forgotten() {
                     let (end, ended) = mpsc::channel();
                     let ask = ask.clone();
                     let _ = queue.run_in(&reactor, async move {
-                        // As for a connection that has rested.
+                        // As a call does on a connection that was idle.
                         if call % 5 == caller {
                             host_io::current().unwrap().poll_sockets();
                         }
-                        // Some end at once, and some are woken in the middle of a run, or in more than one.
+                        // Some calls end at once, and some are woken during one run of the reactor, or during several.
                         if call % 7 != caller {
                             ask.send(answer).unwrap();
                             for _ in 0..(call + caller) % (2 * FEW_ROUNDS) {

@@ -1,4 +1,4 @@
-//! A redis node against real servers that are frozen, killed, full or unwilling.
+//! Tests of a redis node on real servers that are frozen, killed, full or refuse commands.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{
@@ -32,12 +32,12 @@ use crate::{
     server::NodeErrorKind,
 };
 
-/// Far more than anything here takes on a busy machine.
+/// A limit far above the time of any test here on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The reply time-out where one is waited for.
+/// The reply time-out in tests that wait for it.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// A real server in a directory of its own; killed and removed on drop.
+/// A real server in its own directory. Dropping it kills the server and removes the directory.
 struct Server {
     port: u16,
     dir: PathBuf,
@@ -45,8 +45,8 @@ struct Server {
     child: Child,
 }
 
-/// A port below those that the system gives to outgoing connections: a client that connects to one of those on
-/// its own machine while nobody listens may end up connected to itself.
+/// A port below the range for outgoing connections. A client that connects to a local port in that range while nobody
+/// listens on it may connect to itself.
 fn free_port() -> u16 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -73,7 +73,7 @@ impl Server {
         Self { port, dir, options, child }
     }
 
-    /// Returns once it answers.
+    /// Starts the server and returns once it accepts connections.
     fn spawn(port: u16, dir: &PathBuf, options: &[String]) -> Child {
         let mut server = Command::new("redis-server");
         if !options.iter().any(|option| option == "--port") {
@@ -88,7 +88,7 @@ impl Server {
             .unwrap();
         let socket = dir.join("redis.sock");
         let deadline = std::time::Instant::now() + PATIENCE;
-        // A socket file is there before anybody listens behind it.
+        // A socket file exists before the server listens on it.
         let answers = || {
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
                 || std::os::unix::net::UnixStream::connect(&socket).is_ok()
@@ -118,7 +118,7 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Runs a command over a connection of the test's own.
+    /// Runs a command over a new connection.
     fn run(&self, words: &str) -> Value {
         let mut connection = Client::open(self.url()).unwrap().get_connection().unwrap();
         let mut command = Cmd::new();
@@ -141,7 +141,7 @@ impl Drop for Server {
     }
 }
 
-/// A node, and what it reported.
+/// A node and its events.
 struct Tested {
     node: RedisNode,
     events: mpsc::UnboundedReceiver<Event>,
@@ -266,11 +266,11 @@ async fn a_frozen_node_fails_fast_and_keeps_the_order_of_requests() {
     assert!(!server.exists("y"));
 }
 
-/// Forwards to a server; holds requests back on as many of its first connections as it is told to.
+/// Forwards connections to a server. On the first `frozen` connections it delays the requests.
 struct Proxy {
     port: u16,
     frozen: watch::Sender<u64>,
-    /// Raised when a request held back went on, or its connection ended.
+    /// Incremented when a delayed request is forwarded, or a connection ends.
     settled: watch::Receiver<u64>,
     _task: Task,
 }
@@ -328,7 +328,7 @@ async fn a_barrier_holds_against_a_request_under_way() {
             freeze.send_replace(1);
             let sent = SentOn::default();
             let mut eval = eval(set("lock"), sent.clone());
-            // Several turns, so that its bytes leave.
+            // Polls several times, so that its bytes are sent.
             for _ in 0..10 {
                 assert!(poll!(&mut eval).is_pending());
                 tokio::task::yield_now().await;
@@ -344,14 +344,14 @@ async fn a_barrier_holds_against_a_request_under_way() {
     assert!(!server.exists("lock"));
 }
 
-/// A server that answers every connection with these bytes and closes it.
+/// A server that sends these bytes on every connection and closes it.
 async fn answering(bytes: &'static [u8]) -> (u16, Task) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let task = async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 1024];
-            // Unread bytes would turn the end into a reset.
+            // With unread bytes the close would be a reset.
             let _ = stream.read(&mut request).await;
             let _ = stream.write_all(bytes).await;
         }
@@ -393,7 +393,7 @@ async fn a_hung_connection_is_replaced() {
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeUp { .. }));
     tested.eval(set("x")).await.unwrap();
-    // What was queued on the old one is lost with it, if it came before the change.
+    // The clean-up may have been queued on the old connection, and is then lost with it.
     if let Err(error) = (&mut behind).await.unwrap() {
         assert_eq!(error.kind, NodeErrorKind::Unknown, "{error}");
     }
@@ -412,7 +412,7 @@ async fn a_short_timeout_alone_does_not_condemn_a_node() {
     let short = Duration::from_millis(20);
     let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
-    // Not refused: still waits for its own reply.
+    // The second request is sent, too, and waits for its own reply.
     let error = tested.node.eval(Driver::Background, set("x"), short, SentOn::default()).await;
     assert_eq!(error.unwrap_err().kind, NodeErrorKind::Unknown);
     server.signal("-CONT");
@@ -436,7 +436,7 @@ async fn unanswered_requests_are_bounded() {
     let error = tested.node.eval(Driver::Background, set("x"), soon, SentOn::default()).await.unwrap_err();
     assert_eq!(error, not_run("1024 requests unanswered"));
     server.signal("-CONT");
-    // A clean-up queues behind them all, and so does the probe that counts them.
+    // A clean-up waits behind all of them, and so does the ping.
     let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
     tested.node.eval_after(connection, del("x"), PATIENCE).await.unwrap();
     let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap();
@@ -454,7 +454,7 @@ async fn a_killed_node_fails_fast_and_comes_back() {
     let mut tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     server.kill();
-    // Seen without a request.
+    // The node detects it without a request.
     tested.changed().await;
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
     assert_eq!(tested.eval(set("x")).await.unwrap_err().kind, NodeErrorKind::NotRun);
@@ -516,7 +516,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
                     assert!(poll!(&mut eval).is_pending());
                     tokio::task::yield_now().await;
                 }
-                // In every second round its bytes leave, in the others they never do.
+                // In every second round its bytes are sent, in the others they never are.
                 if round % 2 == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -531,7 +531,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         let clean_up = tokio::spawn(clean_up);
         server.signal("-CONT");
         clean_up.await.unwrap().unwrap();
-        // Whatever was on its way on other connections has been read by now.
+        // By now the server has read all earlier requests on other connections.
         tested.eval(set("x")).await.unwrap();
         assert!(!server.exists("lock"), "round {round}");
     }
@@ -629,7 +629,7 @@ async fn subscriptions_get_messages_and_end_with_their_connection() {
     }
     drop(first);
     assert_eq!(server.run("PUBLISH a 0"), Value::Int(1));
-    // The last one leaves; whoever comes right after is subscribed all the same.
+    // A new subscriber gets messages, even if the last one leaves right before it.
     for _ in 0..100 {
         drop(second);
         second = subscribe("a").await.unwrap();
@@ -675,7 +675,7 @@ async fn rights_are_checked() {
 
     let mut bob = Tested::new(&url("bob:hunter2"));
     for call in [
-        // The command, a key by name, and a key that the script makes up.
+        // Without the right to the command, to a key in KEYS, and to a key that the script names itself.
         set("own"),
         del("other"),
         call("return redis.call('DEL', 'other')", &["own"], &[]),
@@ -689,7 +689,7 @@ async fn rights_are_checked() {
     assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
     bob.node.subscribe("own".to_owned()).await.map(drop).unwrap();
 
-    // Without the right to KILL the clean-up runs all the same, and says so.
+    // Without the right to CLIENT KILL the clean-up runs all the same, with a warning.
     let current = bob.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
     let connection = ConnectionId { number: 0, ..current };
     assert_eq!(bob.node.eval_after(connection, del("own"), PATIENCE).await, Ok(Reply::Int(0)));
@@ -768,7 +768,7 @@ async fn a_server_without_hello_is_spoken_to_in_resp2() {
     tested.eval(set("x")).await.unwrap();
     assert!(tested.node.ping(PATIENCE).await.unwrap().run.is_some());
     server.kill();
-    // Seen at the next use.
+    // The node detects it at its next request.
     tested.eval(set("x")).await.unwrap_err();
     server.restart();
     tested.changed().await;
@@ -793,13 +793,13 @@ async fn a_closed_node_refuses() {
     }
 }
 
-/// Waits until the other side closes this connection.
+/// Waits until the peer closes this connection.
 async fn closed(mut stream: tokio::net::TcpStream) {
     let rest = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
     rest.expect("the connection is never closed").unwrap();
 }
 
-/// Sentinels at this port alone, and how long they may take to answer.
+/// A Sentinel service with one Sentinel at this port.
 fn sentinels_at(port: u16, connect_timeout: Duration) -> Sentinels {
     let mut config = Config::new([format!("redis+sentinel://127.0.0.1:{port}/main")]);
     config.connect_timeout = connect_timeout;
@@ -829,7 +829,7 @@ async fn a_sentinel_that_does_not_answer_in_time_is_tried_again() {
     }
 }
 
-/// A Sentinel that names this master and does not answer whoever subscribes: those connections it hands out.
+/// A Sentinel that names this master. It does not reply to subscribers: it passes their connections to the test.
 async fn silent_sentinel(master: u16) -> (u16, mpsc::UnboundedReceiver<tokio::net::TcpStream>, Task) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -934,7 +934,7 @@ async fn tls_is_checked() {
     eval(&tested).await.unwrap();
     tested.node.subscribe("a".to_owned()).await.map(drop).unwrap();
 
-    // Given as text, but without the certificate that this server asks for.
+    // The CA certificate as text, but without the client certificate that this server requires.
     let text = fs::read_to_string(path("ca.crt")).unwrap();
     let anonymous = Tested::with(&url, |config| {
         config.tls.ca = Some(text);

@@ -1,4 +1,4 @@
-//! A fault: a request without a reply is sent again.
+//! A mutant: the client resends a request that got no reply.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Quorum {
-    /// Sends a request again until it is answered.
+    /// Resends a request until it is answered.
     pub(super) fn insist(self: &Arc<Self>, node: usize, answer: NodeRequest, call: &ScriptCall) -> NodeRequest {
         let (quorum, call) = (self.clone(), call.clone());
         let answer = runtime::detached(async move {

@@ -1,4 +1,4 @@
-//! A node for unit tests: a closure says what each script replies.
+//! A node for unit tests: a closure replies to each script.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
 };
 
-/// What a script replies.
+/// Computes the reply to a script.
 pub(crate) type Answering = dyn Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync;
 
-/// What a request waits for before it is sent.
+/// Delays a request before it is sent.
 pub(crate) type Waiting = dyn Fn(&ScriptCall) -> BoxFuture<()> + Send + Sync;
 
 pub(crate) struct Scripted {
@@ -32,7 +32,7 @@ impl Scripted {
         Self::waiting(name, answer, |_| async {}.boxed())
     }
 
-    /// One to which a request is sent only when what it waits for is over.
+    /// A node that delays each request until the future from `waiting` is ready.
     pub(crate) fn waiting(
         name: impl Into<String>,
         answer: impl Fn(&ScriptCall) -> Result<Reply, NodeError> + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl Node for Scripted {
         async move {
             waiting.await;
             sent.set(ConnectionId { driver, number: 1, peer: None, run: None, server: None })?;
-            // A request takes a while, and so does its reply.
+            // Lets the scheduler run other threads while the request, and then the reply, is under way.
             #[cfg(feature = "shuttle")]
             shuttle::future::yield_now().await;
             let answer = answer(&call);

@@ -1,4 +1,4 @@
-//! A tenure on five nodes, told by hand what the nodes answer.
+//! Tests of a tenure on five nodes whose replies the test supplies.
 
 use super::{renewal::FIRST_PAUSE, upkeep::prolong, *};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 const NODES: usize = 5;
 const TTL: Duration = Duration::from_secs(30);
 
-/// Five nodes, the first of which extend what they are asked to.
+/// Five nodes, of which the first `extending` extend every lease and the others are down.
 fn quorum(extending: usize) -> Arc<Quorum> {
     quorum_of(
         |_| {},
@@ -30,7 +30,7 @@ fn quorum(extending: usize) -> Arc<Quorum> {
     )
 }
 
-/// Five nodes that answer like this.
+/// Five nodes that reply with `answer`.
 fn quorum_of(
     change: impl FnOnce(&mut Config),
     answer: impl Fn(usize, &ScriptCall) -> Result<Reply, NodeError> + Clone + Send + Sync + 'static,
@@ -45,12 +45,12 @@ fn quorum_of(
     Arc::new(Quorum::new((0..NODES).map(node).collect(), Arc::new(settings)))
 }
 
-/// A tenure that was granted so long ago that a renewal is due.
+/// A tenure that was granted long enough ago that a renewal is due.
 fn tenure(quorum: &Arc<Quorum>, presence: impl Fn(usize, Deadline) -> Presence) -> Arc<Tenure> {
     tenure_for(quorum, None, presence)
 }
 
-/// The same, which is held no longer than `max_hold`.
+/// The same with a `max_hold`.
 fn tenure_for(
     quorum: &Arc<Quorum>,
     max_hold: Option<Duration>,
@@ -83,7 +83,7 @@ fn named(
     let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
     let grant = Grant { token: 1, slots: Vec::new(), since, presences, late: FanOut::default(), sent: sent() };
     let tenure = Tenure::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
-    // Somebody refers to it.
+    // A handle refers to it, so it is no orphan.
     tenure.handles.fetch_add(1, Relaxed);
     tenure
 }
@@ -97,7 +97,7 @@ fn sent() -> Vec<SentOn> {
     sent
 }
 
-/// Begins a round of renewal.
+/// Starts a round of renewals.
 fn round(tenure: &Tenure) -> (Vec<usize>, Stamp) {
     let Plan::Renew { nodes, sent, .. } = tenure.plan(clock::now(), &[]) else {
         panic!("a third of the lease is over")
@@ -105,8 +105,8 @@ fn round(tenure: &Tenure) -> (Vec<usize>, Stamp) {
     (nodes, sent)
 }
 
-/// A round in which two of five nodes have answered, and an extension that the same two have: no quorum renewed the
-/// lease, so the round goes on.
+/// Two of five nodes answered a round of renewals, and the same two an extension. No quorum renewed the lease, so the
+/// round continues.
 #[tokio::test]
 async fn what_is_extended_is_no_answer_to_a_renewal() {
     let tenure = tenure(&quorum(2), |_, deadline| Presence::Held(deadline));
@@ -124,7 +124,7 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
     assert!(tenure.time_to_check() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
 }
 
-/// An answer to the acquire that comes late says less than a renewal that has been answered since.
+/// A late reply to the acquire does not override a renewal that was answered before it.
 #[tokio::test]
 async fn a_late_grant_moves_no_deadline_back() {
     for late in [
@@ -149,7 +149,7 @@ async fn a_late_grant_moves_no_deadline_back() {
     }
 }
 
-/// The watchdog looks again when the tenure must end, whatever else is due later.
+/// The watchdog wakes up when the tenure must end, even if its next other check is due later.
 #[tokio::test]
 async fn max_hold_ends_a_tenure_when_it_is_over() {
     let left = Duration::from_millis(100);
@@ -161,7 +161,7 @@ async fn max_hold_ends_a_tenure_when_it_is_over() {
     assert!(tenure.time_to_check() <= left, "left alone for {:?}", tenure.time_to_check());
 }
 
-/// An owner's tenure ends in one thread while another nests in it.
+/// An owner's tenure ends in one thread while another thread nests in it.
 #[tokio::test]
 async fn nobody_nests_in_a_tenure_that_ended() {
     let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
@@ -171,7 +171,7 @@ async fn nobody_nests_in_a_tenure_that_ended() {
     assert_eq!(tenure.claim(&claim(), Weak::new(), TTL), Err(Fate::Released));
 }
 
-/// Two calls of one owner, each with a grant of its own since the first was lost in between: the owner has the lock.
+/// An owner got two grants, since the first was lost before the second: the owner holds the lock by the second.
 #[tokio::test]
 async fn the_newest_tenure_of_an_owner_counts() {
     let (registry, quorum) = (Registry::default(), quorum(NODES));
@@ -191,14 +191,14 @@ async fn the_newest_tenure_of_an_owner_counts() {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A lease that is renewed for hours, with counters that live for one.
+/// A lease that is renewed for hours, with a `token_ttl` of one hour.
 #[tokio::test]
 async fn a_counter_is_due_on_each_node_once_half_of_its_ttl_is_over() {
     let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
     let end = clock::now();
     let at = |minute: u32| end.back((300 - minute) * MINUTE);
     let mut state = tenure.state.lock();
-    // As if it had been granted at minute 0.
+    // Pretends that it was granted at minute 0.
     for node in &mut state.round.nodes {
         node.counter = Deadline::new(at(0), 60 * MINUTE);
     }
@@ -213,7 +213,7 @@ async fn a_counter_is_due_on_each_node_once_half_of_its_ttl_is_over() {
     assert_eq!(due(0, Renewed::Extended, TTL, 60), None, "once every half");
     assert_eq!(due(1, Renewed::Extended, TTL, 60), hour, "another node has one of its own");
     assert_eq!(due(0, Renewed::Extended, TTL, 62), hour);
-    // By hand, for longer than the counter lives.
+    // Extensions by the caller; the second is longer than the counter is kept.
     assert_eq!(due(0, Renewed::Extended, 59 * MINUTE, 63), None);
     assert_eq!(due(0, Renewed::Extended, 61 * MINUTE, 63), Some(122 * MINUTE));
     assert_eq!(due(0, Renewed::Extended, TTL, 120), None);
@@ -233,12 +233,13 @@ async fn counters_of_redisson_are_never_due() {
     assert_eq!(tenure.renewed(0, Renewed::Extended, TTL, sent), None);
 }
 
-/// What a node is asked to prolong: the locks of each request.
+/// The requests to prolong counters on a node, each with its locks.
 type Requests = Arc<Mutex<Vec<Vec<String>>>>;
-/// What it answers for these locks.
+/// The node's reply for these locks.
 type Answer = fn(&[String]) -> Result<Reply, NodeError>;
 
-/// Two tenures whose counters are due on a node that answers like this, and what it was asked.
+/// Prolongs the due counters of two tenures on a node that replies with `answer`. Returns for each tenure whether its
+/// counter is due again, and the requests.
 async fn prolonged(answer: Answer) -> (Vec<bool>, Vec<Vec<String>>) {
     let requests = Requests::default();
     let seen = requests.clone();
@@ -272,7 +273,7 @@ async fn prolonged(answer: Answer) -> (Vec<bool>, Vec<Vec<String>>) {
 #[tokio::test]
 async fn what_a_node_did_not_prolong_is_due_again() {
     let both = || vec![vec!["x".to_owned(), "y".to_owned()]];
-    // Either may have lost the lock there by then.
+    // Either lock may have been lost on the node by then.
     let answers: [Answer; 3] = [|_| Ok(Reply::Int(0)), |_| Ok(Reply::Int(1)), |_| Ok(Reply::Int(2))];
     for answer in answers {
         assert_eq!(prolonged(answer).await, (vec![false, false], both()));
@@ -289,7 +290,7 @@ async fn what_a_node_did_not_prolong_is_due_again() {
     }
 }
 
-/// Rights may differ from lock to lock.
+/// Rights may differ between locks.
 #[tokio::test]
 async fn a_counter_that_may_not_be_prolonged_takes_no_other_with_it() {
     let (again, requests) = prolonged(|locks| {
