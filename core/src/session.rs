@@ -372,7 +372,7 @@ mod tests {
         let mut averages = Averages::default();
         for order in 0..1_000_000_u64 {
             averages.insert(&format!("order-{order}"), Duration::from_millis(order));
-            // A name that is used all the time.
+            // This name is used all the time, so it is remembered.
             averages.insert("report", Duration::from_secs(1));
         }
         assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);

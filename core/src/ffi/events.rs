@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn dropped_events_are_reported_at_the_end_of_the_batch() {
         let (sink, events) = Events::queue();
-        // Not a warning, and not verbose: ignored, which does not count as dropped.
+        // No warning, and the queue is not verbose: the event is ignored, which does not count as dropped.
         sink(&node_up());
         events.set_verbose(true);
         for _ in 0..CAPACITY + 3 {
@@ -87,7 +87,7 @@ mod tests {
         assert!(last.is_warning());
         assert_eq!(fetched.len(), CAPACITY);
         assert!(fetched.iter().all(|event| event.kind() == "node_up"));
-        // There is room again, and no drop is reported twice.
+        // The queue has room again, and reports no drop twice.
         sink(&node_up());
         assert!(matches!(fetch(&events)[..], [Event::NodeUp { .. }]));
         drop(sink);

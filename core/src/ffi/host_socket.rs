@@ -157,7 +157,7 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    /// Another thread notes readiness after a read found nothing, and before that read returns.
+    /// Another thread notes readiness after a read found nothing, but before that read returns.
     #[test]
     fn readiness_noted_during_a_call_in_vain_is_kept() {
         let ready = Readiness::default();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(calls, 2);
     }
 
-    /// The same with a read that found something, but not enough to fill its buffer.
+    /// The same with a read that did not fill its buffer.
     #[test]
     fn readiness_noted_during_a_short_read_is_kept() {
         let ready = Readiness::default();
@@ -201,7 +201,7 @@ mod tests {
         assert!(read.is_pending(), "nothing was noted since the last read");
     }
 
-    /// If a call leaves something to read or write, it is tried again without a further event.
+    /// If a call leaves bytes to read or write, the next call runs without a further event.
     #[test]
     fn readiness_that_is_not_used_up_stays() {
         let ready = Readiness::default();

@@ -191,7 +191,7 @@ pub mod test {
         ENTERED.with_borrow(Option::is_some)
     }
 
-    /// Uses `handle` from now on, `None` for the real one; returns what was used before.
+    /// Sets the background runtime of this thread, `None` for the real one. Returns the previous setting.
     pub fn enter(handle: Option<Handle>) -> Option<Handle> {
         ENTERED.replace(handle)
     }
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A task's future that is polled first in one runtime and then in another.
+    /// A task's future is polled first in one runtime and then in another.
     #[test]
     fn a_future_that_is_moved_is_driven_where_it_is_polled() {
         let runtime = || Builder::new_current_thread().build().expect("a runtime");
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(seen, [(true, false), (false, true)]);
     }
 
-    /// A future that is in the middle of yielding whenever a slice ends, polled only when it is woken.
+    /// A future that is polled only when it is woken, and is yielding whenever a slice ends.
     #[test]
     fn no_wake_up_is_lost_between_slices() {
         for driver in [Driver::Caller, Driver::Background] {
