@@ -1,15 +1,15 @@
--- Takes the lock for one tenure and draws its fencing token. Sending it twice changes nothing, but for a value of the
--- caller's choosing ("!"): that one is granted only where there is no key, of whatever type, as SET NX does it.
+-- Acquires the lock for one tenure and draws its fencing token. A second run changes nothing. Exception: a value of the
+-- caller's choosing ("!") is granted only if the key does not exist, like SET NX.
 -- KEYS  lock, token counter [, node marker]
 -- ARGV  1 field (the tenure)       2 explicit owner ("=name"), "" or "!"   3 ttl ms, -1 for none
 --       4 counter ttl ms, 0 for none        5 proposed token µs, 0 for this node's time
 --       with a marker: 6 quarantine µs, then (added by the node) 7 run id, 8 when keys may have been lost, µs,
 --       0 for unknown, 9 "1" when every write is on disk before its reply
--- reply a string of three numbers: a code, what it says, and this node's time in µs
+-- reply a string of three numbers: a code, its value, and this node's time in µs
 --       "1 token time"    granted
---       "0 pttl time"     somebody else holds it, for so many ms; -1: without end
---       "2 0 time"        the key is no lock
---       "3 left time"     the node is in quarantine, for so many µs
+--       "0 pttl time"     another owner holds it, for pttl ms; -1: without end
+--       "2 0 time"        the key is not a lock
+--       "3 left time"     the node is in quarantine, for left µs
 --       "4 0 time"        the node has no marker
 local key, counter, marker, field, ttl = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[3]
 local now, micros = clock()

@@ -1,4 +1,4 @@
--- Hands a detached tenure to a new one, so that its text works once. Never shortens a TTL.
+-- Replaces the field of a detached tenure by a new one, so that its text works only once. Never shortens a TTL.
 -- KEYS  lock
 -- ARGV  1 the detached field   2 the new field   3 ttl ms to extend to, 0 to leave the TTL
 -- reply the TTL in ms, or -2: neither field holds the lock, or its TTL is gone

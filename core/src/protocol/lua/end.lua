@@ -1,7 +1,7 @@
--- Ends tenures on purpose: all of an explicit owner, or everybody's. Leaves a note so that their holders learn why.
+-- Ends tenures on purpose: all of an explicit owner, or all of them. Leaves a note that tells their holders why.
 -- KEYS  lock, ended note
--- ARGV  1 explicit owner ("=name"), or "" for everybody   2 channel   3 on a cluster "1": announce to the shard, too
--- reply how many tenures ended, -1: the key is no lock, or -2: it is a read/write lock, which has a script of its own
+-- ARGV  1 explicit owner ("=name"), or "" for all   2 channel   3 on a cluster "1": announce to the shard, too
+-- reply how many tenures ended, -1: the key is not a lock, or -2: it is a read/write lock, which has a script of its own
 local pttl = redis.call('PTTL', KEYS[1])
 local all = fields(KEYS[1])
 if #all == 0 then return 0 end
@@ -15,7 +15,7 @@ for _, field in ipairs(all) do
   end
 end
 if #ended > 0 then
-  -- The note outlives every holder's deadline. It is a courtesy: without memory or right for it the tenures still end.
+  -- The note outlives every holder's deadline. If memory is full or the right is missing, the tenures end without it.
   redis.pcall('SET', KEYS[2], ' ' .. table.concat(ended, ' ') .. ' ', 'PX', math.max(pttl, 1000))
   if redis.call('EXISTS', KEYS[1]) == 0 then announce(ARGV[2], ARGV[3]) end
 end

@@ -1,14 +1,14 @@
--- Takes the lock for one tenure, in its turn, or a place in its queue. Sending it again changes nothing, but tells that the
--- client is still there: each of its entries counts for a while after the last such word.
+-- Acquires the lock for one tenure, in its turn, or takes a place in its queue. A second run only confirms that the
+-- client is alive: its entries count for a while after each run.
 -- KEYS  lock, token counter, queue, clients that are alive
 -- ARGV  1 field (the tenure)   2 explicit owner ("=name") or ""   3 ttl ms   4 counter ttl ms, 0 for none   5 client
 --       6 for how long its entries count, ms; "0" takes no place   7 wake channel   8 "0" if a lock is never handed over
 --       9 on a cluster "1": announce to the shard, too
--- reply a string of numbers: a code, what it says, this node's time in µs, and for a place two more
+-- reply a string of numbers: a code, its value, this node's time in µs, and for a place two more
 --       "1 token time"               granted
---       "0 pttl time"                somebody else holds it or is before; no place was asked for. -1: without end
---       "0 look time ticket ahead"   it waits behind so many, and should look again after so many ms; -1: when told
---       "2 0 time"                   the key is no lock
+--       "0 pttl time"                another owner holds it or comes first; it took no place. -1: without end
+--       "0 look time ticket ahead"   it waits behind `ahead` others and sends again after `look` ms; -1: when notified
+--       "2 0 time"                   the key is not a lock
 local key, counter, queue, alive, field, ttl = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[3]
 local now, micros = clock()
 local entry = ttl .. '/' .. ARGV[5] .. '/' .. field
@@ -40,7 +40,7 @@ end
 if ARGV[6] == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 
 local ticket = line_up(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
--- The first looks when the lock ends; the others when the first does not.
+-- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
 local head, lives = first(queue, alive)
 local look = pttl
 if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end

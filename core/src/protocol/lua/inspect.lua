@@ -1,4 +1,4 @@
--- Tells who holds the lock. Changes nothing.
+-- Reads the holders of the lock. Changes nothing.
 -- KEYS  lock, token counter
 -- reply {pttl ms, counter, field, ...}; pttl is -2 when nobody holds it, -1 when the key has no TTL; or only -2: it is a
 --       read/write lock, which has a script of its own

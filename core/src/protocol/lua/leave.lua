@@ -1,12 +1,12 @@
--- Ends one tenure, or gives up what stands for it in the queue, and hands a lock that is free to whoever is next; announces
--- it as free if nobody waits. Runs when memory is full.
+-- Ends one tenure, or gives up its place in the queue. Hands a free lock to the next waiter, or announces it as free if
+-- nobody waits. Runs when memory is full.
 -- KEYS  lock, token counter, queue, clients that are alive
 -- ARGV  1 field   2 its entry, or "" for a tenure that was granted: it has none   3 counter ttl ms, 0 for none
 --       4 channel   5 wake channel   6 "0" if a lock is never handed over   7 on a cluster "1": announce to the shard, too
 -- reply 1 released, 0 the tenure held nothing here
 local left = ARGV[2] ~= '' and redis.call('ZREM', KEYS[3], ARGV[2]) == 1
 local removed = remove(KEYS[1], ARGV[1])
--- Of those that hold it only an explicit owner has others beside it.
+-- Only tenures of an explicit owner can share the lock.
 local alone = removed and ARGV[1]:sub(1, 1) ~= '='
 if alone or (removed or left) and redis.call('EXISTS', KEYS[1]) == 0 then
   if not hand_over(KEYS[1], KEYS[2], ARGV[3], KEYS[3], KEYS[4], ARGV[5], ARGV[6], ARGV[7]) then

@@ -3,7 +3,7 @@
 -- ARGV  1 "new" (a new deployment: votes at once), "lost" (its keys are gone: quarantine from now), "init" (an operator
 --       vouches for it: replaces any marker)   2 when the marker was seen missing, in this node's µs
 --       then (added by the node) 3 run id, 4 and 5 unused here
--- reply 1 written, 0 a marker exists or the sighting is older than a second
+-- reply 1 written, 0 a marker exists or ARGV 2 is more than a second ago
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if ARGV[1] ~= 'init' then

@@ -1,8 +1,8 @@
--- The queue of a lock that goes to those who wait for it in their order. An entry is "ttl/client/field", its score the
--- ticket: µs, in the order in which they came. `alive` has for each client until when its entries count, in µs of this node.
+-- The queue of a lock that its waiters get in their order. An entry is "ttl/client/field", and its score is the ticket:
+-- µs, in the order of arrival. `alive` has for each client the time until which its entries count, in µs of this node.
 local function client_of(entry) return entry:match('^%d+/([^/]*)/') end
--- Gives an entry a place behind all others, unless it has one, and notes that those of its client count for `lease` ms from
--- now. Returns its ticket.
+-- Gives an entry a place behind all others, unless it has one, and makes the entries of its client count for `lease` ms
+-- from now. Returns its ticket.
 local function line_up(queue, alive, entry, client, lease, now, micros)
   local ticket = redis.call('ZSCORE', queue, entry)
   if not ticket then
@@ -10,15 +10,15 @@ local function line_up(queue, alive, entry, client, lease, now, micros)
     ticket = string.format('%.0f', math.max(now, last and last + 1 or 0))
     redis.call('ZADD', queue, ticket, entry)
   end
-  -- Of what writes here this alone is allowed when memory is full; what follows a write is, too.
+  -- PEXPIRE is allowed when memory is full, unlike ZADD; after a write ZADD is allowed, too.
   redis.call('PEXPIRE', queue, lease)
   redis.call('ZADD', alive, 'GT', string.format('%.0f', now + lease * 1000), client)
   redis.call('PEXPIRE', alive, lease)
   redis.call('ZREMRANGEBYSCORE', alive, '-inf', micros)
   return ticket
 end
--- The first entry whose client is alive, until when that counts, and what time it is; nothing if nobody waits. What comes
--- before it goes, also what is no entry.
+-- The first entry whose client is alive, the time until which that counts, and the time now; nothing if nobody waits.
+-- Removes everything before it, also what is not an entry.
 local function first(queue, alive)
   local now, micros
   while true do
@@ -31,8 +31,8 @@ local function first(queue, alive)
     redis.call('ZREM', queue, entry)
   end
 end
--- Makes the first who waits the holder of a lock that is free, for no longer than its client counts as alive, and tells
--- that client alone. `grants`: "0" to tell it only. False if nobody waits.
+-- Makes the first waiter the holder of a free lock, for no longer than its client counts as alive, and notifies that
+-- client alone. `grants`: "0" to only notify it. False if nobody waits.
 local function hand_over(key, counter, counter_ttl, queue, alive, wake, grants, sharded)
   local entry, lives, now, micros = first(queue, alive)
   if not entry then return false end

@@ -1,25 +1,25 @@
--- What the scripts of a read/write lock share. The lock is Redisson's hash: "mode" is "read" or "write", each reader has its
--- field, a writer its field with ":write" behind it. Redisson keeps a key for each reader, which ends when that reader's lease
--- does; so do we, for it looks there, and until when ours read is in `readers`, too, in µs of this node.
--- All scripts for one tenure begin with these KEYS and ARGV.
+-- What the scripts of a read/write lock share. The lock is Redisson's hash: "mode" is "read" or "write", each reader
+-- has its field, and a writer has its field followed by ":write". Redisson keeps a key for each reader, which expires
+-- with that reader's lease. So do these scripts, since Redisson checks those keys. `readers` has the end of each of our
+-- readers' leases as well, in µs of this node. The first KEYS and ARGV of every script for one tenure:
 local lock, counter, readers, field, counter_ttl, notes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
--- Those that may let others in go on with these: the queues of writers and of readers, the clients that are alive.
--- `how`: "1" makes those whose turn it is holders, "0" tells them only, "i" tells nobody: several nodes decide.
+-- The next ones of scripts that may let waiters in: the queues of writers and of readers, the clients that are alive.
+-- `how`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
 local writing, reading, alive, wake, how, channel, sharded = KEYS[4], KEYS[5], KEYS[6], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local function note_of(reader) return notes .. ':' .. reader .. ':rwlock_timeout:1' end
--- Lets a key live for so long at least.
+-- Extends the TTL of a key to at least `ttl` ms.
 local function keep(key, ttl)
   if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
 end
--- "read", "write", "lock" for a lock of another kind; nothing when it is free.
+-- "read", "write", or "lock" for a lock of another kind; nothing if it is free.
 local function mode_of(pttl) return pttl ~= -2 and (redis.call('HGET', lock, 'mode') or 'lock') or nil end
--- Whether a reader is there, and its lease is not over.
+-- Whether a reader has a lease that is not over.
 local function reads(reader, now)
   if redis.call('HEXISTS', lock, reader) == 0 then return false end
   return tonumber(redis.call('ZSCORE', readers, reader) or 0) > now
 end
 local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':write') == 1 end
--- Lets a reader in, or lets it stay for so long.
+-- Lets a reader in, or extends its lease to `ttl` ms.
 local function put_reader(reader, ttl, now)
   may_expire(lock, ttl)
   may_expire(readers, ttl)
@@ -30,14 +30,14 @@ local function put_reader(reader, ttl, now)
   redis.call('ZADD', readers, 'GT', string.format('%.0f', now + ttl * 1000), reader)
   keep(readers, ttl)
 end
--- Lets a writer into a lock that is free.
+-- Lets a writer into a free lock.
 local function put_writer(writer, ttl)
   may_expire(lock, ttl)
   redis.call('HSET', lock, 'mode', 'write', writer .. ':write', '1')
   redis.call('PEXPIRE', lock, ttl)
 end
--- Removes readers whose leases are over, and the lock with the last of them; says whether it is free. Of Redisson's the keys
--- tell, which are looked at only if there are such readers.
+-- Removes readers whose leases are over, and the lock with the last of them. Returns whether the lock is free. For
+-- Redisson's readers, which are not in `readers`, it checks their keys.
 local function purge(now)
   local over = redis.call('ZRANGEBYSCORE', readers, '-inf', string.format('%.0f', now))
   for _, reader in ipairs(over) do redis.call('HDEL', lock, reader) end
@@ -59,7 +59,8 @@ local function purge(now)
   redis.call('DEL', lock, readers)
   return true
 end
--- The token of those who read now: the one above the last writer's, which no writer draws. Without that it begins anew.
+-- The token of the readers now: the last writer's plus 1, which no writer draws. Without a last token the counter
+-- starts from this node's time.
 local function token_to_read(micros)
   local last = tonumber(redis.call('GET', counter))
   if not last or last >= 9007199254740990 then
@@ -70,7 +71,7 @@ local function token_to_read(micros)
   end
   return string.format('%.0f', last + 1)
 end
--- Lets all readers in that wait and are alive.
+-- Lets in all waiting readers whose clients are alive.
 local function let_readers_in(now, micros)
   local told = {}
   if how == '1' then token_to_read(micros) end
@@ -92,7 +93,7 @@ local function let_readers_in(now, micros)
   end
   announce(channel, sharded, '1')
 end
--- Lets the first writer into a lock that is free, for no longer than its client counts as alive.
+-- Lets the first writer into a free lock, for no longer than its client counts as alive.
 local function let_writer_in(entry, lives, now, micros)
   if how == '1' then
     local ttl, writer = entry:match('^(%d+)/[^/]*/(.*)$')
@@ -102,13 +103,13 @@ local function let_writer_in(entry, lives, now, micros)
   end
   announce(wake .. ':' .. client_of(entry), sharded)
 end
--- Whether it is the readers' turn where both wait and nobody knows who was inside last: whoever came first.
+-- Whether it is the readers' turn if both wait and the last mode is unknown: the first to arrive is next.
 local function came_before(reader, writer)
   return tonumber(redis.call('ZSCORE', reading, reader)) < tonumber(redis.call('ZSCORE', writing, writer))
 end
--- Lets those in whose turn it is at a lock that is free; false if nobody waits. After a writer come the readers that wait, all
--- of them, after readers the first writer (B. B. Brandenburg, J. H. Anderson, "Reader-writer synchronization for shared-memory
--- multiprocessor real-time systems", 2009). `was`: what it was until now, if that is known.
+-- Lets the next waiters into a free lock; false if nobody waits. A writer is followed by all waiting readers, and
+-- readers by the first writer (B. B. Brandenburg, J. H. Anderson, "Reader-writer synchronization for shared-memory
+-- multiprocessor real-time systems", 2009). `was`: the mode until now, if it is known.
 local function pass_on(was, now, micros)
   local writer, lives = first(writing, alive)
   local reader = first(reading, alive)

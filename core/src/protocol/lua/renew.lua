@@ -1,7 +1,7 @@
 -- Extends tenures that still hold their lock. Never creates one, never shortens a TTL, runs when memory is full.
--- KEYS  for each tenure: lock, ended note (or the lock again: nothing is known of a note)
--- ARGV  for each tenure: field, ttl ms, 0 to only look
--- reply a list, for each tenure: 1 extended, 0 the key is gone, -1 somebody else's, -2 ended on purpose
+-- KEYS  for each tenure: lock, ended note (or the lock again: do not read a note)
+-- ARGV  for each tenure: field, ttl ms, 0 to only check
+-- reply a list, for each tenure: 1 extended, 0 the key is gone, -1 another owner holds it, -2 ended on purpose
 local replies = {}
 for i = 1, #KEYS / 2 do
   local key, note, field, ttl = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], ARGV[2 * i]

@@ -1,5 +1,5 @@
--- Changes when a value ends that stands in the key, also to an earlier time: for the drop-in shims of libraries whose
--- callers expect that. Runs when memory is full. Sending it twice adds twice.
+-- Changes the TTL of a key that holds this value, also to a shorter one: for the drop-in shims of libraries whose
+-- callers expect that. Runs when memory is full. Two runs add twice.
 -- KEYS  lock
 -- ARGV  1 field (the value)   2 ms   3 "add" to what is left, "replace" what is left (both only where there is a ttl),
 --       "set" it, with or without one

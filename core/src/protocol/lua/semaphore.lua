@@ -1,26 +1,26 @@
--- What the scripts of a semaphore share. Its key is a sorted set with a member "field|slots" for each permit, by until when it
--- counts, in µs of this node; slots are numbers from 0, "3,7". Beside it `slots` has the slots of each field, and `taken` each
--- slot that is taken, by its number. They are written together, and whichever of them is lost is made again of the others
--- before anything is decided: so no permit is granted twice, and none is missing for longer than its lease.
--- All scripts for one permit begin with these KEYS and ARGV.
+-- What the scripts of a semaphore share. Its key is a sorted set with a member "field|slots" for each permit. The score
+-- is the time until which the permit counts, in µs of this node; slots are numbers from 0, as "3,7". The key `slots`
+-- has the slots of each field, and `taken` has each slot that is taken, by its number. The three are written together.
+-- Each script first restores those that were lost from the others: so no slot is granted twice, and none is missing for
+-- longer than a lease. The first KEYS and ARGV of every script for one permit:
 local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
--- Those that may let others in go on with these: the queue, the clients that are alive. `how`: "1" makes those whose turn it
--- is holders, "0" tells the first only.
+-- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `how`: "1" makes the next
+-- waiters holders, "0" only notifies the first.
 local queue, alive, token_ttl, wake, how, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
--- Lets three keys live for so long at least. Runs when memory is full.
+-- Extends the TTL of the three keys to at least `ttl` ms. Runs when memory is full.
 local function keep_all(key, slots, taken, ttl)
   local longest = string.format('%.0f', math.max(ttl, redis.call('PTTL', key)))
   redis.call('PEXPIRE', key, longest)
   redis.call('PEXPIRE', slots, longest)
   redis.call('PEXPIRE', taken, longest)
 end
--- A user without the right to do so fails here, before one of them exists without a TTL.
+-- Fails for a user without the right to PEXPIRE, before one of the keys exists without a TTL.
 local function may_keep(key, slots, taken, ttl)
   may_expire(key, ttl)
   may_expire(slots, ttl)
   may_expire(taken, ttl)
 end
--- Makes what was lost again. False if the key is somebody else's.
+-- Restores keys that were lost from the others. False if the key is not a semaphore.
 local function mend(key, slots, taken, now)
   local permits = redis.pcall('ZCARD', key)
   if type(permits) == 'table' then
@@ -62,19 +62,19 @@ local function free(one, its)
   redis.call('HDEL', slots, one)
   for slot in its:gmatch('%d+') do redis.call('ZREM', taken, slot) end
 end
--- Until when a permit counts, if it does.
+-- The time until which a permit counts, if it does.
 local function ends_at(one, its, now)
   local ends = its and tonumber(redis.call('ZSCORE', key, one .. '|' .. its) or 0)
   return ends and ends > now and ends
 end
--- Ends permits whose leases are over, a hundred at a time; says whether there were any.
+-- Ends permits whose leases are over, a hundred at a time. Returns whether there were any.
 local function sweep(now)
   local over = redis.call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', now), 'LIMIT', 0, 100)
   for _, member in ipairs(over) do free(member:match('^(.*)|([%d,]+)$')) end
   return #over > 0
 end
--- The free slot with so many free ones before it. Those that are taken stand in order: before the one with rank r so many are
--- free as its number is above r.
+-- The free slot that has `before` free ones before it, by binary search in the taken slots, which are in order: before
+-- the one with rank r, (its number - r) slots are free.
 local function free_after(before)
   local least, most = 0, redis.call('ZCARD', taken)
   while least < most do
@@ -84,7 +84,7 @@ local function free_after(before)
   end
   return least + before
 end
--- So many free slots below `of`; nothing if there are too few.
+-- `count` free slots below `of`; nothing if there are too few.
 local function find_free(count, of, now)
   repeat
     if free_after(count - 1) < of then
@@ -94,7 +94,7 @@ local function find_free(count, of, now)
     end
   until not sweep(now)
 end
--- The tokens of slots, "slot:token,...": this node's time, or the next after the slot's last.
+-- Draws tokens for slots, as "slot:token,...": this node's time, or the slot's last token plus 1 if that is larger.
 local function draw_each(found, now, micros)
   local drawn = {}
   if token_ttl ~= '0' then may_expire(tokens, token_ttl) end
@@ -107,7 +107,7 @@ local function draw_each(found, now, micros)
   if token_ttl ~= '0' then redis.call('PEXPIRE', tokens, token_ttl) end
   return table.concat(drawn, ',')
 end
--- Makes a permit of free slots. What stood for it in the queue is gone before, so that nothing can fail in between.
+-- Makes a permit of free slots. The caller removes its place from the queue first, so that nothing can fail in between.
 local function grant(one, found, ttl, now, micros)
   local drawn, its = draw_each(found, now, micros), table.concat(found, ',')
   for _, slot in ipairs(found) do redis.call('ZADD', taken, slot, slot) end
@@ -116,16 +116,16 @@ local function grant(one, found, ttl, now, micros)
   keep_all(key, slots, taken, ttl)
   return drawn
 end
--- Lets in those who wait, in their order, as long as there is room for the first, and tells each of their clients once.
+-- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once.
 local function let_in()
   local told = {}
   while true do
     local entry, until_then, now, micros = first(queue, alive)
     if not entry then return end
-    -- What is no hash makes this fail before anything is granted.
+    -- Fails before anything is granted if the key is not a hash.
     redis.call('HLEN', tokens)
     local ttl, client, count, of, one = entry:match('^(%d+)/([^/]*)/(%d+):(%d+)/(.*)$')
-    -- Nothing stands in the queue for what is held but by mistake: one field has one permit.
+    -- An entry whose field has a permit already is in the queue by mistake: a field has one permit.
     local waits = ttl and redis.call('HEXISTS', slots, one) == 0
     if waits then may_keep(key, slots, taken, ttl) end
     local found = waits and find_free(tonumber(count), tonumber(of), now)

@@ -1,9 +1,10 @@
--- What both wires share. Of this and then of a wire's own prelude each script gets in front what it mentions.
--- Whether a reply of `redis.pcall` is an error that has to be told. A key of another type is somebody else's, and none.
--- To tell it, the command is called again: so the server names it.
+-- The functions that both wires share. Each script is sent with those that it uses, of this file and of its wire's.
+-- Whether a reply of `redis.pcall` is an error to raise. A key of another type is not: it belongs to somebody else. To
+-- raise the error, the caller runs the command again, so that the server's message names the command.
 local function refused(reply) return type(reply) == 'table' and reply.err and not reply.err:find('WRONGTYPE', 1, true) end
--- Tells waiters that the lock is free, unless there is no channel to tell them on. Listeners of a shard's channels hear
--- nothing of the others, nor these of them. To Redisson's waiters "0" wakes one, which is the usual word, "1" all.
+-- Announces to waiters that the lock is free; an empty channel announces nothing. A message on a shard's channel does
+-- not reach listeners of the ordinary channel, nor the other way round. Of Redisson's waiters "0", the default, wakes
+-- one, and "1" wakes all.
 local function announce(channel, sharded, word)
   if channel == '' then return end
   redis.pcall('PUBLISH', channel, word or '0')
@@ -12,12 +13,13 @@ end
 -- This node's time in µs, as a number and as text.
 local function clock()
   local time = redis.call('TIME')
-  -- Mostly all six digits are there; putting them together costs less than writing a number down.
+  -- Nine times out of ten all six digits are there, and joining the texts costs less than formatting a number.
   local micros = time[1] .. (#time[2] == 6 and time[2] or string.format('%06d', time[2]))
   return tonumber(micros), micros
 end
--- Why a quorum node may not vote: 4 without a marker, 3 and the µs left in quarantine; nothing when it may. Notes a new
--- run of the server. `since`: when keys may have been lost, µs; "0" for unknown. `durable`: "1" when none can be.
+-- Why a quorum node may not vote: 4 without a marker, 3 and the µs left in quarantine; nothing if it may vote. Records
+-- a new run of the server in the marker. `since`: when keys may have been lost, µs; "0" for unknown. `durable`: "1" if
+-- none can be lost.
 local function refuses(marker, now, quarantine, run, since, durable)
   local mark = redis.call('GET', marker)
   if not mark then return 4, 0 end
@@ -29,9 +31,9 @@ local function refuses(marker, now, quarantine, run, since, durable)
   local left = tonumber(lost) + tonumber(quarantine) - now
   if left > 0 then return 3, left end
 end
--- Writes a token counter, which lives for `ttl` ms, "0" for ever. Returns what was there.
+-- Writes a token counter with a TTL of `ttl` ms, "0" for none. Returns the value before.
 local function write(counter, text, ttl)
-  -- SET knows GET since 6.2; 7.0 can be told from those before.
+  -- SET has the option GET since Redis 6.2. A script can only tell whether the server is 7.0 or later.
   if redis.acl_check_cmd then
     if ttl == '0' then return redis.call('SET', counter, text, 'GET') end
     return redis.call('SET', counter, text, 'PX', ttl, 'GET')
@@ -40,8 +42,8 @@ local function write(counter, text, ttl)
   if ttl == '0' then redis.call('SET', counter, text) else redis.call('SET', counter, text, 'PX', ttl) end
   return last
 end
--- Draws a fencing token: `proposed`, as far as that is within 20 ms of this node's time; that time if it is "0"; or the
--- second above the last, since the one between is for those who read after that. Returns it as text.
+-- Draws a fencing token: `proposed`, limited to 20 ms around this node's time, or that time if `proposed` is "0". The
+-- token is at least the last one plus 2: the number in between is for readers. Returns the token as text.
 local function draw(counter, ttl, now, micros, proposed)
   local token, text = now, micros
   if proposed ~= '0' then
@@ -49,7 +51,8 @@ local function draw(counter, ttl, now, micros, proposed)
     text = string.format('%.0f', token)
   end
   local last = write(counter, text, ttl)
-  -- Rarely: drawn within two microseconds, or the clock is behind. What is no token was not written by a lock.
+  -- Rare: two draws within two microseconds, or a clock that is behind. A value that is not a token was not written by
+  -- a lock.
   local known = last and tonumber(last)
   if known and known + 2 > token and known < 9007199254740991 then
     text = string.format('%.0f', known + 2)
@@ -57,8 +60,8 @@ local function draw(counter, ttl, now, micros, proposed)
   end
   return text
 end
--- A user without this right fails here, before a key without a TTL exists. Where there is nothing to ask, trying must not
--- shorten what others have.
+-- Fails for a user without the right to PEXPIRE, before a key without a TTL exists. Where the server cannot check a
+-- right, PEXPIRE itself is tried, and must not shorten the TTL of others.
 local function may_expire(key, ttl)
   if not redis.acl_check_cmd or not redis.acl_check_cmd('PEXPIRE', key, ttl) then
     redis.call('PEXPIRE', key, string.format('%.0f', math.max(ttl, redis.call('PTTL', key))))

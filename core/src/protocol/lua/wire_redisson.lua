@@ -1,4 +1,4 @@
--- Wire "redisson": the lock is a hash with one field a tenure, its value always 1 (Redisson's hold count).
+-- Wire "redisson": the lock is a hash with one field for each tenure. The value is always 1 (Redisson's hold count).
 -- Defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('HEXISTS', key, field) == 1 end
 local function is_mine(key, field)
@@ -8,7 +8,7 @@ local function is_mine(key, field)
 end
 local function fields(key) return redis.call('HKEYS', key) end
 local function put(key, field, ttl)
-  -- A user without this right fails here, before a lock without a TTL exists.
+  -- Fails for a user without the right to PEXPIRE, before a lock without a TTL exists.
   if not redis.acl_check_cmd or not redis.acl_check_cmd('PEXPIRE', key, ttl) then redis.call('PEXPIRE', key, ttl) end
   redis.call('HSET', key, field, '1')
   redis.call('PEXPIRE', key, ttl)
@@ -16,7 +16,7 @@ end
 local function remove(key, field)
   local removed = redis.pcall('HDEL', key, field)
   if refused(removed) then
-    -- Who may not write ends nothing that is not there, either.
+    -- A user without the right to write gets no error for a tenure that is not there.
     if not is_mine(key, field) then return false end
     redis.call('HDEL', key, field)
   end
@@ -26,14 +26,14 @@ local function rename(key, old, new, ttl)
   put(key, new, ttl)
   redis.call('HDEL', key, old)
 end
--- True when every tenure on the key belongs to `owner`, so that a further one may join.
+-- True if every tenure on the key belongs to `owner`, so that a further one may join.
 local function joins(key, owner)
   for _, field in ipairs(fields(key)) do
     if field:match('^(.*):%d+$') ~= owner then return false end
   end
   return true
 end
--- Whether these are what stands in a read/write lock.
+-- Whether these are the fields of a read/write lock.
 local function is_read_write(all)
   for _, field in ipairs(all) do
     if field == 'mode' then return true end

@@ -1,4 +1,4 @@
--- Wire "token": the lock is a string with the tenure as its value, as written by SET NX PX.
+-- Wire "token": the lock is a string with the tenure as its value, as SET NX PX writes it.
 -- Defines how a tenure is found, written and removed.
 local function holds(key, field) return redis.call('GET', key) == field end
 local function is_mine(key, field)

@@ -1,8 +1,8 @@
--- Hands a detached tenure to a new one, so that its text works once. Never shortens a TTL.
+-- Replaces the field of a detached tenure by a new one, so that its text works only once. Never shortens a TTL.
 -- KEYS  lock, token counter, readers
--- ARGV  1 the new field   2 counter ttl ms   3 what its key begins with   4 the detached field   5 ttl ms to extend to, 0 to
+-- ARGV  1 the new field   2 counter ttl ms   3 the beginning of its key   4 the detached field   5 ttl ms to extend to, 0 to
 --       leave the TTL
--- reply what is left of the tenure in ms, or -2: neither field is inside
+-- reply the time that the tenure has left in ms, or -2: neither field is inside
 local now = clock()
 local old = ARGV[4]
 local function left(reader) return math.floor((redis.call('ZSCORE', readers, reader) - now) / 1000) end

@@ -1,4 +1,4 @@
--- Makes a reader of a writer, and lets the readers in that wait. Runs when memory is full.
+-- Turns a writer into a reader, and lets in the waiting readers. Runs when memory is full.
 -- KEYS, ARGV  as of `leave`, without an entry
 -- reply 1 it reads, 0 the tenure held nothing here
 local now, micros = clock()

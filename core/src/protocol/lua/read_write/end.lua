@@ -1,8 +1,8 @@
--- Ends all tenures of a read/write lock on purpose. Leaves a note so that their holders learn why.
+-- Ends all tenures of a read/write lock on purpose. Leaves a note that tells their holders why.
 -- KEYS  lock, token counter, readers, ended note
--- ARGV  1 what the keys of its readers begin with   2, 3 channels: an exclusive lock's, a read/write lock's   4 on a
+-- ARGV  1 the beginning of its readers' keys   2, 3 channels: an exclusive lock's, a read/write lock's   4 on a
 --       cluster "1": announce to the shard, too
--- reply how many tenures ended, or -1: the key is no read/write lock
+-- reply how many tenures ended, or -1: the key is not a read/write lock
 local pttl = redis.call('PTTL', lock)
 if pttl == -2 then return 0 end
 local mode = redis.call('HGET', lock, 'mode')
@@ -13,7 +13,7 @@ for _, one in ipairs(redis.call('HKEYS', lock)) do
 end
 for _, one in ipairs(ended) do redis.call('DEL', ARGV[1] .. ':' .. one .. ':rwlock_timeout:1') end
 redis.call('DEL', lock, readers)
--- The note outlives every holder's deadline. It is a courtesy: without memory or right for it the tenures still end.
+-- The note outlives every holder's deadline. If memory is full or the right is missing, the tenures end without it.
 redis.pcall('SET', KEYS[4], ' ' .. table.concat(ended, ' ') .. ' ', 'PX', math.max(pttl, 1000))
 announce(ARGV[2], ARGV[4])
 announce(ARGV[3], ARGV[4], '1')

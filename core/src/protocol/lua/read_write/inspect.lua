@@ -1,4 +1,4 @@
--- Tells who is inside a read/write lock. Changes nothing.
+-- Reads the holders of a read/write lock. Changes nothing.
 -- KEYS  lock, token counter, readers
 -- reply {pttl ms, counter, "read" or "write", field, ...}, without those whose leases are over; of a hash that is another
 --       lock "lock" and all its fields; pttl is -2 when nobody holds it

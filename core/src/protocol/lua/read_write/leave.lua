@@ -1,5 +1,5 @@
--- Ends one tenure, or gives up what stands for it in a queue, and lets those in whose turn it is; announces a lock that is
--- free if nobody waits. Runs when memory is full.
+-- Ends one tenure, or gives up its place in a queue. Lets in the next waiters, or announces the lock as free if nobody
+-- waits. Runs when memory is full.
 -- KEYS  lock, token counter, readers, queues of writers and of readers, clients that are alive
 -- ARGV  1 to 7 as of `read`   8 its entry, or "" for a tenure that was granted: it has none
 -- reply 1 released, 0 the tenure held nothing here
@@ -14,7 +14,7 @@ if was and redis.call('HLEN', lock) == 1 then redis.call('DEL', lock, readers)
 elseif was == 'write' or type(mode) == 'table' then return released
 elseif mode == 'read' then
   if not purge(now) then
-    -- Those that waited behind a writer which does not wait any more.
+    -- Readers that waited behind a writer, which has just given up its place.
     if left and how ~= 'i' and not first(writing, alive) and first(reading, alive) then let_readers_in(now, micros) end
     return released
   end

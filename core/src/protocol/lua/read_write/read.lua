@@ -1,7 +1,7 @@
--- Lets a reader in, unless somebody writes or a writer waits, or gives it a place in the queue of readers. Sending it again
--- changes nothing, but tells that the client is still there.
+-- Lets a reader in, unless there is a writer or a writer waits; then it gives it a place in the queue of readers. A second
+-- run only confirms that the client is alive.
 -- KEYS  lock, token counter, readers, queues of writers and of readers, clients that are alive [, node marker]
--- ARGV  1 field   2 counter ttl ms, 0 for none   3 what its key begins with   4 wake channel   5 how   6 channel
+-- ARGV  1 field   2 counter ttl ms, 0 for none   3 the beginning of its key   4 wake channel   5 how   6 channel
 --       7 on a cluster "1": announce to the shard, too   8 ttl ms   9 client   10 for how long its places count, ms; "0"
 --       takes none   11 unused; with a marker: 12 quarantine µs, 13 run id, 14 when keys may have been lost, µs, 15 "1" when
 --       every write is on disk before its reply
@@ -30,7 +30,7 @@ if not mode or mode == 'read' then
     put_reader(field, ttl, now)
     if reader then
       redis.call('ZREM', reading, entry)
-      -- The others, too.
+      -- The other waiting readers, too.
       if redis.call('EXISTS', reading) == 1 then let_readers_in(now, micros) end
     end
     return '1 ' .. token .. ' ' .. micros
@@ -40,7 +40,7 @@ if not mode or mode == 'read' then
     pttl, writer = redis.call('PTTL', lock), nil
   end
 end
--- What may change without a word: the lease of whoever is inside, or the first writer's client.
+-- What may change without a notification: a holder's lease ends, or the first writer's client is no longer alive.
 local look = writer and math.ceil((lives - now) / 1000) or math.max(pttl, -1)
 if lease == '0' then return string.format('0 %.0f %s', look, micros) end
 local ticket = line_up(reading, alive, entry, client, lease, now, micros)

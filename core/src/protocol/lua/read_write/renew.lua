@@ -1,8 +1,8 @@
 -- Extends tenures that are still inside. Never creates one, never shortens a TTL, runs when memory is full.
 -- KEYS  for each tenure: lock, ended note, readers
--- ARGV  for each tenure: field, ttl ms, 0 to only look, what its key begins with
--- reply a list, for each tenure: 1 it writes and was extended, 2 the same for one that reads, 0 the key is gone, -1 somebody
---       else's, -2 ended on purpose
+-- ARGV  for each tenure: field, ttl ms, 0 to only check, the beginning of its key
+-- reply a list, for each tenure: 1 a writer's was extended, 2 a reader's was extended, 0 the key is gone, -1 another owner
+--       holds it, -2 ended on purpose
 local replies = {}
 local now = clock()
 for i = 1, #KEYS / 3 do

@@ -1,10 +1,11 @@
--- Writes a tenure again on a node that lacks it, for a holder that has it on a quorum of the others. Never into a lock that is
--- held the other way, never brings back what was ended on purpose, never shortens a TTL. A node that may not vote takes nothing
--- in.
+-- Writes a tenure again on a node that lacks it, for a holder that has it on a quorum of the others. Never writes into
+-- a lock that is held in the other mode, never restores a tenure that was ended on purpose, never shortens a TTL. A
+-- node that may not vote accepts no tenure.
 -- KEYS  lock, token counter, readers, ended note [, node marker]
--- ARGV  1 field   2 counter ttl ms, 0 for none   3 what its key begins with   4 "r" or "w"   5 ttl ms   6 the tenure's token
+-- ARGV  1 field   2 counter ttl ms, 0 for none   3 the beginning of its key   4 "r" or "w"   5 ttl ms   6 the tenure's token
 --       with a marker 7 to 10 as 12 to 15 of `read`
--- reply as renew for one tenure: {1} it is there, {0} it is not, {-1} somebody else's, {-2} ended on purpose
+-- reply as renew for one tenure: {1} a writer's is there, {2} a reader's is there, {0} it is not, {-1} another owner
+--       holds it, {-2} ended on purpose
 local now = clock()
 if KEYS[5] and refuses(KEYS[5], now, ARGV[7], ARGV[8], ARGV[9], ARGV[10]) then return { 0 } end
 local ended = redis.call('GET', KEYS[4])
@@ -18,7 +19,7 @@ if mode == 'write' and writes(field) then
 end
 if mode == 'read' and as == 'w' and purge(now) then mode = nil end
 if pttl == -1 or mode and (mode ~= 'read' or as == 'w') then return { -1 } end
--- Whoever comes next on this node draws a higher token.
+-- The next grant of this node needs a higher token.
 if as == 'r' then token = token - 1 end
 if (tonumber(redis.call('GET', counter) or 0) or 0) < token then
   write(counter, string.format('%.0f', token), counter_ttl)

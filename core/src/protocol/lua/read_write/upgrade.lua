@@ -1,6 +1,6 @@
--- Makes a writer of a reader that is alone inside. Never waits, and asks no queue.
+-- Turns a reader that is alone inside into a writer. Takes no place, and does not check the queues.
 -- KEYS  lock, token counter, readers [, node marker]
--- ARGV  1 field   2 counter ttl ms, 0 for none   3 what its key begins with   4 ttl ms   5 proposed token µs, 0 for this
+-- ARGV  1 field   2 counter ttl ms, 0 for none   3 the beginning of its key   4 ttl ms   5 proposed token µs, 0 for this
 --       node's time; with a marker 6 to 9 as 12 to 15 of `read`
 -- reply as of `acquire`: "1 token time" it writes, "0 pttl time" others read, "2 0 time" the tenure holds nothing here
 local now, micros = clock()

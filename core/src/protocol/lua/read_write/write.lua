@@ -1,7 +1,7 @@
--- Lets a writer in, if nobody is inside and it is its turn, or gives it a place in the queue of writers: then no new readers
--- come in. Sending it again changes nothing, but tells that the client is still there.
--- KEYS, ARGV, reply: as of `read`; 11 is the proposed token in µs, 0 for this node's time
--- Where several nodes decide a place holds new readers back, and nobody else: a node that is free lets any writer in.
+-- Lets a writer in, if nobody is inside and it is its turn. Otherwise it gives it a place in the queue of writers,
+-- which keeps new readers out. A second run only confirms that the client is alive. KEYS, ARGV, reply: as of `read`; 11
+-- is the proposed token in µs, 0 for this node's time If several nodes decide, a place keeps out new readers only: a
+-- node on which the lock is free lets any writer in.
 local marker, ttl, client, lease = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
 local now, micros = clock()
 if marker then
@@ -10,7 +10,7 @@ if marker then
 end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
--- Of several writers of a client, where several nodes decide, one place speaks for all.
+-- If several nodes decide, one place stands for all writers of a client.
 local entry = ttl .. '/' .. client .. '/' .. (how == 'i' and '' or field)
 if mode == 'write' and writes(field) then
   keep(lock, ttl)
@@ -37,7 +37,7 @@ end
 if lease == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 local ticket = line_up(writing, alive, entry, client, lease, now, micros)
 if how == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
--- The first looks when the lock ends; the others when the first does not.
+-- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
 local head, lives = first(writing, alive)
 local look = pttl
 if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end

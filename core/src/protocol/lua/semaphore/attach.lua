@@ -1,7 +1,7 @@
--- Hands a detached permit to a new field, so that its text works once. Never shortens a lease.
+-- Replaces the field of a detached permit by a new one, so that its text works only once. Never shortens a lease.
 -- KEYS  semaphore, slots of each field, slots that are taken, tokens of each slot
 -- ARGV  1 the new field   2 the detached field   3 ttl ms to extend to, 0 to leave the lease
--- reply what is left of the permit in ms, or -2: neither field has one
+-- reply the time that the permit has left in ms, or -2: neither field has one
 local now = clock()
 local old, ttl = ARGV[2], tonumber(ARGV[3])
 if not mend(key, slots, taken, now) then return -2 end

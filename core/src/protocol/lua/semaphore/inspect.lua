@@ -1,7 +1,7 @@
--- Tells who has permits of a semaphore. Changes nothing.
+-- Reads the permits of a semaphore. Changes nothing.
 -- KEYS  semaphore
--- reply a list, for each permit whose lease is not over: field, its slots "3,7", what is left of its lease in ms; only -1 if
---       the key is no semaphore
+-- reply a list, for each permit whose lease is not over: field, its slots "3,7", the rest of its lease in ms; only -1 if
+--       the key is not a semaphore
 local now = clock()
 local reply = {}
 local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')

@@ -1,4 +1,4 @@
--- Ends one permit, or gives up what stands for it in the queue, and lets in those who are next. Runs when memory is full.
+-- Ends one permit, or gives up its place in the queue, and lets in the next waiters. Runs when memory is full.
 -- KEYS, ARGV  1 to 5 as of `acquire`   6 its entry, or "" for a permit that was granted: it has none
 -- reply 1 released, 0 the permit was over
 local now = clock()

@@ -1,7 +1,7 @@
 -- Extends permits that still count. Never creates one, never shortens a lease, runs when memory is full.
 -- KEYS  for each permit: semaphore, ended note, slots of each field, slots that are taken
--- ARGV  for each permit: field, ttl ms, 0 to only look
--- reply a list, for each permit: 1 extended, 0 nobody has any, -1 the permit is over, -2 ended on purpose
+-- ARGV  for each permit: field, ttl ms, 0 to only check
+-- reply a list, for each permit: 1 extended, 0 there are no permits, -1 this permit is over, -2 ended on purpose
 local replies = {}
 local now = clock()
 for i = 1, #KEYS / 4 do
