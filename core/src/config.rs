@@ -71,7 +71,7 @@ pub struct Config {
     /// The ttl of the leases that the watchdog renews. From 300 ms to 10 years, and on a quorum at most `max_ttl`.
     /// Default: 30 s.
     pub watchdog: Duration,
-    /// Is put before every lock name; 1024 bytes at most together with the name. Default: empty.
+    /// The text before every lock name. Prefix and name together have at most 1024 bytes. Default: empty.
     pub prefix: String,
     /// How an exclusive lock is written. Default: [`Wire::Redisson`].
     pub wire: Wire,
@@ -277,7 +277,7 @@ pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Dur
 }
 
 /// How long a token counter must live for a lease of `ttl`: as long as the lease, but zero for a lease without end.
-/// Such a lease would keep its counter for ever, long after its release.
+/// Otherwise such a lease would keep its counter for ever, long after its release.
 fn ending(ttl: Duration) -> Duration {
     if ttl == NEVER { Duration::ZERO } else { ttl }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use crate::error::LostReason;
 
-/// Something that happened to a lock or a node. `Display` gives one line for people.
+/// An event of a lock, a node or the client's event queue. `Display` gives one line for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields say what they are: the lock's name without prefix, its token, times")]

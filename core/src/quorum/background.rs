@@ -64,8 +64,8 @@ impl Quorum {
     }
 
     /// Undoes in the background what earlier requests may have done on nodes: sends `call` to each node, ordered after
-    /// the connection of the earlier request. `leftovers`: the node, that connection, and whether the node confirmed
-    /// the request. The returned channel closes once all of it is done or given up.
+    /// all requests on the connection of the earlier one. `leftovers`: the node, that connection, and whether the node
+    /// confirmed the request. The returned channel closes once all of it is done or given up.
     pub(crate) fn clean_up(
         self: &Arc<Self>,
         leftovers: impl IntoIterator<Item = (usize, ConnectionId, bool)>,

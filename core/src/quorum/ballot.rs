@@ -273,7 +273,7 @@ impl Ballot {
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
         };
-        // The very last step: a grant that took most of its lease to arrive does not count.
+        // The very last step: a grant that arrives with less than a twentieth of its ttl left does not count.
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
             let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);

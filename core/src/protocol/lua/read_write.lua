@@ -1,7 +1,8 @@
 -- What the scripts of a read/write lock share. The lock is Redisson's hash: "mode" is "read" or "write", each reader
 -- has its field, and a writer has its field followed by ":write". Redisson keeps a key for each reader, which expires
 -- with that reader's lease. So do these scripts, since Redisson checks those keys. `readers` has the end of each of our
--- readers' leases as well, in µs of this node. The first KEYS and ARGV of every script for one tenure:
+-- readers' leases as well, in µs of this node.
+-- The first KEYS and ARGV of every script for one tenure:
 local lock, counter, readers, field, counter_ttl, notes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
 -- The next ones of scripts that may let waiters in: the queues of writers and of readers, the clients that are alive.
 -- `how`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.

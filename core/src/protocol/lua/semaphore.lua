@@ -1,8 +1,9 @@
 -- What the scripts of a semaphore share. Its key is a sorted set with a member "field|slots" for each permit. The score
 -- is the time until which the permit counts, in µs of this node; slots are numbers from 0, as "3,7". The key `slots`
 -- has the slots of each field, and `taken` has each slot that is taken, by its number. The three are written together.
--- Each script first restores those that were lost from the others: so no slot is granted twice, and none is missing for
--- longer than a lease. The first KEYS and ARGV of every script for one permit:
+-- Each script first restores those that were lost from the others: so no permit is granted twice, and none is missing
+-- for longer than its lease.
+-- The first KEYS and ARGV of every script for one permit:
 local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 -- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `how`: "1" makes the next
 -- waiters holders, "0" only notifies the first.

@@ -1,6 +1,6 @@
 -- The functions that both wires share. Each script is sent with those that it uses, of this file and of its wire's.
--- Whether a reply of `redis.pcall` is an error to raise. A key of another type is not: it belongs to somebody else. To
--- raise the error, the caller runs the command again, so that the server's message names the command.
+-- Whether a reply of `redis.pcall` is an error to raise. A key of another type is not: it belongs to somebody else.
+-- To raise the error, the caller runs the command again, so that the server's message names the command.
 local function refused(reply) return type(reply) == 'table' and reply.err and not reply.err:find('WRONGTYPE', 1, true) end
 -- Announces to waiters that the lock is free; an empty channel announces nothing. A message on a shard's channel does
 -- not reach listeners of the ordinary channel, nor the other way round. Of Redisson's waiters "0", the default, wakes

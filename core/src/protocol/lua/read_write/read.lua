@@ -1,5 +1,5 @@
--- Lets a reader in, unless there is a writer or a writer waits; then it gives it a place in the queue of readers. A second
--- run only confirms that the client is alive.
+-- Lets a reader in, unless there is a writer or a writer waits. Otherwise it gives it a place in the queue of readers.
+-- A second run only confirms that the client is alive.
 -- KEYS  lock, token counter, readers, queues of writers and of readers, clients that are alive [, node marker]
 -- ARGV  1 field   2 counter ttl ms, 0 for none   3 the beginning of its key   4 wake channel   5 how   6 channel
 --       7 on a cluster "1": announce to the shard, too   8 ttl ms   9 client   10 for how long its places count, ms; "0"

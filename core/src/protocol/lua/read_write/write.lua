@@ -1,7 +1,7 @@
 -- Lets a writer in, if nobody is inside and it is its turn. Otherwise it gives it a place in the queue of writers,
--- which keeps new readers out. A second run only confirms that the client is alive. KEYS, ARGV, reply: as of `read`; 11
--- is the proposed token in µs, 0 for this node's time If several nodes decide, a place keeps out new readers only: a
--- node on which the lock is free lets any writer in.
+-- which keeps new readers out. A second run only confirms that the client is alive.
+-- KEYS, ARGV, reply: as of `read`; 11 is the proposed token in µs, 0 for this node's time
+-- If several nodes decide, a place keeps out new readers only: a node on which the lock is free lets any writer in.
 local marker, ttl, client, lease = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
 local now, micros = clock()
 if marker then
