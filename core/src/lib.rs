@@ -108,5 +108,5 @@ pub use process::exit::close_all;
 pub use protocol::reply::{Kind, Slot};
 pub use read_write::ReadWriteLock;
 pub use semaphore::{PermitInfo, Semaphore};
-pub use server::memory::Memory;
+pub use server::{NodeInfo, memory::Memory};
 pub use tenure::ReleaseOutcome;
