@@ -191,10 +191,10 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         None => (owner.key(), owner),
     };
     // Dropped at the end of this attach: the next attach of the same text waits for it.
-    let _turn = session.given_back(&detached.field).await?;
+    let _turn = session.attach_turn(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
-    let mut taking = Taking {
+    let mut take_over = TakeOver {
         sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
         new: if mutant!(AttachKeepsName) { detached.field.clone() } else { session.fields.draw(&key) },
         old: detached.field,
@@ -204,12 +204,12 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         settled: false,
     };
     let since = clock::now();
-    let presences = taking.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
+    let presences = take_over.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
     let claim = Claim::new(renewed.then_some(ttl));
     let terms = Terms {
         names,
         owner: key,
-        field: taking.new.clone(),
+        field: take_over.new.clone(),
         primitive: detached.primitive,
         slots: detached.slots,
         ttl,
@@ -225,12 +225,12 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     tenure.forget_counters();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
-    taking.settled = true;
+    take_over.settled = true;
     lease.check()?;
     lease.set_unseen(move || match tenure.detach() {
         Ok(()) => {
             session.forget(&tenure);
-            taking.give_back();
+            take_over.give_back();
         }
         // Another call of the same owner has nested in the tenure, or it has ended.
         Err(_) => drop(begin_release(&session, &tenure, &claim)),
@@ -241,7 +241,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
 /// Renames a tenure's field, from the one in the text to one that the new holder drew. Dropped before it is settled, it
 /// renames the field back on every node that may have the new one, ordered after the requests that were sent: the text
 /// works again.
-struct Taking {
+struct TakeOver {
     session: Arc<Session>,
     primitive: Primitive,
     names: Arc<Names>,
@@ -251,7 +251,7 @@ struct Taking {
     settled: bool,
 }
 
-impl Taking {
+impl TakeOver {
     fn give_back(mut self) {
         self.settled = false;
     }
@@ -261,7 +261,7 @@ impl Taking {
     }
 
     /// The nodes to which the request was sent, in the form that `Quorum::clean_up` takes.
-    fn asked(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, ConnectionId, bool)> {
+    fn sent_to(&self, which: impl Fn(usize) -> bool) -> impl Iterator<Item = (usize, ConnectionId, bool)> {
         let chosen = self.sent.iter().enumerate().filter(move |(node, _)| which(*node));
         chosen.filter_map(|(node, sent)| Some((node, sent.get()?, true)))
     }
@@ -301,27 +301,15 @@ impl Taking {
             known.into_iter().zip(&self.sent).map(|(known, sent)| known.unwrap_or_else(|| presence(sent))).collect();
         if there >= quorum.needed() {
             quorum.spawn(answers.see_through());
-        } else {
-            drop(answers);
-        }
-        if there >= quorum.needed() {
-            // The other nodes may have missed the request and still have the old field, which nobody would ever
-            // release.
-            let call = quorum.protocol.release(self.label(&self.old), false);
-            for node in (0..missed.len()).filter(|node| missed[*node]) {
-                let target = quorum.nodes[node].clone();
-                match self.sent[node].get() {
-                    Some(connection) => quorum.spawn_pending(clean_up(target, connection, call.clone(), true)),
-                    None => quorum.spawn_pending(insist(target, call.clone(), life)),
-                }
-            }
+            self.release_old(&missed, life);
             return Ok(presences);
         }
+        drop(answers);
         if no > quorum.spare() {
             // The tenure has ended, or another attach has it. The new field on too few nodes would only block others.
             self.settled = true;
             let call = quorum.protocol.release(self.label(&self.new), true);
-            drop(quorum.clean_up(self.asked(|node| !matches!(presences[node], Presence::Absent)), &call));
+            drop(quorum.clean_up(self.sent_to(|node| !matches!(presences[node], Presence::Absent)), &call));
             return Err(LockError::Lost { name: self.names.name().to_owned(), reason: LostReason::Taken });
         }
         if wrong > quorum.spare() {
@@ -329,9 +317,23 @@ impl Taking {
         }
         Err(quorum.unavailable(causes))
     }
+
+    /// Releases the old field on the nodes that may have missed the request: nobody else would ever release it there. `life`:
+    /// the longest that the tenure could live when it was detached.
+    fn release_old(&self, missed: &[bool], life: Duration) {
+        let quorum = &self.session.quorum;
+        let call = quorum.protocol.release(self.label(&self.old), false);
+        for node in (0..missed.len()).filter(|node| missed[*node]) {
+            let target = quorum.nodes[node].clone();
+            match self.sent[node].get() {
+                Some(connection) => quorum.spawn_pending(clean_up(target, connection, call.clone(), true)),
+                None => quorum.spawn_pending(insist(target, call.clone(), life)),
+            }
+        }
+    }
 }
 
-impl Drop for Taking {
+impl Drop for TakeOver {
     fn drop(&mut self) {
         if self.settled || mutant!(AttachForgets) {
             return;
@@ -339,7 +341,7 @@ impl Drop for Taking {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(self.label(&self.old), &self.new, Duration::ZERO);
         let call = if mutant!(AttachReleases) { quorum.protocol.release(self.label(&self.new), true) } else { call };
-        let done = quorum.clean_up(self.asked(|_| true), &call);
-        self.session.giving_back(&self.old, done);
+        let done = quorum.clean_up(self.sent_to(|_| true), &call);
+        self.session.note_renaming_back(&self.old, done);
     }
 }

@@ -217,11 +217,8 @@ impl Ballot {
     pub(crate) async fn run(&mut self, driver: Driver, owner: &OwnerKey) -> Verdict {
         let quorum = self.request.quorum.clone();
         let (nodes, needed, spare) = (quorum.nodes.len(), quorum.needed(), quorum.spare());
-        quorum.find_duplicate_nodes();
-        if let Some((one, other)) = quorum.duplicates.get() {
-            let cause =
-                format!("is the same server as {}; each vote needs a server of its own", quorum.nodes[*one].name());
-            return Verdict::Unavailable { causes: vec![quorum.cause(*other, cause)], permanent: true };
+        if let Some(cause) = quorum.duplicate() {
+            return Verdict::Unavailable { causes: vec![cause], permanent: true };
         }
         let call = self.call(owner);
         let limit = quorum.settings.reply_timeout(self.ttl);
@@ -273,7 +270,13 @@ impl Ballot {
             Err(causes) if causes.is_empty() => return Verdict::Busy { free_in: None, split: true },
             Err(causes) => return Verdict::Unavailable { causes, permanent: false },
         };
-        // The very last step: a grant that arrives with less than a twentieth of its ttl left does not count.
+        self.conclude(token as u64, since, &tally, answers)
+    }
+
+    /// Makes the grant of a quorum that agreed on its token. The very last step: a grant that arrives with less than a twentieth
+    /// of its ttl left does not count.
+    fn conclude(&mut self, token: u64, since: Stamp, tally: &Tally, late: FanOut) -> Verdict {
+        let quorum = &self.request.quorum;
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
             let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
@@ -281,21 +284,14 @@ impl Ballot {
             return Verdict::Unavailable { causes, permanent: false };
         }
         self.settled = true;
-        let presences = (0..nodes)
+        let presences = (0..quorum.nodes.len())
             .map(|node| match self.granted[node] {
                 Some(true) => Presence::Held(deadline),
                 Some(false) => Presence::Absent,
                 None => Presence::Unknown(self.request.sent[node].get()),
             })
             .collect();
-        Verdict::Held(Grant {
-            token: token as u64,
-            slots: Vec::new(),
-            since,
-            presences,
-            late: answers,
-            sent: self.request.sent.clone(),
-        })
+        Verdict::Held(Grant { token, slots: Vec::new(), since, presences, late, sent: self.request.sent.clone() })
     }
 
     fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
@@ -342,57 +338,10 @@ impl Ballot {
 
     async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
         let quorum = self.request.quorum.clone();
-        if !tally.missing.is_empty() {
-            if quorum.parts_provisioned().await {
-                return Verdict::Provisioned { causes: tally.causes };
-            }
-            let everywhere = tally.missing.len() == quorum.nodes.len();
-            if everywhere && quorum.settings.config.strict {
-                let detail = "no node has a marker; call init_nodes() once for a new deployment";
-                let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
-                return Verdict::Unavailable { causes, permanent: true };
-            }
-            // While some nodes do not answer, it is unknown whether the others are new or have lost their keys. After
-            // `patience` they count as having lost them, which is the safe assumption.
-            let waited_enough = {
-                let mut unmarked = quorum.unmarked.lock();
-                unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
-            };
-            if everywhere || tally.marked > 0 || waited_enough {
-                let (names, missing) = (self.request.names.clone(), tally.missing.clone());
-                let writing = quorum.clone();
-                // Even if the caller is cancelled: with markers on some nodes only, the others would count as having
-                // lost their keys.
-                let written = quorum.run_to_completion(async move {
-                    if everywhere {
-                        writing.provision_new(&names, &missing).await
-                    } else {
-                        writing.provision(&names, &missing, false).await
-                    }
-                });
-                let Some(failed) = written.await else {
-                    return Verdict::Unavailable { causes: tally.causes, permanent: false };
-                };
-                *quorum.unmarked.lock() = None;
-                if failed.len() > spare {
-                    let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
-                    let causes = failed.into_iter().map(|(node, error)| quorum.cause(node, error)).collect();
-                    return Verdict::Unavailable { causes, permanent };
-                }
-            }
-            if everywhere {
-                quorum.parts_provisioned().await;
-                return Verdict::Provisioned { causes: tally.causes };
-            }
-            if tally.marked > 0 || waited_enough {
-                let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
-                for (node, _) in &tally.missing {
-                    let cause = quorum.cause(*node, &detail);
-                    tally.causes.iter_mut().filter(|known| known.node == cause.node).for_each(|known| {
-                        known.cause.clone_from(&cause.cause);
-                    });
-                }
-            }
+        if !tally.missing.is_empty()
+            && let Some(verdict) = Box::pin(self.provision(&mut tally, spare)).await
+        {
+            return verdict;
         }
         if tally.conflicts > spare {
             return Verdict::Conflict;
@@ -405,6 +354,63 @@ impl Ballot {
         free_in.sort_unstable();
         let free_in = free_in.get(quorum.needed() - 1).or(free_in.last()).copied();
         Verdict::Busy { free_in, split: !tally.grants.is_empty() }
+    }
+
+    /// Writes the markers of nodes that lack them, if it is certain that the deployment is new or that they lost their keys.
+    /// Returns the verdict if the ballot ends with that.
+    async fn provision(&self, tally: &mut Tally, spare: usize) -> Option<Verdict> {
+        let quorum = self.request.quorum.clone();
+        if quorum.parts_provisioned().await {
+            return Some(Verdict::Provisioned { causes: std::mem::take(&mut tally.causes) });
+        }
+        let everywhere = tally.missing.len() == quorum.nodes.len();
+        if everywhere && quorum.settings.config.strict {
+            let detail = "no node has a marker; call init_nodes() once for a new deployment";
+            let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
+            return Some(Verdict::Unavailable { causes, permanent: true });
+        }
+        // While some nodes do not answer, it is unknown whether the others are new or have lost their keys. After
+        // `patience` they count as having lost them, which is the safe assumption.
+        let waited_enough = {
+            let mut unmarked = quorum.unmarked.lock();
+            unmarked.get_or_insert_with(Instant::now).elapsed() >= quorum.settings.config.patience
+        };
+        if everywhere || tally.marked > 0 || waited_enough {
+            let (names, missing) = (self.request.names.clone(), tally.missing.clone());
+            let writing = quorum.clone();
+            // Even if the caller is cancelled: with markers on some nodes only, the others would count as having
+            // lost their keys.
+            let written = quorum.run_to_completion(async move {
+                if everywhere {
+                    writing.provision_new(&names, &missing).await
+                } else {
+                    writing.provision(&names, &missing, false).await
+                }
+            });
+            let Some(failed) = written.await else {
+                return Some(Verdict::Unavailable { causes: std::mem::take(&mut tally.causes), permanent: false });
+            };
+            *quorum.unmarked.lock() = None;
+            if failed.len() > spare {
+                let permanent = failed.iter().filter(|(_, error)| error.is_permanent()).count() > spare;
+                let causes = failed.into_iter().map(|(node, error)| quorum.cause(node, error)).collect();
+                return Some(Verdict::Unavailable { causes, permanent });
+            }
+        }
+        if everywhere {
+            quorum.parts_provisioned().await;
+            return Some(Verdict::Provisioned { causes: std::mem::take(&mut tally.causes) });
+        }
+        if tally.marked > 0 || waited_enough {
+            let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
+            for (node, _) in &tally.missing {
+                let cause = quorum.cause(*node, &detail);
+                tally.causes.iter_mut().filter(|known| known.node == cause.node).for_each(|known| {
+                    known.cause.clone_from(&cause.cause);
+                });
+            }
+        }
+        None
     }
 
     /// The nodes that may have granted: for each the connection that carried the request, and whether it confirmed the

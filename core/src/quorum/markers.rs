@@ -36,9 +36,16 @@ impl Drop for Provisioning {
 }
 
 impl Quorum {
-    /// Checks once, in the background, whether all nodes are different servers: two names of one server would count as
-    /// two votes.
-    pub(super) fn find_duplicate_nodes(self: &Arc<Self>) {
+    /// The error if two of the nodes are one server, which would count as two votes. The first call starts the search for such
+    /// nodes in the background.
+    pub(super) fn duplicate(self: &Arc<Self>) -> Option<NodeCause> {
+        self.find_duplicate_nodes();
+        let (one, other) = self.duplicates.get()?;
+        let cause = format!("is the same server as {}; each vote needs a server of its own", self.nodes[*one].name());
+        Some(self.cause(*other, cause))
+    }
+
+    fn find_duplicate_nodes(self: &Arc<Self>) {
         if self.nodes.len() == 1 || std::mem::replace(&mut self.runs.lock().1, true) {
             return;
         }

@@ -2,6 +2,7 @@
 //! and [`renewal`] decide its transitions and are pure. This file, [`upkeep`] and [`release`] send requests to the
 //! nodes and notify those who wait for the tenure's end.
 
+mod batches;
 mod mode;
 mod release;
 mod renewal;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::FutureExt;
 use slab::Slab;
 use tokio::{
     sync::{Notify, watch},
@@ -17,34 +17,21 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+use super::{
+    Plan, Tenure,
+    batches::{Renewal, renew, repair},
+    supervisor::{Supervised, Supervisor},
+};
 use crate::{
-    clock::{self, Stamp},
-    config::Settings,
-    process::{driver::Driver, runtime},
-    protocol::reply,
+    clock,
+    process::runtime,
     quorum::Quorum,
-    server::{
-        Hint,
-        NodeErrorKind::{Permanent, Refused, WrongType},
-        SentOn,
-    },
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    tenure::{
-        Plan, Tenure,
-        supervisor::{Supervised, Supervisor},
-        upkeep::prolong,
-    },
 };
 
-/// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
-const BATCH: usize = 100;
-/// Requests under way for different slots of a cluster.
-const PARTS_AT_ONCE: usize = 64;
-/// Repairs under way on one node; far below what a connection takes.
-const REPAIRS_AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
 /// How long the task sleeps while there is no tenure.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -173,68 +160,75 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
     loop {
         // A tenure that is added during this pass requests another one.
         *list.planned.lock() = Instant::now() + IDLE;
-        let returned = std::mem::take(&mut *list.returned.lock());
-        let tenures: Vec<(usize, Arc<Tenure>)> =
-            list.tenures.lock().iter().map(|(index, tenure)| (index, tenure.clone())).collect();
-        let now = clock::now();
         if list.busy.swap(false, Relaxed) {
             last_busy = Instant::now();
         }
-        let mut wake = if tenures.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
-        let mut batches: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
-        let mut repairs: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
-        for (index, tenure) in &tenures {
-            match tenure.plan(now, &returned) {
-                Plan::Forget => list.forget(*index, tenure),
-                Plan::Release => {
-                    list.forget(*index, tenure);
-                    tenure.release_in_background();
-                }
-                Plan::Wait(time) => wake = wake.min(time),
-                Plan::Renew { nodes, repairs: missing, ttl, sent } => {
-                    for node in missing {
-                        repairs[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
-                    }
-                    for node in nodes {
-                        batches[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
-                    }
-                    wake = wake.min(tenure.time_to_check());
-                }
-            }
-        }
-        if let Some(next) = list.calls.take_over_overdue() {
-            wake = wake.min(next.duration_since(Instant::now()));
-        }
-        for (node, batch) in batches.into_iter().enumerate() {
-            if !batch.is_empty() {
-                let (list, quorum) = (list.clone(), quorum.clone());
-                let owner = quorum.clone();
-                owner.spawn(async move {
-                    let tenures: Vec<_> = batch.iter().map(|renewal| renewal.tenure.clone()).collect();
-                    renew(&quorum, node, batch).await;
-                    list.reconsider_all(&tenures);
-                });
-            }
-        }
-        for (node, batch) in repairs.into_iter().enumerate() {
-            if !batch.is_empty() {
-                let list = list.clone();
-                quorum.spawn_pending(async move {
-                    let tenures: Vec<_> = batch.iter().map(|renewal| renewal.tenure.clone()).collect();
-                    repair(node, &batch).await;
-                    list.reconsider_all(&tenures);
-                });
-            }
-        }
-        let spacing = SPACING_PER_TENURE * tenures.len() as u32;
+        let (tenures, wake) = pass(&list, &quorum, last_busy);
+        let spacing = SPACING_PER_TENURE * tenures as u32;
         let planned = Instant::now() + wake.max(spacing).max(Duration::from_millis(1));
-        drop(tenures);
         *list.planned.lock() = planned;
         tokio::select! {
             biased;
             () = list.hurry.notified() => sleep(spacing).await,
             () = sleep_until(planned) => {}
         }
+    }
+}
+
+/// Checks every tenure once, starts what is due, and takes over overdue calls. Returns the number of tenures and the pause
+/// until the next pass.
+fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_busy: Instant) -> (usize, Duration) {
+    let returned = std::mem::take(&mut *list.returned.lock());
+    let tenures: Vec<(usize, Arc<Tenure>)> =
+        list.tenures.lock().iter().map(|(index, tenure)| (index, tenure.clone())).collect();
+    let now = clock::now();
+    let mut wake = if tenures.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
+    let mut renewals: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
+    let mut repairs = renewals.clone();
+    for (index, tenure) in &tenures {
+        match tenure.plan(now, &returned) {
+            Plan::Forget => list.forget(*index, tenure),
+            Plan::Release => {
+                list.forget(*index, tenure);
+                tenure.release_in_background();
+            }
+            Plan::Wait(time) => wake = wake.min(time),
+            Plan::Renew { nodes, repairs: missing, ttl, sent } => {
+                for node in missing {
+                    repairs[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
+                }
+                for node in nodes {
+                    renewals[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
+                }
+                wake = wake.min(tenure.time_to_check());
+            }
+        }
+    }
+    if let Some(next) = list.calls.take_over_overdue() {
+        wake = wake.min(next.duration_since(Instant::now()));
+    }
+    start(list, quorum, renewals, repairs);
+    (tenures.len(), wake)
+}
+
+/// Sends the renewals and repairs of each node, without waiting for their replies.
+fn start(list: &Arc<List>, quorum: &Arc<Quorum>, renewals: Vec<Vec<Renewal>>, repairs: Vec<Vec<Renewal>>) {
+    let tenures_of = |batch: &[Renewal]| -> Vec<_> { batch.iter().map(|renewal| renewal.tenure.clone()).collect() };
+    for (node, batch) in renewals.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+        let (list, quorum) = (list.clone(), quorum.clone());
+        let owner = quorum.clone();
+        owner.spawn(async move {
+            let tenures = tenures_of(&batch);
+            renew(&quorum, node, batch).await;
+            list.reconsider_all(&tenures);
+        });
+    }
+    for (node, batch) in repairs.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+        let list = list.clone();
+        quorum.spawn_pending(async move {
+            repair(node, &batch).await;
+            list.reconsider_all(&tenures_of(&batch));
+        });
     }
 }
 
@@ -245,100 +239,4 @@ async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>
         list.returned.lock().push(node);
         list.hurry.notify_one();
     }
-}
-
-struct Renewal {
-    tenure: Arc<Tenure>,
-    ttl: Duration,
-    sent: Stamp,
-}
-
-/// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several batches at a time.
-async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
-    let parts = quorum.nodes[node].traits().parts;
-    // A request is also for one family of locks only.
-    let part =
-        |renewal: &Renewal| (parts.of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family());
-    batch.sort_by_cached_key(part);
-    let parts = batch.chunk_by(|one, next| part(one) == part(next));
-    let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
-    let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
-    stream::iter(batches)
-        .for_each_concurrent(at_once, |batch| async move {
-            renew_batch(quorum, node, batch).await;
-        })
-        .await;
-}
-
-/// Renews one batch on one node. Returns whether the node answered for all of it.
-async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
-    let tenures = batch.iter().map(|renewal| (renewal.tenure.label(), renewal.ttl));
-    let limit = renewal_limit(&quorum.settings, batch);
-    let answer =
-        quorum.nodes[node].eval(Driver::Background, quorum.protocol.renew(tenures), limit, SentOn::default()).await;
-    if let Err(error) = &answer
-        && batch.len() > 1
-    {
-        if error.hint == Some(Hint::TryAgain) {
-            // Some of these locks have moved to another server, and some not yet.
-            let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
-            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(PARTS_AT_ONCE).collect().await;
-            return renewed.into_iter().all(|renewed| renewed);
-        }
-        if matches!(error.kind, Refused | Permanent | WrongType) {
-            return Box::pin(renew_apart(quorum, node, batch)).await;
-        }
-    }
-    let inside = batch.iter().any(|renewal| renewal.tenure.terms.primitive.is_read_write());
-    let Some(found) = answer.ok().and_then(|reply| reply::renewals(&reply, batch.len(), inside)) else {
-        fail(node, batch);
-        return false;
-    };
-    let mut due = Vec::new();
-    for (renewal, found) in batch.iter().zip(found) {
-        if let Some(counter_ttl) = renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent) {
-            due.push((renewal.tenure.clone(), counter_ttl));
-        }
-    }
-    if !due.is_empty() {
-        quorum.spawn(prolong(quorum.clone(), node, due));
-    }
-    true
-}
-
-/// Splits a batch that a node refused, so that one tenure that cannot be renewed does not cost the others. Tries a
-/// random one first: if the node refuses that one, too, the rest counts as failed and gets no requests.
-async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
-    let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
-    let (any, after) = rest.split_at(1);
-    if !renew_batch(quorum, node, any).await {
-        fail(node, before);
-        fail(node, after);
-        return false;
-    }
-    let mut renewed = true;
-    for part in [before, after] {
-        renewed &= part.is_empty() || renew_batch(quorum, node, part).await;
-    }
-    renewed
-}
-
-fn fail(node: usize, batch: &[Renewal]) {
-    for renewal in batch {
-        renewal.tenure.renewal_failed(node);
-    }
-}
-
-/// Repairs one node. The number of requests at once is limited, since a node that lost its keys lacks all tenures.
-async fn repair(node: usize, batch: &[Renewal]) {
-    let repairs = batch.iter().map(|repair| repair.tenure.clone().repair(node, repair.ttl, repair.sent));
-    let repairs: Vec<_> = repairs.collect();
-    stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
-}
-
-/// The time-out of a batch, from the longest time left. A reply before the deadline counts, however late; one after it
-/// is useless.
-fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
-    let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
-    settings.reply_within(left)
 }

@@ -28,39 +28,29 @@ pub(super) struct Facts {
 
 /// Requests the facts of a server and of this connection. Facts that it refuses to report stay unknown.
 pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, NodeError> {
-    let ask = |parts: &'static [&'static str]| {
-        let mut redis = redis.clone();
-        async move {
-            let mut command = Cmd::with_capacity(parts.len(), 32);
-            for part in parts {
-                command.arg(*part);
-            }
-            match redis.send_packed_command(&command).await {
-                Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
-                // Temporary: a later attempt gets the facts.
-                Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
-                    Err(not_run(refusal(&error).detail))
-                }
-                Ok(value) => Ok(value),
-                Err(error) => Err(refused_connection(&error)),
-            }
-        }
-    };
     let (client, info, time, sync) = tokio::try_join!(
-        ask(&["CLIENT", "INFO"]),
-        ask(&["INFO"]),
-        ask(&["TIME"]),
-        ask(&["CONFIG", "GET", "appendfsync"]),
+        request(redis, &["CLIENT", "INFO"]),
+        request(redis, &["INFO"]),
+        request(redis, &["TIME"]),
+        request(redis, &["CONFIG", "GET", "appendfsync"]),
     )?;
     let mut facts = Facts::default();
     if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
         let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
         facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(Arc::from));
-    } else if let Value::Int(id) = ask(&["CLIENT", "ID"]).await? {
+    } else if let Value::Int(id) = request(redis, &["CLIENT", "ID"]).await? {
         // Servers before 6.2 lack CLIENT INFO.
         facts.peer = Some((id, "".into()));
     }
     if let Reply::Text(text) = reply(info).unwrap_or(Reply::Int(0)) {
+        facts.read_info(&text, micros(time), always(&sync))?;
+    }
+    Ok(facts)
+}
+
+impl Facts {
+    /// Reads the reply to INFO. `now`: the server's clock; `always`: whether it syncs its append-only file with every write.
+    fn read_info(&mut self, text: &str, now: Option<i64>, always: bool) -> Result<(), NodeError> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
         if field("loading") == Some("1") {
@@ -72,20 +62,37 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
                 "is a Sentinel, which keeps no locks: use redis+sentinel://, with the master's name",
             ));
         }
-        facts.replica = field("role") == Some("slave");
-        facts.run = field("run_id").filter(|run| !run.is_empty()).map(Arc::from);
-        facts.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
-        facts.evicts = field("maxmemory_policy")
+        self.replica = field("role") == Some("slave");
+        self.run = field("run_id").filter(|run| !run.is_empty()).map(Arc::from);
+        self.version = field("valkey_version").or_else(|| field("redis_version")).map(str::to_owned);
+        self.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
             .map(str::to_owned);
         // A promoted replica may lack the last writes of its former master, whenever it was started.
         let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
-        if never_promoted && let (Some(now), Some(uptime)) = (micros(time), number("uptime_in_seconds")) {
-            facts.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
-            facts.durable = number("aof_enabled") == Some(1) && always(&sync);
+        if never_promoted && let (Some(now), Some(uptime)) = (now, number("uptime_in_seconds")) {
+            self.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
+            self.durable = number("aof_enabled") == Some(1) && always;
         }
+        Ok(())
     }
-    Ok(facts)
+}
+
+/// Sends one command. A command that the server refuses to run is a reply; a server that is busy or loads is an error.
+async fn request(redis: &MultiplexedConnection, parts: &[&str]) -> Result<Value, NodeError> {
+    let mut command = Cmd::with_capacity(parts.len(), 32);
+    for part in parts {
+        command.arg(*part);
+    }
+    match redis.clone().send_packed_command(&command).await {
+        Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
+        // Temporary: a later attempt gets the facts.
+        Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
+            Err(not_run(refusal(&error).detail))
+        }
+        Ok(value) => Ok(value),
+        Err(error) => Err(refused_connection(&error)),
+    }
 }
 
 /// Whether the reply to CONFIG GET appendfsync says "always".

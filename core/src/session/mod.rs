@@ -1,13 +1,15 @@
 //! A session: what all locks of a client share within one process. It has the nodes, the registry of tenures and
 //! waiters, and the watchdog.
 
+mod attach_turns;
+mod averages;
+mod client_inner;
+
 use std::{
-    collections::HashMap,
     future::Future,
-    ptr,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicPtr, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -15,15 +17,16 @@ use std::{
 use futures_util::{StreamExt, stream};
 use tokio::{sync::mpsc, time::timeout};
 
+pub(crate) use self::client_inner::ClientInner;
+use self::{attach_turns::AttachTurns, averages::Averages};
 use crate::{
     config::{NEVER, Settings, Ttl},
     error::{LockError, LostReason},
-    event::{EventSink, contained},
+    event::EventSink,
     owner::{Fields, OwnerKey},
     process::{
         driver::Driver,
         exit::{self, EndsWithProcess},
-        fork::Tied,
         runtime,
     },
     protocol::{names::Names, reply},
@@ -46,76 +49,7 @@ const FAREWELL_WINDOW: usize = 512;
 /// The shortest adaptive ttl.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
-/// A client: its configuration, and its session in this process.
-pub(crate) struct ClientInner {
-    pub(crate) settings: Arc<Settings>,
-    events: EventSink,
-    /// This process's session, made at the first use. A child of a fork replaces its parent's and leaks it.
-    session: AtomicPtr<Tied<Arc<Session>>>,
-    closed: AtomicBool,
-}
-
-impl ClientInner {
-    pub(crate) fn new(settings: Settings, events: EventSink) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            events: contained(events),
-            session: AtomicPtr::new(ptr::null_mut()),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    /// Uses these nodes instead of those in the configuration. Only before the first use.
-    pub(crate) fn install(&self, nodes: Vec<Arc<dyn Node>>) {
-        let session = Session::with_nodes(&self.settings, &self.events, nodes);
-        self.session.store(Box::into_raw(Box::new(Tied::new(session))), Ordering::Release);
-    }
-
-    /// Makes later calls fail with `closed`. Returns the session, for the caller to close.
-    pub(crate) fn close(&self) -> Result<Arc<Session>, LockError> {
-        let session = self.session();
-        self.closed.store(true, Ordering::Release);
-        session
-    }
-
-    pub(crate) fn session(&self) -> Result<Arc<Session>, LockError> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(LockError::Closed);
-        }
-        let mut current = self.session.load(Ordering::Acquire);
-        loop {
-            // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is
-            // freed only in `drop`, when nobody refers to `self` any more.
-            #[allow(unsafe_code)]
-            if let Some(session) = unsafe { current.as_ref() }.and_then(Tied::get) {
-                return Ok(session.clone());
-            }
-            let fresh = Session::new(&self.settings, &self.events)?;
-            let fresh = Box::into_raw(Box::new(Tied::new(fresh)));
-            match self.session.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => current = fresh,
-                Err(other) => {
-                    // SAFETY: `fresh` was not published.
-                    #[allow(unsafe_code)]
-                    drop(unsafe { Box::from_raw(fresh) });
-                    current = other;
-                }
-            }
-        }
-    }
-}
-
-impl Drop for ClientInner {
-    fn drop(&mut self) {
-        let session = *self.session.get_mut();
-        if !session.is_null() {
-            // SAFETY: from `Box::into_raw`, and nobody else refers to it. `Tied` does not drop a parent's session.
-            #[allow(unsafe_code)]
-            drop(unsafe { Box::from_raw(session) });
-        }
-    }
-}
-
+/// What the locks of a client share in this process.
 pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
@@ -125,11 +59,7 @@ pub(crate) struct Session {
     pub(crate) events: EventSink,
     /// The average hold of locks with an adaptive ttl, as the nodes last reported it.
     averages: Mutex<Averages>,
-    /// The attaches under way, by the field of the detached tenure. Each channel closes when its attach ends.
-    attaching: Mutex<HashMap<String, mpsc::Receiver<()>>>,
-    /// The renamings back after an attach that failed or was given up, by the field of the detached tenure. Each
-    /// channel closes when its renaming is done or given up.
-    given_back: Mutex<HashMap<String, mpsc::Receiver<()>>>,
+    attaches: Arc<AttachTurns>,
     closed: AtomicBool,
 }
 
@@ -162,8 +92,7 @@ impl Session {
             fields: Fields::new(),
             events: events.clone(),
             averages: Mutex::default(),
-            attaching: Mutex::default(),
-            given_back: Mutex::default(),
+            attaches: Arc::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -227,39 +156,15 @@ impl Session {
     }
 
     /// Notes that a detached tenure is being renamed back. `done` closes when that is over.
-    pub(crate) fn giving_back(&self, field: &str, done: mpsc::Receiver<()>) {
-        let mut given_back = self.given_back.lock();
-        given_back.retain(|_, done| !done.is_closed());
-        given_back.insert(field.to_owned(), done);
+    pub(crate) fn note_renaming_back(&self, field: &str, done: mpsc::Receiver<()>) {
+        self.attaches.note_renaming_back(field, done);
     }
 
     /// Waits for the attaches of the same tenure by this client, and for the renaming back if one failed. Later
     /// attaches wait until the returned sender is dropped. Fails with `unavailable` after `reply_timeout`.
-    pub(crate) async fn given_back(self: &Arc<Self>, field: &str) -> Result<mpsc::Sender<()>, LockError> {
-        let (turn, done) = mpsc::channel(1);
-        let before = {
-            let mut attaching = self.attaching.lock();
-            attaching.retain(|_, done| !done.is_closed());
-            attaching.insert(field.to_owned(), done)
-        };
-        let (session, field) = (Arc::downgrade(self), field.to_owned());
-        let mut free = Box::pin(async move {
-            if let Some(mut before) = before {
-                before.recv().await;
-            }
-            let done = session.upgrade().and_then(|session| session.given_back.lock().remove(&field));
-            if let Some(mut done) = done {
-                done.recv().await;
-            }
-        });
-        if timeout(self.settings.config.reply_timeout, &mut free).await.is_ok() {
-            return Ok(turn);
-        }
-        self.quorum.spawn(async move {
-            free.await;
-            drop(turn);
-        });
-        Err(self.quorum.unavailable(self.quorum.unanswered_causes()))
+    pub(crate) async fn attach_turn(&self, field: &str) -> Result<mpsc::Sender<()>, LockError> {
+        let turn = self.attaches.turn(&self.quorum, field, self.settings.config.reply_timeout).await;
+        turn.ok_or_else(|| self.quorum.unavailable(self.quorum.unanswered_causes()))
     }
 
     /// Removes a tenure whose last lease has ended.
@@ -318,36 +223,6 @@ impl Held for Tenure {
     }
 }
 
-/// A cache of averages. It is bounded, since a client may use any number of names: two generations, the recent and the
-/// older.
-#[derive(Default)]
-struct Averages {
-    recent: HashMap<String, Duration>,
-    older: HashMap<String, Duration>,
-}
-
-impl Averages {
-    /// The size of a generation: the cache keeps at least so many of the names that were used last, and at most twice
-    /// as many. The nodes know the others.
-    const RECENT: usize = 4096;
-
-    fn get(&mut self, key: &str) -> Option<Duration> {
-        if let Some(average) = self.recent.get(key) {
-            return Some(*average);
-        }
-        let average = self.older.remove(key)?;
-        self.insert(key, average);
-        Some(average)
-    }
-
-    fn insert(&mut self, key: &str, average: Duration) {
-        self.recent.insert(key.to_owned(), average);
-        if self.recent.len() >= Self::RECENT {
-            self.older = std::mem::take(&mut self.recent);
-        }
-    }
-}
-
 impl EndsWithProcess for Session {
     fn end(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async move { self.close().await })
@@ -361,23 +236,4 @@ pub(crate) fn run_to_completion<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
     let task = runtime::detached(call);
     async move { task.await.unwrap_or(Err(LockError::Closed)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn averages_of_names_without_number_are_not_all_remembered() {
-        let mut averages = Averages::default();
-        for order in 0..1_000_000_u64 {
-            averages.insert(&format!("order-{order}"), Duration::from_millis(order));
-            // This name is used all the time, so it is remembered.
-            averages.insert("report", Duration::from_secs(1));
-        }
-        assert!(averages.recent.len() + averages.older.len() <= 2 * Averages::RECENT);
-        assert_eq!(averages.get("report"), Some(Duration::from_secs(1)));
-        assert_eq!(averages.get("order-999999"), Some(Duration::from_millis(999_999)));
-        assert_eq!(averages.get("order-1"), None);
-    }
 }

@@ -1,0 +1,286 @@
+//! The checks of settings, names and arguments. A client sends nothing before they passed.
+
+use std::{collections::HashSet, time::Duration};
+
+use super::{Config, LockOptions, NEVER, Settings, TokenKey, Ttl, Wire};
+use crate::{
+    error::LockError,
+    url::{Endpoint, Transport},
+};
+
+/// The shortest ttl that a caller may give.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
+/// The shortest ttl that the watchdog can renew in time.
+const MIN_WATCHDOG: Duration = Duration::from_millis(300);
+/// The longest lease, and the upper limit of every duration that a caller gives.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The largest `min_replicas`: more replicas than a server has.
+const MOST_REPLICAS: u32 = 1000;
+/// The most permits of a semaphore.
+const MOST_PERMITS: u32 = 65_536;
+impl Config {
+    /// Checks every field and parses the URLs.
+    pub(crate) fn validate(self) -> Result<Settings, LockError> {
+        let endpoints = self.check_urls()?;
+        let count = endpoints.len();
+        let quorum = self.check_quorum(count)?;
+        if !(0.01..0.5).contains(&self.drift) {
+            return Err(LockError::invalid("drift", format!("must be from 0.01 to below 0.5, not {}", self.drift)));
+        }
+        for (argument, timeout) in [
+            ("connect_timeout", self.connect_timeout),
+            ("reply_timeout", self.reply_timeout),
+            ("patience", self.patience),
+        ] {
+            if timeout < Duration::from_millis(1) || timeout > MAX_TTL {
+                return Err(LockError::invalid(argument, format!("must be from 1 ms to 10 years, not {timeout:?}")));
+            }
+        }
+        if self.min_replicas > MOST_REPLICAS {
+            let detail = format!("must be from 0 to {MOST_REPLICAS}, not {}", self.min_replicas);
+            return Err(LockError::invalid("min_replicas", detail));
+        }
+        if self.min_replicas > 0
+            && let Some(memory) = endpoints.iter().find(|e| matches!(e.transport, Transport::Memory { .. }))
+        {
+            return Err(LockError::invalid("min_replicas", format!("{} has no replicas", memory.transport)));
+        }
+        if self.tls.cert.is_some() != self.tls.key.is_some() {
+            return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
+        }
+        check_duration("max_ttl", self.max_ttl, MIN_TTL)?;
+        check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
+        let settings = Settings { endpoints, quorum, majority_of: count, config: self };
+        settings.check_quorum_ttl("watchdog", settings.config.watchdog)?;
+        if let Some(ttl) = settings.config.token_ttl {
+            settings.check_token_ttl(ttl)?;
+        }
+        Ok(settings)
+    }
+
+    fn check_urls(&self) -> Result<Vec<Endpoint>, LockError> {
+        if self.urls.is_empty() {
+            return Err(LockError::invalid("urls", "at least one node is needed"));
+        }
+        let endpoints = self
+            .urls
+            .iter()
+            .map(|url| Endpoint::parse(url, self.username.as_deref(), self.password.as_deref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = endpoints.iter().find(|e| !seen.insert(&e.transport)) {
+            return Err(LockError::invalid("urls", format!("{} is listed twice", twice.transport)));
+        }
+        Ok(endpoints)
+    }
+
+    /// The quorum of `count` nodes.
+    fn check_quorum(&self, count: usize) -> Result<usize, LockError> {
+        let majority = count / 2 + 1;
+        let majority = if mutant!(HalfQuorum) { (count / 2).max(1) } else { majority };
+        let quorum = self.quorum.unwrap_or(majority);
+        if !(majority..=count).contains(&quorum) {
+            let detail = format!("must be from {majority} (a majority of {count}) to {count}, not {quorum}");
+            return Err(LockError::invalid("quorum", detail));
+        }
+        Ok(quorum)
+    }
+}
+
+/// Checks a duration that must be from `least` to ten years.
+pub(crate) fn check_duration(argument: &'static str, value: Duration, least: Duration) -> Result<(), LockError> {
+    if value < least || value > MAX_TTL {
+        return Err(LockError::invalid(argument, format!("must be from {least:?} to 10 years, not {value:?}")));
+    }
+    Ok(())
+}
+
+/// Checks the name of an explicit owner.
+pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
+    if !(1..=256).contains(&name.len()) {
+        return Err(LockError::invalid("owner", format!("must have 1 to 256 bytes, not {}", name.len())));
+    }
+    Ok(())
+}
+
+/// The error for an explicit owner of a read/write lock.
+pub(crate) fn check_unnamed() -> Result<(), LockError> {
+    let detail = "has no meaning for a read/write lock: its owners are those of one client";
+    Err(LockError::invalid("owner", detail))
+}
+
+/// The error for an explicit owner of a semaphore's permit.
+pub(crate) fn check_unowned() -> Result<(), LockError> {
+    Err(LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own"))
+}
+
+/// Checks the number of slots that an acquire wants. `of`: the number of permits of the semaphore.
+pub(crate) fn check_slots(n: u32, of: u32) -> Result<(), LockError> {
+    if !(1..=of).contains(&n) {
+        return Err(LockError::invalid("n", format!("must be from 1 to {of}, the number of permits, not {n}")));
+    }
+    Ok(())
+}
+
+impl Settings {
+    fn check_token_ttl(&self, ttl: Duration) -> Result<(), LockError> {
+        if self.config.token_key == TokenKey::Redisson {
+            return Err(LockError::invalid(
+                "token_ttl",
+                "has no effect on Redisson's counters, which are kept for ever",
+            ));
+        }
+        check_duration("token_ttl", ttl, self.least_token_ttl())
+    }
+
+    pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
+        // Only drop-in shims use a ttl above `MAX_TTL`, and such a lease outlives every server anyway.
+        if self.majority_of > 1 && ttl.min(MAX_TTL) > self.config.max_ttl {
+            let detail = format!(
+                "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
+                self.config.max_ttl
+            );
+            return Err(LockError::invalid(argument, detail));
+        }
+        Ok(())
+    }
+
+    /// Checks a fixed ttl. A drop-in shim may use every ttl that its library allows.
+    fn check_fixed(&self, ttl: Duration, options: &LockOptions) -> Result<(), LockError> {
+        if options.value.is_none() {
+            return self.check_ttl("ttl", ttl);
+        }
+        if ttl < Duration::from_millis(1) || ttl >= NEVER {
+            return Err(LockError::invalid("ttl", format!("must be from 1 ms to below 2^53 ms, not {ttl:?}")));
+        }
+        self.check_quorum_ttl("ttl", ttl)
+    }
+
+    /// Checks a ttl that a caller gave.
+    pub(crate) fn check_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
+        check_duration(argument, ttl, MIN_TTL)?;
+        self.check_quorum_ttl(argument, ttl)
+    }
+
+    /// Checks a lock's name and options; returns its key.
+    pub(crate) fn check_lock(&self, name: &str, options: &LockOptions) -> Result<String, LockError> {
+        let key = format!("{}{name}", self.config.prefix);
+        if name.is_empty() || key.len() > 1024 {
+            let detail = format!("must have 1 to 1024 bytes together with the prefix, not {}", key.len());
+            return Err(LockError::invalid("name", detail));
+        }
+        if key.contains('\0') {
+            return Err(LockError::invalid("name", "must not contain NUL"));
+        }
+        if self.on_cluster() && !shares_a_slot(&key) {
+            let detail = "on a cluster, braces must be those of one {tag} that is not empty";
+            return Err(LockError::invalid("name", detail));
+        }
+        self.check_shim(options)?;
+        if options.fair && self.majority_of > 1 {
+            let detail = "needs one server, cluster or Sentinel service: the queues of several would be in different orders, \
+                          and those first in them would block each other";
+            return Err(LockError::invalid("fair", detail));
+        }
+        if options.fair && options.is_alone() {
+            return Err(LockError::invalid("fair", "needs a ttl, and no value of one's own"));
+        }
+        if let Ttl::Fixed(ttl) = options.ttl {
+            self.check_fixed(ttl, options)?;
+        }
+        if let Some(owner) = &options.owner {
+            check_owner(owner)?;
+        }
+        if let Some(wait) = options.wait
+            && wait > MAX_TTL
+        {
+            return Err(LockError::invalid("wait", format!("must be at most 10 years, not {wait:?}")));
+        }
+        if let Some(max_hold) = options.max_hold {
+            check_duration("max_hold", max_hold, MIN_TTL)?;
+            if options.ttl.is_fixed() {
+                let detail = "bounds how long the watchdog keeps a lock; a fixed ttl is its own bound";
+                return Err(LockError::invalid("max_hold", detail));
+            }
+        }
+        Ok(key)
+    }
+
+    /// Checks the name and the options of a read/write lock; returns its key.
+    pub(crate) fn check_read_write(&self, name: &str, options: &LockOptions) -> Result<String, LockError> {
+        if options.fair {
+            return Err(LockError::invalid("fair", "is not for read/write locks: they have an order of their own"));
+        }
+        let key = self.check_lock(name, options)?;
+        if options.owner.is_some() {
+            check_unnamed()?;
+        }
+        if options.is_alone() {
+            return Err(LockError::invalid("ttl", "is needed for a read/write lock, and no value of one's own"));
+        }
+        Ok(key)
+    }
+
+    /// Checks the name and the options of a semaphore; returns its key.
+    pub(crate) fn check_semaphore(&self, name: &str, permits: u32, options: &LockOptions) -> Result<String, LockError> {
+        if !(1..=MOST_PERMITS).contains(&permits) {
+            return Err(LockError::invalid("permits", format!("must be from 1 to {MOST_PERMITS}, not {permits}")));
+        }
+        if options.fair {
+            return Err(LockError::invalid("fair", "is not for semaphores: they always go to whoever asked first"));
+        }
+        let key = self.check_lock(name, options)?;
+        if self.majority_of > 1 {
+            let detail = "of a semaphore needs one server, cluster or Sentinel service";
+            return Err(LockError::invalid("nodes", detail));
+        }
+        if options.owner.is_some() {
+            check_unowned()?;
+        }
+        if options.is_alone() {
+            return Err(LockError::invalid("ttl", "is needed for a semaphore, and no value of one's own"));
+        }
+        Ok(key)
+    }
+
+    /// Checks the options that exist only for drop-in shims.
+    fn check_shim(&self, options: &LockOptions) -> Result<(), LockError> {
+        if !options.is_alone() {
+            return Ok(());
+        }
+        let argument = if options.value.is_some() { "value" } else { "ttl" };
+        if self.config.wire != Wire::Token {
+            return Err(LockError::invalid(argument, "a value of one's own and no ttl need wire=\"token\""));
+        }
+        if options.owner.is_some() {
+            return Err(LockError::invalid("owner", "cannot be given with a value of one's own, nor without a ttl"));
+        }
+        if options.ttl == Ttl::Never && self.majority_of > 1 {
+            return Err(LockError::invalid(
+                "ttl",
+                "is needed on a quorum, where the client's max_ttl bounds every ttl",
+            ));
+        }
+        options.value.as_deref().map_or(Ok(()), check_value)
+    }
+}
+
+/// Checks the text that a caller chose as the value of a key.
+pub(crate) fn check_value(value: &str) -> Result<(), LockError> {
+    if !(1..=65_536).contains(&value.len()) {
+        return Err(LockError::invalid("value", format!("must have 1 to 65536 bytes, not {}", value.len())));
+    }
+    Ok(())
+}
+
+/// Whether all keys that derive from this lock key share its hash tag: braces are added only to a key that has none.
+fn shares_a_slot(key: &str) -> bool {
+    match (key.split_once('{'), key.contains('}')) {
+        (None, closed) => !closed,
+        (Some((before, rest)), _) => {
+            !before.contains('}')
+                && !rest.contains('{')
+                && rest.split_once('}').is_some_and(|(tag, after)| !tag.is_empty() && !after.contains('}'))
+        }
+    }
+}

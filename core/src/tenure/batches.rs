@@ -1,0 +1,124 @@
+//! The requests of the watchdog: renewals and repairs, batched for each node.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+
+use super::{Tenure, upkeep::prolong};
+use crate::{
+    clock::Stamp,
+    config::Settings,
+    process::driver::Driver,
+    protocol::reply,
+    quorum::Quorum,
+    server::{
+        Hint,
+        NodeErrorKind::{Permanent, Refused, WrongType},
+        SentOn,
+    },
+};
+
+/// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
+const BATCH: usize = 100;
+/// Requests under way for different slots of a cluster.
+const PARTS_AT_ONCE: usize = 64;
+/// Repairs under way on one node; far below what a connection takes.
+const REPAIRS_AT_ONCE: usize = 64;
+
+/// A tenure to renew or repair on a node.
+#[derive(Clone)]
+pub(super) struct Renewal {
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) ttl: Duration,
+    pub(super) sent: Stamp,
+}
+
+/// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several batches at a time.
+pub(super) async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
+    let parts = quorum.nodes[node].traits().parts;
+    // A request is also for one family of locks only.
+    let part =
+        |renewal: &Renewal| (parts.of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family());
+    batch.sort_by_cached_key(part);
+    let parts = batch.chunk_by(|one, next| part(one) == part(next));
+    let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
+    let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
+    stream::iter(batches)
+        .for_each_concurrent(at_once, |batch| async move {
+            renew_batch(quorum, node, batch).await;
+        })
+        .await;
+}
+
+/// Renews one batch on one node. Returns whether the node answered for all of it.
+async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
+    let tenures = batch.iter().map(|renewal| (renewal.tenure.label(), renewal.ttl));
+    let limit = renewal_limit(&quorum.settings, batch);
+    let answer =
+        quorum.nodes[node].eval(Driver::Background, quorum.protocol.renew(tenures), limit, SentOn::default()).await;
+    if let Err(error) = &answer
+        && batch.len() > 1
+    {
+        if error.hint == Some(Hint::TryAgain) {
+            // Some of these locks have moved to another server, and some not yet.
+            let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
+            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(PARTS_AT_ONCE).collect().await;
+            return renewed.into_iter().all(|renewed| renewed);
+        }
+        if matches!(error.kind, Refused | Permanent | WrongType) {
+            return Box::pin(renew_apart(quorum, node, batch)).await;
+        }
+    }
+    let inside = batch.iter().any(|renewal| renewal.tenure.terms.primitive.is_read_write());
+    let Some(found) = answer.ok().and_then(|reply| reply::renewals(&reply, batch.len(), inside)) else {
+        fail(node, batch);
+        return false;
+    };
+    let mut due = Vec::new();
+    for (renewal, found) in batch.iter().zip(found) {
+        if let Some(counter_ttl) = renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent) {
+            due.push((renewal.tenure.clone(), counter_ttl));
+        }
+    }
+    if !due.is_empty() {
+        quorum.spawn(prolong(quorum.clone(), node, due));
+    }
+    true
+}
+
+/// Splits a batch that a node refused, so that one tenure that cannot be renewed does not cost the others. Tries a
+/// random one first: if the node refuses that one, too, the rest counts as failed and gets no requests.
+async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bool {
+    let (before, rest) = batch.split_at(fastrand::usize(..batch.len()));
+    let (any, after) = rest.split_at(1);
+    if !renew_batch(quorum, node, any).await {
+        fail(node, before);
+        fail(node, after);
+        return false;
+    }
+    let mut renewed = true;
+    for part in [before, after] {
+        renewed &= part.is_empty() || renew_batch(quorum, node, part).await;
+    }
+    renewed
+}
+
+fn fail(node: usize, batch: &[Renewal]) {
+    for renewal in batch {
+        renewal.tenure.renewal_failed(node);
+    }
+}
+
+/// Repairs one node. The number of requests at once is limited, since a node that lost its keys lacks all tenures.
+pub(super) async fn repair(node: usize, batch: &[Renewal]) {
+    let repairs = batch.iter().map(|repair| repair.tenure.clone().repair(node, repair.ttl, repair.sent));
+    let repairs: Vec<_> = repairs.collect();
+    stream::iter(repairs).buffer_unordered(REPAIRS_AT_ONCE).for_each(|()| async {}).await;
+}
+
+/// The time-out of a batch, from the longest time left. A reply before the deadline counts, however late; one after it
+/// is useless.
+fn renewal_limit(settings: &Settings, batch: &[Renewal]) -> Duration {
+    let left = batch.iter().map(|renewal| renewal.tenure.remaining()).max().unwrap_or_default();
+    settings.reply_within(left)
+}
