@@ -8,7 +8,7 @@ use std::{
 use napi::{Env, JsError, JsValue, Result, Unknown, bindgen_prelude::Function, check_status, sys};
 use redlock::ffi::Calls;
 
-use crate::{event_loop::ended, watch::Deliveries};
+use crate::{deliveries::Deliveries, ends::ended};
 
 /// How many results one call takes. They are its arguments, and arguments are on the stack.
 const MOST_AT_ONCE: usize = 512;

@@ -14,13 +14,16 @@
 
 mod at_exit;
 mod client;
+mod deliveries;
 mod delivery;
+mod ends;
 mod event_loop;
 mod handle;
 mod lease;
 mod lock;
 #[cfg(target_os = "linux")]
 mod poll;
+mod starters;
 mod value;
 mod values;
 mod waker;

@@ -4,19 +4,12 @@
 //! One wake-up is not enough, because Deno loses some of thread-safe functions: it checks its task queue first, then
 //! registers the waker, and does not check again.
 
-use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, thread};
 
 use napi::{Env, Error, Result};
 use redlock::ffi::Calls;
 
 use crate::{delivery::Delivery, waker::Waker};
-
-/// The pauses between two wake-ups without a delivery: the first, and the longest.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Wakes an event loop whenever there are results, until this is dropped or the loop ends.
 pub(crate) struct Watch(Arc<Calls>);
@@ -44,32 +37,5 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.0.end();
-    }
-}
-
-/// Counts the deliveries that an event loop has begun.
-#[derive(Default)]
-pub(crate) struct Deliveries {
-    count: Mutex<u64>,
-    begun: Condvar,
-}
-
-impl Deliveries {
-    /// Counts a delivery that begins. It, or a later one, takes each result that comes from now on.
-    pub(crate) fn begin(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.begun.notify_all();
-    }
-
-    /// Wakes the loop, again and again, until it begins a delivery or `wake` returns false.
-    fn await_next(&self, wake: impl Fn() -> bool) {
-        let (mut patience, longest) = PATIENCE;
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *count;
-        while *count == before && wake() {
-            let waited = self.begun.wait_timeout_while(count, patience, |count| *count == before);
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
-            patience = longest.min(patience * 2);
-        }
     }
 }
