@@ -9,7 +9,7 @@ use redlock::{
 
 use crate::{
     calls::{sink, start},
-    lock::{Lock, Unbound, permits, unbound},
+    lock::{Lock, permits, unbound},
     values::{Fallible, IDIOM, Settings, options},
 };
 
@@ -57,11 +57,6 @@ impl Client {
     /// What takes `n` slots of a semaphore that has `of`; sends nothing.
     pub(crate) fn permits(&self, name: String, settings: Settings, n: i32, of: i32) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(permits(name, settings, n, of)?.of(&self.core)?)))
-    }
-
-    /// A lock that waited for its client; sends nothing.
-    pub(crate) fn bind(&self, lock: &Unbound) -> Fallible<Arc<Lock>> {
-        Ok(Arc::new(Lock::from(lock.core.of(&self.core)?)))
     }
 
     /// Starts to ask every node for a sign of life: `Nodes`.

@@ -1,6 +1,9 @@
 //! A lease.
 
-use redlock::ffi::Operation::{Downgrade, Extend, Leave, Lost, Release, TryUpgrade};
+use redlock::ffi::{
+    Operation::{Downgrade, Extend, Leave, Lost, Release, TryUpgrade},
+    Over,
+};
 
 use crate::{
     calls::start,
@@ -51,14 +54,13 @@ impl Lease {
         self.core.token().cast_signed()
     }
 
-    /// The slots that it has of a semaphore.
-    pub(crate) fn slots(&self) -> Vec<i32> {
-        self.core.slots().iter().map(|slot| slot.number.cast_signed()).collect()
-    }
-
-    /// The fencing tokens of its slots.
-    pub(crate) fn tokens(&self) -> Vec<i64> {
-        self.core.slots().iter().map(|slot| slot.token.cast_signed()).collect()
+    /// The token of a lease that is over, negative if it was detached. Zero as long as something can still change.
+    pub(crate) fn over(&self) -> i64 {
+        match Over::of(&self.core) {
+            Some(Over::Released) => self.token(),
+            Some(Over::Detached) => -self.token(),
+            None => 0,
+        }
     }
 
     /// Starts to make a reader of a writer: `Nothing`.
@@ -90,4 +92,14 @@ impl Lease {
     pub(crate) fn detach(&self) -> Fallible<String> {
         Ok(self.core.detach()?)
     }
+}
+
+/// Fails as a call of a lease that is over, for a host that has freed the lease. `ttl_ms` is the argument of an extension.
+#[uniffi::export]
+pub(crate) fn not_held(name: &str, detached: bool, ttl_ms: Option<f64>) -> Fallible<i64> {
+    if let Some(ttl) = ttl_ms {
+        duration("ttl", ttl)?;
+    }
+    let over = if detached { Over::Detached } else { Over::Released };
+    Err(over.error(name).into())
 }

@@ -34,29 +34,16 @@ impl Identity {
     }
 }
 
-/// A lock whose client is not known yet.
-#[derive(uniffi::Object)]
-pub(crate) struct Unbound {
-    pub(crate) core: ffi::Unbound,
+/// Refuses what a client with the default options would refuse. `part` as for [`unbound`].
+#[uniffi::export]
+pub(crate) fn check_lock(name: String, settings: Settings, part: &str) -> Fallible<()> {
+    Ok(unbound(name, settings, part)?.check()?)
 }
 
+/// The same, for `n` slots of a semaphore that has `of`.
 #[uniffi::export]
-impl Unbound {
-    /// Refuses what a client with the default options would refuse.
-    #[uniffi::constructor]
-    pub(crate) fn new(name: String, settings: Settings, part: &str) -> Fallible<Self> {
-        let core = unbound(name, settings, part)?;
-        core.check()?;
-        Ok(Self { core })
-    }
-
-    /// The same, of `n` slots of a semaphore that has `of`.
-    #[uniffi::constructor]
-    pub(crate) fn permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<Self> {
-        let core = permits(name, settings, n, of)?;
-        core.check()?;
-        Ok(Self { core })
-    }
+pub(crate) fn check_permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<()> {
+    Ok(permits(name, settings, n, of)?.check()?)
 }
 
 /// So many slots of a semaphore, for whichever client.
@@ -107,12 +94,12 @@ impl Lock {
     /// Takes the lock for a thread and blocks it until then. The lock is the thread's; there is no lease to keep.
     pub(crate) fn lock(&self, owner: &Identity, wait_ms: f64, thread: i64, interruptible: bool) -> Fallible<()> {
         let request = request(owner.owner(), wait_ms, Some(thread))?;
-        self.core.acquire_blocking(request, &mut check(interruptible)).map(|lease| lease.keep())
+        self.core.acquire_interruptible(request, &mut check(interruptible)).map(|lease| lease.disable_release_on_drop())
     }
 
     /// Releases the newest lease of a thread and blocks until then; fails with `lost` if it was lost.
     pub(crate) fn unlock(&self, owner: &Identity) -> Fallible<()> {
-        self.core.leave_blocking(&owner.owner(), &mut check(false))
+        self.core.leave_interruptible(&owner.owner(), &mut check(false))
     }
 
     /// Starts `unlock`, for a thread that does not block in here: `Nothing`.

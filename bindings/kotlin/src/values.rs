@@ -188,8 +188,10 @@ pub(crate) enum Outcome {
         name: String,
         /// The explicit owner, or `uuid:tenure`.
         owner: String,
-        /// The fencing token.
-        token: i64,
+        /// Its slots of a semaphore.
+        slots: Vec<i32>,
+        /// The fencing tokens of its slots.
+        tokens: Vec<i64>,
     },
     /// How a release ended.
     Released {
@@ -228,7 +230,8 @@ impl From<ffi::Outcome> for Outcome {
             Ok(Value::Lease(lease)) => Self::Leased {
                 name: lease.name().to_owned(),
                 owner: lease.owner().to_owned(),
-                token: lease.token().cast_signed(),
+                slots: lease.slots().iter().map(|slot| slot.number.cast_signed()).collect(),
+                tokens: lease.slots().iter().map(|slot| slot.token.cast_signed()).collect(),
                 lease: Arc::new(Lease::from(lease)),
             },
             Ok(Value::Released(how)) => Self::Released { outcome: how.to_owned() },

@@ -127,31 +127,42 @@ internal object Calls {
         if (abandon(call)) waiting.remove(call)
     }
 
-    /** Runs a call without waiting for its end, such as a release, which goes on. */
-    fun detached(start: () -> Long) {
+    /**
+     * Starts a call. It has ended if it needed no waiting; otherwise it has a number. A lease that is taken too late is none:
+     * then the call goes on.
+     */
+    private inline fun <T> begin(start: () -> Long, ended: (Outcome) -> T, pending: (Long) -> T): T {
         val started = native(start)
-        if (started >= 0 || endOf(started) == null) giveUp(abs(started))
+        val outcome = if (started < 0) endOf(started) else null
+        return if (outcome != null) ended(outcome) else pending(abs(started))
+    }
+
+    /** Runs a call without waiting for its end, such as a release, which goes on. */
+    fun detached(start: () -> Long): Unit = begin(start, { it.free() }, { await(it, Nobody) })
+
+    /** Drops the result. Without a waiter, a result would stay in [waiting] for ever. */
+    private object Nobody : Waiter {
+        override fun end(outcome: Outcome) = outcome.free()
+
+        override fun fail(failure: Throwable) = Unit
     }
 
     /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
-    suspend fun call(start: () -> Long): Outcome = end(native(start)) { call ->
-        try {
-            suspended(call)
-        } catch (failure: Throwable) {
-            // Cancelled after it was resumed, and before it ran.
-            giveUp(call)
-            throw failure
-        }
-    }.orThrow { it.seenFromHere() }
+    suspend fun call(start: () -> Long): Outcome = end(start) { suspended(it) }.orThrow { it.seenFromHere() }
 
     private suspend fun suspended(call: Long): Outcome = suspendCoroutineUninterceptedOrReturn { caller ->
         val once = Once(caller)
         val wait: suspend () -> Outcome = {
             suspendCancellableCoroutine { continuation ->
+                var fetched: Outcome? = null
                 await(
                     call,
                     object : Waiter {
-                        override fun end(outcome: Outcome) = continuation.resume(outcome)
+                        override fun end(outcome: Outcome) {
+                            fetched = outcome
+                            continuation.resume(outcome)
+                            if (continuation.isCancelled) outcome.free()
+                        }
 
                         // Its dispatcher does not run it.
                         override fun fail(failure: Throwable) = Dispatchers.Default.dispatch(
@@ -160,7 +171,11 @@ internal object Calls {
                         )
                     },
                 )
-                continuation.invokeOnCancellation { giveUp(call) }
+                // Also called for a coroutine that is cancelled after it was resumed, and before it ran.
+                continuation.invokeOnCancellation {
+                    giveUp(call)
+                    fetched?.free()
+                }
             }
         }
         wait.startCoroutineUninterceptedOrReturn(once)
@@ -184,7 +199,7 @@ internal object Calls {
         }
         var interrupted = false
         try {
-            return end(native(start)) { call ->
+            return end(start) { call ->
                 val end = CompletableFuture<Outcome>()
                 await(
                     call,
@@ -224,17 +239,16 @@ internal object Calls {
      * the call up.
      */
     fun <T> future(start: () -> Long, value: (Outcome) -> T): CompletableFuture<T> = try {
-        val started = native(start)
-        val call = abs(started)
-        val future = CallFuture(call, value)
-        val ended = if (started < 0) endOf(started) else null
-        if (ended == null) {
-            await(call, future)
-            future.whenComplete { _, _ -> if (!future.isSettled) giveUp(call) }
-        } else {
-            future.settle(ended)
-        }
-        future
+        begin(
+            start,
+            { outcome -> CompletableFuture.completedFuture(value(outcome)) },
+            { call ->
+                CallFuture(call, value).also { future ->
+                    await(call, future)
+                    future.whenComplete { _, _ -> if (!future.isSettled) giveUp(call) }
+                }
+            },
+        )
     } catch (error: LockError) {
         CompletableFuture.failedFuture(error)
     }
@@ -250,14 +264,14 @@ internal object Calls {
         /** What depends on the future may block: it runs in the executor of all futures, not on the fetching thread. */
         override fun end(outcome: Outcome) = defaultExecutor().execute {
             if (isDone) return@execute
-            if (outcome !is Outcome.Leased || take(call)) settle(outcome) else await(call, this)
+            if (isTaken(call, outcome)) settle(outcome) else await(call, this)
         }
 
         override fun fail(failure: Throwable) {
             completeExceptionally(failure)
         }
 
-        fun settle(outcome: Outcome) {
+        private fun settle(outcome: Outcome) {
             isSettled = true
             try {
                 val result = value(outcome)
@@ -269,15 +283,18 @@ internal object Calls {
         }
     }
 
-    /** The end of a call that began. A lease that is taken too late is none: then the call goes on, under its number. */
-    private inline fun end(started: Long, await: (Long) -> Outcome): Outcome {
-        // What ended at once needs no waiting.
-        if (started < 0) endOf(started)?.let { return it }
-        val call = abs(started)
-        while (true) {
-            val outcome = await(call)
-            if (outcome !is Outcome.Leased || take(call)) return outcome
-        }
+    /** The end of a call. */
+    private inline fun end(start: () -> Long, await: (Long) -> Outcome): Outcome = begin(start, { it }) { call ->
+        var outcome = await(call)
+        while (!isTaken(call, outcome)) outcome = await(call)
+        outcome
+    }
+
+    /** Takes what a call resulted in. False for a lease that its waiter takes too late: the call goes on. */
+    private fun isTaken(call: Long, outcome: Outcome): Boolean {
+        val isTaken = outcome !is Outcome.Leased || take(call)
+        if (!isTaken) outcome.free()
+        return isTaken
     }
 }
 

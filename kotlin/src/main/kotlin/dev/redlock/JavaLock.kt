@@ -19,6 +19,8 @@ import java.util.concurrent.locks.Lock as ConcurrentLock
  * Each method that takes the lock fails as [Lock.acquire] does.
  */
 public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
+    private val handle get() = lock.handle
+
     /** Takes the lock. Waits for ever, or as long as the lock's own `wait`; an interrupt does not end that. */
     override fun lock(): Unit = take(lock.waitMillis, interruptible = false)
 
@@ -45,10 +47,15 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
         if (interruptible && Thread.interrupted()) throw InterruptedException()
         val (thread, owner) = Thread.currentThread() to identity.get()
         // Blocked in native code a virtual thread would keep its carrier from others, such as the one that is to unlock.
-        if (isVirtual(thread)) {
-            Calls.block(interruptible) { lock.native.acquireAs(owner, millis, thread.id) }
-        } else {
-            native { lock.native.lock(owner, millis, thread.id, interruptible) }
+        try {
+            if (isVirtual(thread)) {
+                Calls.block(interruptible) { handle.acquire { it.acquireAs(owner, millis, thread.id) } }.free()
+            } else {
+                native { handle.acquire { it.lock(owner, millis, thread.id, interruptible) } }
+            }
+        } catch (failure: Throwable) {
+            handle.free()
+            throw failure
         }
     }
 
@@ -63,10 +70,11 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
         val owner = identity.get()
         try {
             if (isVirtual(Thread.currentThread())) {
-                Calls.block { lock.native.unlockAs(owner) }
+                Calls.block { handle.call { it.unlockAs(owner) } }
             } else {
-                native { lock.native.unlock(owner) }
+                native { handle.call { it.unlock(owner) } }
             }
+            handle.free()
         } catch (error: NotHeld) {
             throw IllegalMonitorStateException(error.message).initCause(error)
         }
@@ -114,10 +122,10 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     /** Whether this thread holds the lock, right now. Asks nobody. */
-    public val isHeldByCurrentThread: Boolean get() = lock.native.ownedBy(identity.get())
+    public val isHeldByCurrentThread: Boolean get() = handle.call { it.ownedBy(identity.get()) }
 
     /** The fencing token of this thread; null when it does not hold the lock. Asks nobody. */
-    public fun token(): Long? = lock.native.tokenOf(identity.get())
+    public fun token(): Long? = handle.call { it.tokenOf(identity.get()) }
 
     /** There are no conditions across processes. */
     override fun newCondition(): Condition = throw UnsupportedOperationException("a distributed lock has no conditions")

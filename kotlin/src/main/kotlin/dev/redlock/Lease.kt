@@ -3,6 +3,7 @@
 package dev.redlock
 
 import dev.redlock.internal.Outcome
+import dev.redlock.internal.notHeld
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineScope
@@ -13,6 +14,7 @@ import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import java.util.concurrent.CompletableFuture
+import kotlin.math.abs
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.toKotlinDuration
@@ -23,8 +25,10 @@ import java.time.Duration as JavaDuration
  * A held lock: what an acquire returns. Any thread or coroutine may release it. Not closing it does not release it: a
  * renewed lease is then renewed until it is collected, and dies with its ttl.
  */
-public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable {
-    private val native = outcome.lease
+public class Lease internal constructor(outcome: Outcome.Leased, private val lock: LockHandle? = null) : AutoCloseable {
+    /** The native lease; once the lease is over, its [End]. */
+    @Volatile
+    private var state: Any = outcome.lease
 
     /** The lock's name, without the client's prefix. */
     public val name: String = outcome.name
@@ -37,28 +41,32 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back. Changes when
      * [downgrade] or [tryUpgrade] does, and only then.
      */
-    public val token: Long get() = native.token()
+    public val token: Long get() = ask({ it.token() }, { it.token })
 
     /** The slots that it has of a [Semaphore], from 0; empty for a lock. */
-    public val slots: List<Int> get() = native.slots()
+    public val slots: List<Int> = outcome.slots
 
     /** The fencing tokens of its [slots], in their order; empty for a lock. */
-    public val tokens: List<Long> get() = native.tokens()
+    public val tokens: List<Long> = outcome.tokens
 
     /** Made when it is asked for: most never are. */
-    private val loss by lazy { CompletableDeferred<LostReason>().endsWith(native) }
+    private val loss by lazy {
+        val loss = CompletableDeferred<LostReason>()
+        ask({ loss.endsWith(it) }, { loss.cancel(null) })
+        loss
+    }
 
     /** Completes with the reason when the lock is lost; is cancelled when the lease is released or detached instead. */
     public val lost: Deferred<LostReason> get() = loss
 
     /** Whether the lock is held, right now; reads a clock and asks nobody. Once false it stays false. */
-    public val held: Boolean get() = native.held()
+    public val held: Boolean get() = ask({ it.held() }, { false })
 
     /** Why it was lost; null while it is held and after a release. */
-    public val lostReason: LostReason? get() = native.lostReason()?.let(LostReason::of)
+    public val lostReason: LostReason? get() = ask({ it.lostReason() }, { null })?.let(LostReason::of)
 
     /** How long it is held unless it is renewed; zero once it is not. */
-    public fun remaining(): Duration = native.remaining().milliseconds
+    public fun remaining(): Duration = ask({ it.remaining() }, { 0.0 }).milliseconds
 
     /** [remaining] in milliseconds, for Java. */
     public fun remainingMillis(): Long = remaining().inWholeMilliseconds
@@ -69,7 +77,7 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * @throws LockLost after a loss
      * @throws NotHeld after a release or [detach]
      */
-    public fun check(): Unit = native { native.check() }
+    public fun check(): Unit = native { ask({ it.check() }, { refuse(it) }) }
 
     /**
      * Lets the lock end [ttl] from now, at least 50 ms, and never earlier than it would have. A renewed lease is renewed
@@ -80,20 +88,22 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * @throws NotHeld after a release or [detach]
      */
     public suspend fun extend(ttl: Duration) {
-        Calls.call { native.extend(ttl.millis) }
+        Calls.call { extend(ttl.millis) }
     }
 
     /** [extend], blocking. */
     public fun extendBlocking(ttl: JavaDuration) {
-        Calls.block { native.extend(ttl.toKotlinDuration().millis) }
+        Calls.block { extend(ttl.toKotlinDuration().millis) }
     }
 
     /** [extend], as a future. */
     public fun extendAsync(ttl: JavaDuration): CompletableFuture<Void?> =
-        Calls.future({ native.extend(ttl.toKotlinDuration().millis) }) {
+        Calls.future({ extend(ttl.toKotlinDuration().millis) }) {
             it.orThrow { error -> error }
             null
         }
+
+    private fun extend(millis: Double): Long = ask({ it.extend(millis) }, { refuse(it, millis) })
 
     /**
      * Makes a reader of a writer of a [ReadWriteLock], without anybody else writing in between: readers that wait come in,
@@ -104,22 +114,22 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * @throws InvalidArgument for a lease of another lock
      */
     public suspend fun downgrade() {
-        Calls.call { native.downgrade() }
+        Calls.call { ask({ it.downgrade() }, { refuse(it) }) }
     }
 
     /** [downgrade], blocking. */
     public fun downgradeBlocking() {
-        Calls.block { native.downgrade() }
+        Calls.block { ask({ it.downgrade() }, { refuse(it) }) }
     }
 
     /**
      * Makes a writer of a reader of a [ReadWriteLock] if nobody else reads; says whether it is one now, with a new token.
      * Never waits. Fails as [downgrade] does.
      */
-    public suspend fun tryUpgrade(): Boolean = Calls.call { native.tryUpgrade() }.flag()
+    public suspend fun tryUpgrade(): Boolean = Calls.call { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
 
     /** [tryUpgrade], blocking. */
-    public fun tryUpgradeBlocking(): Boolean = Calls.block { native.tryUpgrade() }.flag()
+    public fun tryUpgradeBlocking(): Boolean = Calls.block { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
 
     /**
      * Ends this lease; the last lease of its owner frees the lock. Returns once a quorum confirmed, after the reply
@@ -128,14 +138,33 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      *
      * @throws NotHeld after [detach]
      */
-    public suspend fun release(): ReleaseOutcome = Calls.call { native.release() }.released()
+    public suspend fun release(): ReleaseOutcome =
+        ask({ native -> Calls.call { native.release() }.released().also { freeIfOver() } }, { releaseAgain(it) })
 
     /** [release], blocking. */
-    public fun releaseBlocking(): ReleaseOutcome = Calls.block { native.release() }.released()
+    public fun releaseBlocking(): ReleaseOutcome =
+        ask({ native -> Calls.block { native.release() }.released().also { freeIfOver() } }, { releaseAgain(it) })
 
     /** [release], as a future. The release goes on if the future is cancelled. */
-    public fun releaseAsync(): CompletableFuture<ReleaseOutcome> =
-        Calls.future({ native.release() }) { it.orThrow { error -> error }.released() }
+    public fun releaseAsync(): CompletableFuture<ReleaseOutcome> = ask(
+        { native ->
+            Calls.future({ native.release() }) { outcome ->
+                outcome.orThrow { it }.released().also { freeIfOver() }
+            }
+        },
+        { end ->
+            try {
+                CompletableFuture.completedFuture(releaseAgain(end))
+            } catch (error: NotHeld) {
+                CompletableFuture.failedFuture(error)
+            }
+        },
+    )
+
+    private fun releaseAgain(end: End): ReleaseOutcome {
+        if (end.isDetached) native { refuse(end) }
+        return ReleaseOutcome.RELEASED
+    }
 
     /**
      * Releases the lock at the end of a `use` or try-with-resources block, blocking the thread; does nothing when it was
@@ -144,7 +173,7 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * @throws LockLost when the lock was lost; suppressed by the block's own exception, if there is one
      */
     override fun close() {
-        Calls.block { native.leave() }
+        ask({ native -> Calls.block { native.leave() }.also { freeIfOver() } }, { })
     }
 
     /**
@@ -154,12 +183,51 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
      * @throws LockLost after a loss
      * @throws InvalidArgument while other leases of the same owner are nested in it
      */
-    public fun detach(): String = native { native.detach() }
+    public fun detach(): String {
+        val text = native { ask({ it.detach() }, { end -> refuse(end).toString() }) }
+        freeIfOver()
+        return text
+    }
 
     override fun toString(): String = "Lease($name, token=$token)"
 
     /** Releases what nobody wants any more, without waiting for it. */
-    internal fun discard(): Unit = Calls.detached { native.release() }
+    internal fun discard() {
+        val native = state as? NativeLease ?: return
+        Calls.detached { native.release() }
+        free(native, End(native.token(), isDetached = false))
+    }
+
+    /** Asks the native lease, or answers for it if the lease is over. */
+    private inline fun <T> ask(native: (NativeLease) -> T, over: (End) -> T): T {
+        val asked = state as? NativeLease ?: return over(state as End)
+        return try {
+            native(asked)
+        } catch (failure: IllegalStateException) {
+            // Another thread freed it before the call began.
+            over((state as? End)?.takeIf { failure.isOfFreed } ?: throw failure)
+        }
+    }
+
+    /** Frees the native lease once nothing about this lease can change: after a confirmed release, and after [detach]. */
+    private fun freeIfOver() {
+        val native = state as? NativeLease ?: return
+        val over = try {
+            native.over()
+        } catch (failure: IllegalStateException) {
+            if (state is End) return else throw failure
+        }
+        if (over != 0L) free(native, End(abs(over), isDetached = over < 0))
+    }
+
+    private fun free(native: NativeLease, end: End) {
+        state = end
+        native.destroy()
+        lock?.free()
+    }
+
+    /** Fails as the native lease would. */
+    private fun refuse(end: End, ttl: Double? = null) = notHeld(name, end.isDetached, ttl)
 
     /** Runs `block` as long as the lock is held, and releases. */
     internal suspend fun <T> guard(block: suspend CoroutineScope.(Lease) -> T): T {
@@ -199,8 +267,11 @@ public class Lease internal constructor(outcome: Outcome.Leased) : AutoCloseable
     }
 
     private suspend fun leave() {
-        Calls.call { native.leave() }
+        ask({ native -> Calls.call { native.leave() }.also { freeIfOver() } }, { })
     }
+
+    /** What is left of a lease that is over, and was not lost. */
+    private class End(val token: Long, val isDetached: Boolean)
 }
 
 /** Refers to the native lease no longer than it takes to begin: a lease that is forgotten can be collected. */

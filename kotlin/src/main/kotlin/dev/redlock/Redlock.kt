@@ -7,9 +7,11 @@ package dev.redlock
 import dev.redlock.internal.Client
 import dev.redlock.internal.Loader
 import dev.redlock.internal.Outcome
-import dev.redlock.internal.Unbound
+import dev.redlock.internal.checkLock
+import dev.redlock.internal.checkPermits
 import java.util.concurrent.atomic.AtomicReference
 import kotlin.time.Duration
+import dev.redlock.internal.Lock as NativeLock
 
 /**
  * A client of one or several nodes. Its constructors do no I/O. It keeps no JVM alive: at the end of the process all
@@ -59,7 +61,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      */
     @JvmOverloads
     public fun lock(name: String, options: LockOptions = LockOptions()): Lock =
-        Lock(name.asName(), options, lazyOf(native { native.lock(name, options.settings) }))
+        made(name.asName(), options) { native.lock(name, options.settings) }
 
     /**
      * A lock of this client; sends nothing. Null means the default.
@@ -92,7 +94,9 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     @JvmOverloads
     public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
         ReadWriteLock(name.asName()) { part ->
-            Lock(name, options, lazyOf(native { native.part(name, options.settings, part) }))
+            val make = { native { native.part(name, options.settings, part) } }
+            // Most use one of the two, and each refuses the same options.
+            Lock(name, options, LockHandle(if (part == "read") make() else null, make))
         }
 
     /**
@@ -118,8 +122,12 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     @JvmOverloads
     public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
         Semaphore(name.asName(), permits) { n ->
-            Lock(name, options, lazyOf(native { native.permits(name, options.settings, n, permits) }))
+            made(name, options) { native.permits(name, options.settings, n, permits) }
         }
+
+    /** A lock, and at once its native lock, which refuses bad options. */
+    private fun made(name: String, options: LockOptions, make: () -> NativeLock) =
+        Lock(name, options, LockHandle(native(make)) { native(make) })
 
     /** Asks every node for a sign of life. */
     public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
@@ -211,7 +219,11 @@ public fun configure(url: String, options: RedlockOptions = RedlockOptions()): U
  * @throws InvalidArgument when the name or an option is wrong
  */
 @JvmOverloads
-public fun lock(name: String, options: LockOptions = LockOptions()): Lock = later(name, options, "")
+public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
+    name.asName()
+    loaded { checkLock(name, options.settings, "") }
+    return later(name, options) { it.lock(name, options.settings) }
+}
 
 /**
  * A read/write lock of the default client: that of `configure`, or else that of the environment variable `REDLOCK_URL`. It
@@ -221,7 +233,10 @@ public fun lock(name: String, options: LockOptions = LockOptions()): Lock = late
  */
 @JvmOverloads
 public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
-    ReadWriteLock(name.asName()) { part -> later(name, options, part) }
+    ReadWriteLock(name.asName()) { part ->
+        if (part == "read") loaded { checkLock(name, options.settings, part) }
+        later(name, options) { it.part(name, options.settings, part) }
+    }
 
 /**
  * A semaphore of the default client with [permits] slots, 1 to 65536. The client is looked for when it is used for the first
@@ -232,16 +247,14 @@ public fun readWriteLock(name: String, options: LockOptions = LockOptions()): Re
 @JvmOverloads
 public fun semaphore(name: String, permits: Int, options: LockOptions = LockOptions()): Semaphore =
     Semaphore(name.asName(), permits) { n ->
-        later(name, options) { Unbound.permits(name, options.settings, n, permits) }
+        loaded { checkPermits(name, options.settings, n, permits) }
+        later(name, options) { it.permits(name, options.settings, n, permits) }
     }
 
-private fun later(name: String, options: LockOptions, part: String): Lock =
-    later(name.asName(), options) { Unbound(name, options.settings, part) }
-
-private fun later(name: String, options: LockOptions, made: () -> Unbound): Lock {
-    // Bad options are refused now, not when the client is known.
-    val unbound = loaded(made)
-    return Lock(name, options, lazy { native { Redlock.shared.native.bind(unbound) } })
+/** A lock whose options were checked, and whose client is known when the lock is used. */
+private fun later(name: String, options: LockOptions, make: (Client) -> NativeLock): Lock {
+    val client by lazy { Redlock.shared.native }
+    return Lock(name, options, LockHandle(null) { native { make(client) } })
 }
 
 /**

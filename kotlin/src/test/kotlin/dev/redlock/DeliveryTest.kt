@@ -1,5 +1,6 @@
 package dev.redlock
 
+import dev.redlock.internal.Outcome
 import kotlinx.coroutines.CoroutineDispatcher
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Runnable
@@ -11,7 +12,10 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
+import java.util.concurrent.CancellationException
+import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicBoolean
 import java.util.logging.Handler
 import java.util.logging.LogRecord
@@ -53,6 +57,25 @@ class DeliveryTest : OnServer() {
             assertTrue(took < AT_ONCE) { "given back after $took, like what nobody takes" }
         }
         eventually("it is logged: $logged") { logged.any { "SEVERE a result could not be delivered" == it } }
+    }
+
+    @Test
+    fun `a future that is cancelled while it gets its lease gives the lease back`() {
+        Redlock(server.url).use { other ->
+            val held = other.lock("settled").acquireBlocking()
+            val handle = client.lock("settled").handle
+            val leases = ConcurrentLinkedQueue<Lease>()
+            lateinit var future: CompletableFuture<Lease>
+            future = Calls.future({ handle.acquire { it.acquire(Double.POSITIVE_INFINITY) } }) { outcome ->
+                future.cancel(true)
+                Lease(outcome as Outcome.Leased, handle).also(leases::add)
+            }
+            held.releaseBlocking()
+            failsWith<CancellationException> { future.get(PATIENCE.inWholeSeconds, TimeUnit.SECONDS) }
+            // Renewed, and referred to, the lease would keep others waiting for ever.
+            other.lock("settled", wait = PATIENCE).acquireBlocking().releaseBlocking()
+            assertFalse(leases.single().held)
+        }
     }
 
     @Test

@@ -18,6 +18,7 @@ import java.util.concurrent.LinkedBlockingQueue
 import java.util.concurrent.ThreadPoolExecutor
 import java.util.concurrent.TimeUnit
 import kotlin.time.Duration.Companion.seconds
+import kotlin.time.measureTime
 import java.time.Duration as JavaDuration
 
 /** A dispatcher of one thread, which can be blocked. */
@@ -55,10 +56,12 @@ class StandstillTest : OnServer() {
     private fun Redlock.take() = lock("x").acquireBlocking(LONG)
 
     /** Runs `test` when a coroutine was offered the lock that another client held, and its thread is blocked. */
-    private fun whenOffered(test: suspend (OneThread, Deferred<Lease>) -> Unit) = runBlocking(Dispatchers.Default) {
+    private fun whenOffered(by: Redlock = ours, test: suspend (OneThread, Deferred<Lease>) -> Unit) = runBlocking(
+        Dispatchers.Default,
+    ) {
         OneThread().use { single ->
             val held = client.take()
-            val waiting = async(single.dispatcher) { ours.lock("x").acquire() }
+            val waiting = async(single.dispatcher) { by.lock("x").acquire() }
             eventually("it waits") { server.listeners("x") == 1L }
             single.block()
             held.release()
@@ -93,6 +96,19 @@ class StandstillTest : OnServer() {
         waiting.cancelAndJoin()
         lease.release()
         client.take().release()
+    }
+
+    @Test
+    fun `a coroutine that is cancelled before it runs gives its lease back`() {
+        // It would be offered for five seconds.
+        Redlock(server.url).use { other ->
+            whenOffered(other) { single, waiting ->
+                waiting.cancel()
+                single.goOn()
+                val took = measureTime { client.take().release() }
+                assertTrue(took < AT_ONCE) { "given back after $took, like what nobody takes" }
+            }
+        }
     }
 
     /** A thread waits for a lock as `block` does, and so does a coroutine of that thread, which came first. */
