@@ -21,9 +21,13 @@ fun main(arguments: Array<String>) {
         "holds as a thread" -> lock.asJavaLock().lock()
         "waits" -> GlobalScope.launch { lock.acquire() }
         "waits as a thread" -> thread(isDaemon = true) { lock.asJavaLock().lock() }
-        "stays" -> runBlocking { lock.withLock { println("ready").also { awaitCancellation() } } }
+        "stays" -> runBlocking { lock.stay() }
+        "loses" -> failsWith<LockLost> { runBlocking { lock.stay() } }
         "throws" -> runBlocking { lock.acquire().also { error("on purpose") } }
     }
+    if (what == "loses") println("lost")
     if (what.startsWith("waits")) eventually("it waits") { Calls.waiting.size > 1 || what.endsWith("thread") }
     println("ready")
 }
+
+private suspend fun Lock.stay(): Unit = withLock { println("ready").also { awaitCancellation() } }

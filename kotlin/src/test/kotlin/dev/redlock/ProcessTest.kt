@@ -19,9 +19,11 @@ class ProcessTest : OnServer() {
         val process: Process = java("dev.redlock.ChildKt", what, server.url, name).redirectErrorStream(true).start()
         private val output = process.inputStream.bufferedReader()
 
-        fun isReady() = apply {
-            val line = output.lineSequence().firstOrNull { it == "ready" }
-            checkNotNull(line) { "it ended before it was ready" }
+        fun isReady() = says("ready")
+
+        fun says(what: String) = apply {
+            val line = output.lineSequence().firstOrNull { it == what }
+            checkNotNull(line) { "it ended before it said: $what" }
         }
 
         /** Its exit code, and what it said until then. */
@@ -89,6 +91,25 @@ class ProcessTest : OnServer() {
         val took = start.elapsedNow()
         server.thaw()
         assertTrue(took < 10.seconds) { "it took $took" }
+    }
+
+    @Test
+    fun `a process that was frozen for longer than its lease knows of the loss when it goes on`(): Unit = runBlocking {
+        Child("loses", "asleep").use { child ->
+            child.isReady()
+            signal(child.process.pid(), "STOP")
+            client.lock("asleep", wait = PATIENCE).withLock {
+                // No reply tells it.
+                server.freeze()
+                try {
+                    signal(child.process.pid(), "CONT")
+                    child.says("lost")
+                } finally {
+                    server.thaw()
+                }
+            }
+            assertEquals(0, child.ends().first)
+        }
     }
 
     @Test
