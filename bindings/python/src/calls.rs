@@ -1,4 +1,12 @@
-//! The calls of the core that an event loop can start, one line for each in `starters!`, and the delivery of results.
+//! The calls of one event loop, and the pending ones, which coroutines await. `starters.rs` starts calls, `pending.rs`
+//! shows the pending ones to asyncio.
+//!
+//! ```text
+//! waiting ─the call ended─▶ ended ─result returned─▶ over
+//!         ─cancel─▶ cancelled ─CancelledError raised─▶ over
+//!         ─close─▶ over
+//! ```
+//! No lock stays held if the call is given up before it ends, or dropped before its lease is returned.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,46 +17,17 @@ use std::{
     },
 };
 
-use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, prelude::*};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::IntoPyDict};
 use redlock::{
-    ffi::{
-        self,
-        Operation::{
-            self, Acquire, Attach, Available, Close, Downgrade, Extend, ForceRelease, InitNodes, Inspect, IsValueThere,
-            Leave, Locked, Lost, Ping, Release, ReleaseNewest, ReleaseValue, RetimeValue, TryUpgrade,
-        },
-        Outcome, Value,
-        completions::Started,
-    },
+    ffi::{self, Operation, Outcome, Value, completions::Started},
     process::fork,
 };
 
 use crate::{
-    arguments,
-    client::Client,
     errors::Fallible,
-    events,
-    info::{LockInfo, NodeStatus},
     known::{Known, name},
-    lease::Lease,
-    lock::{Lock, Request},
-    owner::{self, Caller},
-    pending::{Pending, Waiting, discard},
-    value::HeldValue,
+    owner,
 };
-
-pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
-    match value {
-        Value::Flag(flag) => flag.into_py_any(py),
-        Value::Count(count) => count.into_py_any(py),
-        Value::Lease(lease) => Lease::new(lease).into_py_any(py),
-        Value::Released(how) => how.into_py_any(py),
-        Value::Info(Some(known)) => LockInfo::from(known).into_py_any(py),
-        Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_py_any(py),
-        Value::Lost(reason) => reason.is_some().into_py_any(py),
-        Value::Nothing | Value::Info(None) | Value::Events(_) => Ok(py.None()),
-    }
-}
 
 /// Starts the calls of one event loop, and knows the tasks that await them.
 #[pyclass(frozen, subclass, weakref, module = "redlock._native")]
@@ -96,8 +75,7 @@ impl Calls {
     }
 
     /// Starts a call that a coroutine awaits.
-    fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, Pending>> {
-        events::attend_to(py, &operation)?;
+    pub(crate) fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, Pending>> {
         let (running, slf) = Self::current(py)?;
         let calls = slf.get();
         let id = match calls.core.start(operation)? {
@@ -135,7 +113,39 @@ impl Calls {
         if let Some(event_loop) = others {
             call_soon(event_loop.bind(py), slf.getattr(name!(py, "go_on")?)?)?;
         }
-        calls.go_on(py)
+        calls.resume(py)
+    }
+
+    /// Sends the calls that were started in this turn.
+    pub(crate) fn send(&self) {
+        self.unsent.store(false, Relaxed);
+        #[cfg(target_os = "linux")]
+        self.core.flush();
+    }
+
+    /// Resumes all tasks whose calls have ended.
+    pub(crate) fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let next = locked(&self.ready).pop_front();
+            let Some((waiting, pending)) = next else { return Ok(()) };
+            waiting.wake(pending.bind(py))?;
+        }
+    }
+
+    /// A locked mutex means that the calls are in use, and so not garbage.
+    pub(crate) fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let (Ok(waiting), Ok(ready)) = (self.waiting.try_lock(), self.ready.try_lock()) else { return Ok(()) };
+        waiting.values().try_for_each(|pending| visit.call(pending))?;
+        ready.iter().try_for_each(|(waiting, pending)| {
+            visit.call(pending)?;
+            waiting.traverse(visit)
+        })
+    }
+
+    pub(crate) fn clear(&self) {
+        let waiting = mem::take(&mut *locked(&self.waiting));
+        let ready = mem::take(&mut *locked(&self.ready));
+        drop((waiting, ready));
     }
 
     pub(crate) fn abandon(&self, id: u64) {
@@ -149,72 +159,114 @@ fn call_soon(event_loop: &Bound<'_, PyAny>, function: Bound<'_, PyAny>) -> PyRes
     event_loop.call_method1(name!(event_loop.py(), "call_soon")?, (function,)).map(drop)
 }
 
-/// The methods of `Calls`. Each line of its input is one that starts a call: its arguments, and the operation.
-macro_rules! starters {
-    ($py:ident: $($name:ident($($given:tt)*) => $operation:expr;)*) => {
-        #[pymethods]
-        impl Calls {
-            $(
-                #[staticmethod]
-                fn $name<'py>($py: Python<'py>, $($given)*) -> Fallible<Bound<'py, Pending>> {
-                    Self::start($py, $operation)
-                }
-            )*
-
-            /// Sends the calls that were started in this turn.
-            fn flush(&self) {
-                self.unsent.store(false, Relaxed);
-                #[cfg(target_os = "linux")]
-                self.core.flush();
-            }
-
-            /// Resumes all tasks whose calls have ended.
-            fn go_on(&self, py: Python<'_>) -> PyResult<()> {
-                loop {
-                    let next = locked(&self.ready).pop_front();
-                    let Some((waiting, pending)) = next else { return Ok(()) };
-                    waiting.wake(pending.bind(py))?;
-                }
-            }
-
-            /// A locked mutex means that the calls are in use, and so not garbage.
-            fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-                let (Ok(waiting), Ok(ready)) = (self.waiting.try_lock(), self.ready.try_lock()) else { return Ok(()) };
-                waiting.values().try_for_each(|pending| visit.call(pending))?;
-                ready.iter().try_for_each(|(waiting, pending)| {
-                    visit.call(pending)?;
-                    waiting.traverse(visit)
-                })
-            }
-
-            fn __clear__(&self) {
-                let waiting = mem::take(&mut *locked(&self.waiting));
-                let ready = mem::take(&mut *locked(&self.ready));
-                drop((waiting, ready));
-            }
-        }
-    };
+/// A call of an event loop.
+#[pyclass(frozen, module = "redlock._native")]
+pub(crate) struct Pending {
+    state: Mutex<State>,
+    /// asyncio sets and reads it to distinguish an `await` from a plain `yield`.
+    pub(crate) blocking: AtomicBool,
 }
 
-starters! {
-    py:
-    acquire(lock: &Lock, request: &Request) => Acquire(lock.core(py)?, request.for_loop(py)?);
-    release_newest(lock: &Lock) => ReleaseNewest(lock.core(py)?, Caller::current(py)?.owner);
-    locked(lock: &Lock) => Locked(lock.core(py)?);
-    inspect(lock: &Lock) => Inspect(lock.core(py)?);
-    available(lock: &Lock) => Available(lock.core(py)?);
-    release(lease: &Lease) => Release(&lease.core);
-    leave(lease: &Lease) => Leave(&lease.core);
-    extend(lease: &Lease, ttl: &Bound<'_, PyAny>) => Extend(&lease.core, arguments::duration("ttl", ttl)?);
-    downgrade(lease: &Lease) => Downgrade(&lease.core);
-    try_upgrade(lease: &Lease) => TryUpgrade(&lease.core);
-    lost(lease: &Lease) => Lost(&lease.core, None);
-    release_value(value: &HeldValue) => ReleaseValue(&value.core);
-    retime_value(value: &HeldValue, how: &str, millis: i64) => RetimeValue(&value.core, how.parse()?, millis);
-    is_value_there(value: &HeldValue) => IsValueThere(&value.core);
-    ping(client: &Client) => Ping(&client.core);
-    force_release(client: &Client, name: &Bound<'_, PyAny>) => ForceRelease(&client.core, &arguments::name(name)?);
-    init_nodes(client: &Client) => InitNodes(&client.core);
-    attach(client: &Client, text: &str) => Attach(&client.core, text, Caller::current(py)?.owner);
-    close(client: &Client) => Close(&client.core);
+pub(crate) enum State {
+    Waiting(Waiting),
+    Ended(Outcome),
+    /// With the message that was passed to `cancel`.
+    Cancelled(Option<Py<PyAny>>),
+    Over,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) calls: Py<Calls>,
+    pub(crate) id: u64,
+    pub(crate) event_loop: Py<PyAny>,
+    /// The callback that resumes the task, and the context in which to call it.
+    pub(crate) wakeup: Option<(Py<PyAny>, Py<PyAny>)>,
+}
+
+impl Waiting {
+    fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.calls)?;
+        visit.call(&self.event_loop)?;
+        let Some((wakeup, context)) = &self.wakeup else { return Ok(()) };
+        visit.call(wakeup)?;
+        visit.call(context)
+    }
+
+    /// Resumes the task at once. Called in a callback of its loop.
+    fn wake(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
+        let Some((wakeup, context)) = &self.wakeup else { return Ok(()) };
+        context.call_method1(pending.py(), name!(pending.py(), "run")?, (wakeup, pending)).map(drop)
+    }
+
+    /// Resumes the task in a later callback of its loop.
+    pub(crate) fn wake_soon(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
+        let Some((wakeup, context)) = &self.wakeup else { return Ok(()) };
+        let keywords = [("context", context)].into_py_dict(pending.py())?;
+        self.event_loop.call_method(pending.py(), "call_soon", (wakeup, pending), Some(&keywords)).map(drop)
+    }
+}
+
+/// Releases a lease that no caller will receive.
+fn discard(outcome: &Outcome) {
+    if let Ok(Value::Lease(lease)) = outcome {
+        lease.abandon();
+    }
+}
+
+impl Pending {
+    /// A call that is pending.
+    fn new(calls: Py<Calls>, id: u64, event_loop: Py<PyAny>) -> Self {
+        Self::of(State::Waiting(Waiting { calls, id, event_loop, wakeup: None }))
+    }
+
+    /// A call that ended at once.
+    fn ended(outcome: Outcome) -> Self {
+        Self::of(State::Ended(outcome))
+    }
+
+    fn of(state: State) -> Self {
+        Self { state: Mutex::new(state), blocking: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Changes the state from waiting to `next`. Any other state it leaves unchanged, and returns `next`.
+    pub(crate) fn stop_waiting(&self, next: State) -> Result<Waiting, State> {
+        let mut state = self.state();
+        match mem::replace(&mut *state, next) {
+            State::Waiting(waiting) => Ok(waiting),
+            other => Err(mem::replace(&mut *state, other)),
+        }
+    }
+
+    /// Stores the outcome of the call and returns its waiter. Discards the outcome if no task waits any more: without a
+    /// GIL another thread may cancel or close the call in this moment.
+    fn end(&self, outcome: Outcome) -> Option<Waiting> {
+        match self.stop_waiting(State::Ended(outcome)) {
+            Ok(waiting) => Some(waiting),
+            Err(State::Ended(outcome)) => {
+                discard(&outcome);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// A locked mutex means that the state is in use, and so not garbage.
+    pub(crate) fn traverse(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.state.try_lock().as_deref() {
+            Ok(State::Waiting(waiting)) => waiting.traverse(visit),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let State::Ended(outcome) = self.state.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            discard(outcome);
+        }
+    }
 }

@@ -13,17 +13,12 @@ use crate::{
     arguments,
     errors::Fallible,
     events,
+    handles::Client,
     lock::Lock,
     owner::Caller,
     value::HeldValue,
     waiting::{blocking, run},
 };
-
-/// A client of one node, or of several.
-#[pyclass(frozen, module = "redlock._native")]
-pub(crate) struct Client {
-    pub(crate) core: redlock::Client,
-}
 
 impl Client {
     fn of(config: Config) -> Fallible<Self> {

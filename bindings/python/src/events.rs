@@ -24,7 +24,8 @@ use redlock::{
 
 use crate::{
     errors::{Failure, Fallible},
-    greenlets::{Hub, is_imported},
+    greenlets::is_imported,
+    hub::Hub,
     known::{Known, name},
 };
 

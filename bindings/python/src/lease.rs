@@ -14,21 +14,11 @@ use redlock::ffi::{
 use crate::{
     arguments,
     errors::{Failure, Fallible},
+    handles::Lease,
     waiting::run,
 };
 
-/// A held lock.
-#[pyclass(frozen, weakref, module = "redlock")]
-pub(crate) struct Lease {
-    pub(crate) core: redlock::Lease,
-}
-
 impl Lease {
-    pub(crate) fn new(lease: redlock::Lease) -> Self {
-        lease.disable_release_on_drop();
-        Self { core: lease }
-    }
-
     /// Releases it at the end of its block. `failed`: the block raised an error, which the release's must not mask.
     pub(crate) fn leave_block(&self, py: Python<'_>, failed: bool) -> Fallible<()> {
         match run(py, Leave(&self.core)) {

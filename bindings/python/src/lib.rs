@@ -12,6 +12,9 @@ mod errors;
 mod event_loop;
 mod events;
 mod greenlets;
+mod handles;
+mod hub;
+mod identity;
 mod info;
 mod interpreter;
 mod known;
@@ -19,6 +22,8 @@ mod lease;
 mod lock;
 mod owner;
 mod pending;
+mod results;
+mod starters;
 mod value;
 mod waiting;
 
@@ -29,16 +34,16 @@ mod native {
 
     #[pymodule_export]
     use crate::{
-        calls::Calls,
-        client::{Client, close_all},
+        calls::{Calls, Pending},
+        client::close_all,
         event_loop::{Loop, Pipe},
         events::{end_events, next_events},
+        handles::{Client, Lease},
+        identity::Identity,
         info::{LockInfo, NodeStatus},
         interpreter::is_main_interpreter,
-        lease::{Lease, Lost},
+        lease::Lost,
         lock::{Lock, Request},
-        owner::Identity,
-        pending::Pending,
         value::HeldValue,
     };
 

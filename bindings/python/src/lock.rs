@@ -17,10 +17,9 @@ use redlock::{
 
 use crate::{
     arguments,
-    client::Client,
     errors::{Failure, Fallible},
+    handles::{Client, Lease},
     known::Known,
-    lease::Lease,
     owner::Caller,
     waiting::{run, value},
 };

@@ -4,43 +4,16 @@
 //! of the task and ends with it; `redlock/_tasks.py` keeps it for tasks that accept no attributes. The identity of a
 //! greenlet is an attribute as well, set by `redlock/_greenlets.py`.
 
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::cell::Cell;
 
 use pyo3::prelude::*;
 use redlock::{Owner, process::fork};
 
 use crate::{
     greenlets,
+    identity::Identity,
     known::{Known, name},
 };
-
-/// The identity of a thread, a task or a greenlet. The locks that it holds are renewed while this object lives.
-#[pyclass(frozen, module = "redlock._native")]
-pub(crate) struct Identity {
-    number: u64,
-    identity: redlock::Identity,
-}
-
-#[pymethods]
-impl Identity {
-    #[new]
-    fn new() -> Self {
-        // Never reused, unlike a thread's id.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { number: NEXT.fetch_add(1, Relaxed), identity: redlock::Identity::new() }
-    }
-
-    /// Called when its task is done. A task that has ended owns nothing, even while the program keeps it for its
-    /// result.
-    #[allow(clippy::unused_self, reason = "a method of Python's")]
-    #[pyo3(signature = (task, /))]
-    fn __call__(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        task.delattr(name!(task.py(), "_redlock_identity")?)
-    }
-}
 
 /// The identity of a task, which keeps it in an attribute until it is done.
 fn identify<'py>(task: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Identity>> {

@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 use redlock::ffi::{Operation, Value};
 
 use crate::{
-    calls::python,
     errors::{Failure, Fallible},
     events,
-    greenlets::Hub,
+    hub::Hub,
     owner,
+    results::python,
 };
 
 /// The function that the core calls every 50 ms of a blocking call. Its error ends the call.
