@@ -1,4 +1,5 @@
-//! What belongs to the process and not to a client: the calls under way, the events, the end.
+//! What belongs to the process and not to a client: the calls under way, the events, the end. `outcomes.rs` fetches the
+//! results of the calls.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -7,7 +8,7 @@ use redlock::{
     ffi::{self, Calls, Events, Operation},
 };
 
-use crate::values::{Fallible, Outcome, Refusal};
+use crate::values::{Fallible, Refusal};
 
 struct Process {
     calls: Calls,
@@ -33,28 +34,6 @@ pub(crate) fn start(operation: Operation<'_>) -> Fallible<i64> {
 /// Where the events of all clients go.
 pub(crate) fn sink() -> EventSink {
     PROCESS.sink.clone()
-}
-
-/// A call that ended.
-#[derive(uniffi::Record)]
-pub(crate) struct Ended {
-    /// The call.
-    call: i64,
-    /// What it resulted in. A lease is offered: whoever waits for it takes it.
-    outcome: Outcome,
-}
-
-/// Blocks until calls ended. For one thread, which does nothing else.
-#[uniffi::export]
-pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
-    let ended = calls().fetch()?;
-    Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
-}
-
-/// The end of a call whose number is negative: it needed no waiting. Nothing: it goes on, without the sign.
-#[uniffi::export]
-pub(crate) fn end_of(call: i64) -> Option<Outcome> {
-    calls().end_of(call).map(Outcome::from)
 }
 
 /// Takes a lease that was fetched. False: it came too late for that, and the call goes on.

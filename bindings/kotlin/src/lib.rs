@@ -8,6 +8,7 @@ mod calls;
 mod client;
 mod lease;
 mod lock;
+mod outcomes;
 mod values;
 
 uniffi::setup_scaffolding!();
