@@ -126,7 +126,7 @@ kotlin: kotlin-tools
 
 rust-lint: rust-tools
 	$(call step,rustfmt,rustfmt) -- cargo fmt --all --check
-	$(call step,imports,Imports inside the core) -- ./scripts/imports
+	$(call step,imports,Imports inside the core and the bindings) -- ./scripts/imports
 	$(call step,clippy,clippy) -- cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(call step,clippy-shuttle,clippy for the interleavings) -- \
 		cargo clippy --package redlock-core --features shuttle --tests --quiet -- -D warnings
@@ -398,7 +398,7 @@ check-test:
 
 check-lint:
 	$(call step,rustfmt,rustfmt) -- cargo fmt --all --check
-	$(call step,imports,Imports inside the core) -- ./scripts/imports
+	$(call step,imports,Imports inside the core and the bindings) -- ./scripts/imports
 	$(call step,clippy,clippy) -- cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 # `make test` waits most of the time: for leases to end, for servers and processes to start. So it builds the packages
