@@ -1,5 +1,5 @@
-//! What belongs to the process and not to a client: the calls under way, the events, the end. `outcomes.rs` fetches the
-//! results of the calls.
+//! State of the process, shared by all clients: the pending calls, the events and the release at exit. `outcomes.rs`
+//! fetches the results of the calls.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -21,68 +21,69 @@ static PROCESS: LazyLock<Process> = LazyLock::new(|| {
     Process { calls: Calls::fetched(), sink, events }
 });
 
-/// The calls of this process.
+/// The pending calls of this process.
 pub(crate) fn calls() -> &'static Calls {
     &PROCESS.calls
 }
 
-/// Starts a call; says its number.
+/// Starts a call and returns its number, which is negative if the call ended already: see `end_of`.
 pub(crate) fn start(operation: Operation<'_>) -> Fallible<i64> {
     Ok(calls().start_numbered(operation)?)
 }
 
-/// Where the events of all clients go.
+/// The sink for the events of all clients.
 pub(crate) fn sink() -> EventSink {
     PROCESS.sink.clone()
 }
 
-/// Takes a lease that was fetched. False: it came too late for that, and the call goes on.
+/// Collects the lease of a call whose result was fetched. False if the grant was given back meanwhile: the call then
+/// continues and will have another result.
 #[uniffi::export]
 pub(crate) fn take(call: i64) -> bool {
     calls().take(call.cast_unsigned())
 }
 
-/// Gives a call up. True: it was not fetched, and will not be.
+/// Cancels a call. A release continues all the same. True if the result was not fetched: `fetch` will never return it.
 #[uniffi::export]
 pub(crate) fn abandon(call: i64) -> bool {
     calls().abandon(call.cast_unsigned())
 }
 
-/// Waits until something happened in a client.
+/// Starts to wait for events of clients: `Events`.
 #[uniffi::export]
 pub(crate) fn watch_events() -> Fallible<i64> {
     start(Operation::Events(&PROCESS.events))
 }
 
-/// Whether events that are no warnings are wanted.
+/// Sets whether events below the level of a warning are reported.
 #[uniffi::export]
 pub(crate) fn want_all_events(wanted: bool) {
     PROCESS.events.set_verbose(wanted);
 }
 
-/// Releases what all clients hold, within a second.
+/// Releases the locks of all clients, within a second. For the exit of the process.
 #[uniffi::export]
 pub(crate) fn close_all() {
     let _ = ffi::close_all(&mut || Ok::<_, LockError>(()));
 }
 
-/// Knows whether the thread that calls it was interrupted.
+/// Reads the interrupt flag of the calling thread.
 #[uniffi::export(callback_interface)]
 pub(crate) trait Interrupts: Send + Sync {
-    /// Whether it was; clears the mark.
+    /// Returns the flag and clears it.
     fn interrupted(&self) -> bool;
 }
 
 static INTERRUPTS: OnceLock<Box<dyn Interrupts>> = OnceLock::new();
 
-/// Says once how to learn of interrupts.
+/// Sets the callback by which blocking calls detect interrupts. Later calls have no effect.
 #[uniffi::export]
 pub(crate) fn heed(interrupts: Box<dyn Interrupts>) {
-    // The first one stays.
     let _ = INTERRUPTS.set(interrupts);
 }
 
-/// What a blocking call runs every 50 ms, on the caller's own thread.
+/// Returns the check that a blocking call runs every 50 ms on the caller's own thread. It fails if the call is
+/// `interruptible` and the thread was interrupted.
 pub(crate) fn check(interruptible: bool) -> impl FnMut() -> Fallible<()> {
     move || match INTERRUPTS.get() {
         Some(interrupts) if interruptible && interrupts.interrupted() => Err(Refusal::Interrupted),

@@ -1,4 +1,4 @@
-//! A client: configuration, and what is done with nodes rather than with one lock.
+//! A client: its configuration, its locks, and the calls that concern the nodes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     values::{Fallible, IDIOM, Settings, options},
 };
 
-/// Nodes, and how to use them.
+/// A client of one or several nodes.
 #[derive(uniffi::Object)]
 pub(crate) struct Client {
     core: redlock::Client,
@@ -27,13 +27,13 @@ impl Client {
 
 #[uniffi::export]
 impl Client {
-    /// A client of these nodes. No I/O happens here.
+    /// A client of these nodes. Does no I/O.
     #[uniffi::constructor]
     pub(crate) fn new(urls: Vec<String>, settings: Settings) -> Fallible<Self> {
         Self::of(IDIOM.config(urls, options(settings))?)
     }
 
-    /// A client of the nodes that the environment names.
+    /// A client of the nodes in the environment variable `REDLOCK_URL`. Does no I/O.
     #[uniffi::constructor]
     pub(crate) fn from_env(settings: Settings) -> Fallible<Self> {
         Self::of(IDIOM.config_from_env(options(settings))?)
@@ -44,42 +44,42 @@ impl Client {
         self.core.nodes()
     }
 
-    /// A lock by name; sends nothing.
+    /// A lock by name. Sends nothing.
     pub(crate) fn lock(&self, name: &str, settings: Settings) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(self.core.lock(name, IDIOM.lock_options(options(settings))?)?)))
     }
 
-    /// One of the two of a read/write lock, "read" or "write"; sends nothing.
+    /// One lock of a read/write lock: `part` is "read" or "write". Sends nothing.
     pub(crate) fn part(&self, name: String, settings: Settings, part: &str) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(unbound(name, settings, part)?.of(&self.core)?)))
     }
 
-    /// What takes `n` slots of a semaphore that has `of`; sends nothing.
+    /// A lock object that acquires `n` of the `of` slots of a semaphore. Sends nothing.
     pub(crate) fn permits(&self, name: String, settings: Settings, n: i32, of: i32) -> Fallible<Arc<Lock>> {
         Ok(Arc::new(Lock::from(permits(name, settings, n, of)?.of(&self.core)?)))
     }
 
-    /// Starts to ask every node for a sign of life: `Nodes`.
+    /// Starts to send a request to every node: `Nodes`.
     pub(crate) fn ping(&self) -> Fallible<i64> {
         start(Ping(&self.core))
     }
 
-    /// Starts to free a lock whoever holds it: a `Flag`.
+    /// Starts to free a lock, whoever the holder is: a `Flag`, false if there was none.
     pub(crate) fn force_release(&self, name: &str) -> Fallible<i64> {
         start(ForceRelease(&self.core, name))
     }
 
-    /// Starts to vouch for all nodes of a quorum: `Nothing`.
+    /// Starts to make all nodes of a quorum vote at once, even those in quarantine: `Nothing`.
     pub(crate) fn init_nodes(&self) -> Fallible<i64> {
         start(InitNodes(&self.core))
     }
 
-    /// Starts to take over a detached lease: `Leased`.
+    /// Starts to attach a detached lease: `Leased`.
     pub(crate) fn attach(&self, text: &str) -> Fallible<i64> {
         start(Attach(&self.core, text, Owner::Fresh))
     }
 
-    /// Starts to release what this client holds, and to disconnect: `Nothing`.
+    /// Starts to release the locks of this client and to disconnect: `Nothing`.
     pub(crate) fn shut_down(&self) -> Fallible<i64> {
         start(Close(&self.core))
     }

@@ -10,7 +10,7 @@ use crate::{
     values::{Fallible, IDIOM, duration},
 };
 
-/// A held lock. Collecting it releases nothing.
+/// A held lock. If the JVM collects it, the lock is not released.
 #[derive(uniffi::Object)]
 pub(crate) struct Lease {
     core: redlock::Lease,
@@ -24,37 +24,38 @@ impl From<redlock::Lease> for Lease {
 
 #[uniffi::export]
 impl Lease {
-    /// Whether it is held, right now.
+    /// Whether the lock is held now. Sends nothing.
     pub(crate) fn held(&self) -> bool {
         self.core.held()
     }
 
-    /// How long it is held unless it is renewed, in milliseconds.
+    /// The time until the deadline, in milliseconds; zero after it.
     pub(crate) fn remaining(&self) -> f64 {
         IDIOM.number(self.core.remaining())
     }
 
-    /// Why it was lost, if it was.
+    /// Why the lock was lost; `None` while it is held and after a release.
     pub(crate) fn lost_reason(&self) -> Option<String> {
         self.core.lost_reason().map(|reason| reason.as_str().to_owned())
     }
 
-    /// Fails unless it is held.
+    /// Fails with `lost` or `not_held` unless the lock is held.
     pub(crate) fn check(&self) -> Fallible<()> {
         Ok(self.core.check()?)
     }
 
-    /// Starts to let it end so many milliseconds from now: `Nothing`.
+    /// Starts to move the deadline to `ttl_ms` from now: `Nothing`.
     pub(crate) fn extend(&self, ttl_ms: f64) -> Fallible<i64> {
         start(Extend(&self.core, duration("ttl", ttl_ms)?))
     }
 
-    /// Its fencing token.
+    /// The fencing token.
     pub(crate) fn token(&self) -> i64 {
         self.core.token().cast_signed()
     }
 
-    /// The token of a lease that is over, negative if it was detached. Zero as long as something can still change.
+    /// The token of a lease that is released or detached, negated if detached. Zero while it is held, and for a lost lease
+    /// or an unconfirmed release, whose native lease is still needed.
     pub(crate) fn over(&self) -> i64 {
         match Over::of(&self.core) {
             Some(Over::Released) => self.token(),
@@ -63,17 +64,17 @@ impl Lease {
         }
     }
 
-    /// Starts to make a reader of a writer: `Nothing`.
+    /// Starts to turn the writer into a reader: `Nothing`.
     pub(crate) fn downgrade(&self) -> Fallible<i64> {
         start(Downgrade(&self.core))
     }
 
-    /// Starts to make a writer of a reader that is alone: a `Flag`.
+    /// Starts to turn the only reader into a writer: a `Flag`, false if there are other readers.
     pub(crate) fn try_upgrade(&self) -> Fallible<i64> {
         start(TryUpgrade(&self.core))
     }
 
-    /// Starts to wait for its end: `Lost`.
+    /// Starts to wait for the end of the lease: `Lost`.
     pub(crate) fn lost(&self) -> Fallible<i64> {
         start(Lost(&self.core, None))
     }
@@ -83,18 +84,19 @@ impl Lease {
         start(Release(&self.core))
     }
 
-    /// Starts to end its block: `Nothing`, or the error `lost`.
+    /// Starts the release at the end of a block: `Nothing`, or the error `lost`.
     pub(crate) fn leave(&self) -> Fallible<i64> {
         start(Leave(&self.core))
     }
 
-    /// Lets go of it without a release; the text takes it over.
+    /// Ends the lease without a release. Returns the text with which `attach` takes it over.
     pub(crate) fn detach(&self) -> Fallible<String> {
         Ok(self.core.detach()?)
     }
 }
 
-/// Fails as a call of a lease that is over, for a host that has freed the lease. `ttl_ms` is the argument of an extension.
+/// Fails like a call on a lease that is over. Kotlin calls it when it has freed the native lease. `ttl_ms` is the
+/// argument of `extend`; an invalid one is refused first.
 #[uniffi::export]
 pub(crate) fn not_held(name: &str, detached: bool, ttl_ms: Option<f64>) -> Fallible<i64> {
     if let Some(ttl) = ttl_ms {

@@ -1,8 +1,8 @@
-//! The JVM's way to the core: what `uniffi` makes callable from Kotlin. Each method delegates; what a lock is, is
-//! decided in the core, and how it looks in Kotlin and Java in `kotlin/`.
+//! The native half of the Kotlin binding: the functions that `uniffi` makes callable from Kotlin. Each one delegates to
+//! the core. The public API for Kotlin and Java is in `kotlin/`.
 //!
-//! Nothing here is an async function of uniffi's: it would leak a lease whose coroutine is cancelled at the wrong
-//! moment. Calls start and return a number; one thread of the JVM fetches what came of them.
+//! None is an `async` function of uniffi: that would leak a lease if its coroutine is cancelled at the wrong moment.
+//! Instead, a call returns a number when it starts, and one thread of the JVM fetches the results of all calls.
 
 mod calls;
 mod client;

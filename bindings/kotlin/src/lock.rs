@@ -1,4 +1,5 @@
-//! A lock, for coroutines, which own each acquire anew, and for threads, which own what they took.
+//! A lock, for coroutines and for threads. For coroutines each acquire is an owner of its own; a thread is the owner of
+//! what it acquires.
 
 use redlock::{
     Owner, Request,
@@ -14,13 +15,13 @@ use crate::{
     values::{Fallible, IDIOM, Settings, options, wait},
 };
 
-/// A thread of the JVM. Alive as long as that thread is; what the thread holds is renewed for that long.
+/// A thread of the JVM as an owner. The thread refers to it; the thread's locks are renewed until it is collected.
 #[derive(uniffi::Object)]
 pub(crate) struct Identity(redlock::Identity);
 
 #[uniffi::export]
 impl Identity {
-    /// A new one.
+    /// A new identity, different from all others.
     #[uniffi::constructor]
     #[allow(clippy::new_without_default, reason = "each is different")]
     pub(crate) fn new() -> Self {
@@ -34,25 +35,25 @@ impl Identity {
     }
 }
 
-/// Refuses what a client with the default options would refuse. `part` as for [`unbound`].
+/// Fails if a client with the default options would refuse the name or an option. `part` as for [`unbound`].
 #[uniffi::export]
 pub(crate) fn check_lock(name: String, settings: Settings, part: &str) -> Fallible<()> {
     Ok(unbound(name, settings, part)?.check()?)
 }
 
-/// The same, for `n` slots of a semaphore that has `of`.
+/// [`check_lock`] for `n` of the `of` slots of a semaphore.
 #[uniffi::export]
 pub(crate) fn check_permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<()> {
     Ok(permits(name, settings, n, of)?.check()?)
 }
 
-/// So many slots of a semaphore, for whichever client.
+/// `n` of the `of` slots of a semaphore, not bound to a client yet.
 pub(crate) fn permits(name: String, settings: Settings, n: i32, of: i32) -> Fallible<ffi::Unbound> {
     let part = ffi::Part::permits(&Setting::Number(n.into()), &Setting::Number(of.into()))?;
     Ok(ffi::Unbound { name, options: IDIOM.lock_options(options(settings))?, part })
 }
 
-/// A name and options, for whichever client. `part`: "read" or "write" of a read/write lock, else empty.
+/// A name and options, not bound to a client yet. `part` is "read" or "write" for a read/write lock, else empty.
 pub(crate) fn unbound(name: String, settings: Settings, part: &str) -> Fallible<ffi::Unbound> {
     Ok(ffi::Unbound { name, options: IDIOM.lock_options(options(settings))?, part: ffi::Part::named(Some(part)) })
 }
@@ -76,48 +77,48 @@ fn request(owner: Owner, wait_ms: f64, thread: Option<i64>) -> Fallible<Request>
 
 #[uniffi::export]
 impl Lock {
-    /// Starts an acquire by an owner of its own: `Leased`.
+    /// Starts an acquire with an owner of its own: `Leased`.
     pub(crate) fn acquire(&self, wait_ms: f64) -> Fallible<i64> {
         start(Acquire(&self.core, request(Owner::Fresh, wait_ms, None)?))
     }
 
-    /// Starts an acquire by an owner of its own, for which a thread blocks: `Leased`.
+    /// Starts an acquire with an owner of its own, for a thread that blocks on it in Kotlin: `Leased`.
     pub(crate) fn acquire_blocking(&self, wait_ms: f64, thread: i64) -> Fallible<i64> {
         start(Acquire(&self.core, request(Owner::Fresh, wait_ms, Some(thread))?))
     }
 
-    /// Starts an acquire by a thread that does not block in here: `Leased`.
+    /// Starts an acquire owned by a thread that blocks on it in Kotlin: `Leased`.
     pub(crate) fn acquire_as(&self, owner: &Identity, wait_ms: f64, thread: i64) -> Fallible<i64> {
         start(Acquire(&self.core, request(owner.owner(), wait_ms, Some(thread))?))
     }
 
-    /// Takes the lock for a thread and blocks it until then. The lock is the thread's; there is no lease to keep.
+    /// Acquires the lock for a thread and blocks the thread until the grant. Returns no lease: the thread is the owner.
     pub(crate) fn lock(&self, owner: &Identity, wait_ms: f64, thread: i64, interruptible: bool) -> Fallible<()> {
         let request = request(owner.owner(), wait_ms, Some(thread))?;
         self.core.acquire_interruptible(request, &mut check(interruptible)).map(|lease| lease.disable_release_on_drop())
     }
 
-    /// Releases the newest lease of a thread and blocks until then; fails with `lost` if it was lost.
+    /// Releases the newest lease of a thread and blocks until it is released. Fails with `lost` if the lock was lost.
     pub(crate) fn unlock(&self, owner: &Identity) -> Fallible<()> {
         self.core.leave_interruptible(&owner.owner(), &mut check(false))
     }
 
-    /// Starts `unlock`, for a thread that does not block in here: `Nothing`.
+    /// Starts `unlock`, for a thread that blocks on it in Kotlin: `Nothing`.
     pub(crate) fn unlock_as(&self, owner: &Identity) -> Fallible<i64> {
         start(LeaveNewest(&self.core, owner.owner()))
     }
 
-    /// Whether a thread holds it.
+    /// Whether a thread holds the lock. Sends nothing.
     pub(crate) fn owned_by(&self, owner: &Identity) -> bool {
         self.core.owned(&owner.owner())
     }
 
-    /// The fencing token of what a thread holds.
+    /// The fencing token of a thread; `None` if it does not hold the lock. Sends nothing.
     pub(crate) fn token_of(&self, owner: &Identity) -> Option<i64> {
         self.core.token(&owner.owner()).map(u64::cast_signed)
     }
 
-    /// Whether this lock object holds it.
+    /// Whether this lock object holds the lock. Sends nothing.
     pub(crate) fn owned(&self) -> bool {
         self.core.owned(&Owner::Fresh)
     }
@@ -127,17 +128,17 @@ impl Lock {
         start(ReleaseNewest(&self.core, Owner::Fresh))
     }
 
-    /// Starts to ask whether anybody holds it: a `Flag`.
+    /// Starts to read whether the lock has a holder: a `Flag`.
     pub(crate) fn locked(&self) -> Fallible<i64> {
         start(Locked(&self.core))
     }
 
-    /// Starts to ask how many slots of its semaphore are free: a `Count`.
+    /// Starts to read how many slots of the semaphore are free: a `Count`.
     pub(crate) fn available(&self) -> Fallible<i64> {
         start(Available(&self.core))
     }
 
-    /// Starts to ask who holds it: `Info`.
+    /// Starts to read the holder: `Info`.
     pub(crate) fn inspect(&self) -> Fallible<i64> {
         start(Inspect(&self.core))
     }

@@ -15,33 +15,34 @@ use crate::{
 pub(crate) struct Ended {
     /// The call.
     call: i64,
-    /// What it resulted in. A lease is offered: whoever waits for it takes it.
+    /// The call's result. A lease in it is a pending grant until its waiter calls `take`.
     outcome: Outcome,
 }
 
-/// Blocks until calls ended. For one thread, which does nothing else.
+/// Blocks until at least one call has ended and returns the ended calls. One dedicated thread calls this.
 #[uniffi::export]
 pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
     let ended = calls().fetch()?;
     Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
 }
 
-/// The end of a call whose number is negative: it needed no waiting. Nothing: it goes on, without the sign.
+/// Returns the result of a call whose number is negative: such a call ended when it started. `None` if it did not end
+/// after all; it continues under the positive number.
 #[uniffi::export]
 pub(crate) fn end_of(call: i64) -> Option<Outcome> {
     calls().end_of(call).map(Outcome::from)
 }
 
-/// What one node says of itself.
+/// The status of one node.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Node {
     /// The node's address.
     address: String,
-    /// The run of the server.
+    /// The server's run id, new after each restart.
     run: Option<String>,
     /// The version of the server.
     version: Option<String>,
-    /// Why it does not answer.
+    /// Why it does not answer; `None` if it does.
     cause: Option<String>,
 }
 
@@ -51,48 +52,48 @@ impl From<NodeStatus> for Node {
     }
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Holder {
-    /// How it is held.
+    /// The kind of hold: `lock`, `read`, `write` or `semaphore`.
     kind: String,
     /// The explicit owner, or `uuid:tenure`.
     owner: String,
-    /// All of them.
+    /// All owners: several if they read or hold permits of a semaphore.
     owners: Vec<String>,
-    /// How long the key lives, in milliseconds.
+    /// The time until the key expires, in milliseconds; `None` if it has no expiry.
     ttl: Option<f64>,
     /// The last fencing token.
     token: i64,
 }
 
-/// Something that happened in a client.
+/// An event of a client.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Happening {
-    /// Whether an operator should see it.
+    /// Whether it is logged as a warning.
     warning: bool,
-    /// The line for the log.
+    /// The log line.
     line: String,
 }
 
-/// What a call resulted in.
+/// The result of a call.
 #[derive(uniffi::Enum)]
 pub(crate) enum Outcome {
     /// It failed.
     Failed {
-        /// Why.
+        /// The error.
         failure: Failure,
     },
-    /// It is done.
+    /// Success without a value.
     Nothing,
-    /// Yes or no.
+    /// A truth value.
     Flag {
-        /// Which.
+        /// The truth value.
         value: bool,
     },
     /// A number.
     Count {
-        /// Which.
+        /// The number.
         value: u32,
     },
     /// A lease.
@@ -103,32 +104,32 @@ pub(crate) enum Outcome {
         name: String,
         /// The explicit owner, or `uuid:tenure`.
         owner: String,
-        /// Its slots of a semaphore.
+        /// The slots of the semaphore that it holds; empty for a lock.
         slots: Vec<i32>,
-        /// The fencing tokens of its slots.
+        /// The fencing tokens of `slots`, in their order.
         tokens: Vec<i64>,
     },
-    /// How a release ended.
+    /// A release ended.
     Released {
-        /// The word for it.
+        /// `released`, `lost` or `unconfirmed`.
         outcome: String,
     },
-    /// Who holds a lock, if anybody does.
+    /// The holder of a lock.
     Info {
-        /// The holder.
+        /// The holder; `None` if the lock is free.
         holder: Option<Holder>,
     },
-    /// What the nodes say of themselves.
+    /// The status of each node.
     Nodes {
-        /// The nodes.
+        /// One entry for each node.
         nodes: Vec<Node>,
     },
     /// A lease ended.
     Lost {
-        /// Why it was lost, if it was.
+        /// Why it was lost; `None` if it was released or detached.
         reason: Option<String>,
     },
-    /// What happened in the clients of this process.
+    /// Events of the clients of this process.
     Events {
         /// Oldest first.
         events: Vec<Happening>,

@@ -7,10 +7,10 @@ use redlock::{
     ffi::{self, Idiom},
 };
 
-/// How Kotlin spells.
+/// Names and times as Kotlin writes them: camelCase, milliseconds.
 pub(crate) const IDIOM: Idiom = Idiom::CamelMillis;
 
-/// The value of an option; times are in milliseconds.
+/// The value of an option. Times are numbers of milliseconds.
 #[derive(Debug, uniffi::Enum)]
 pub(crate) enum Setting {
     /// A string.
@@ -48,35 +48,35 @@ pub(crate) fn options(settings: Settings) -> impl Iterator<Item = (String, ffi::
     settings.into_iter().map(|(name, value)| (name, value.into()))
 }
 
-/// A time in milliseconds.
+/// Converts milliseconds. The error names `argument`.
 pub(crate) fn duration(argument: &'static str, millis: f64) -> Result<Duration, LockError> {
     IDIOM.duration(argument, &ffi::Setting::Number(millis))
 }
 
-/// How long to wait, in milliseconds; without end: for ever.
+/// Converts the `wait` of an acquire, in milliseconds. Infinity means for ever: `None`.
 pub(crate) fn wait(millis: f64) -> Result<Option<Duration>, LockError> {
     if millis == f64::INFINITY { Ok(None) } else { duration("wait", millis).map(Some) }
 }
 
-/// What one node said.
+/// Why one node did not help.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Cause {
     /// The node's address.
     node: String,
-    /// What it said, or why it said nothing.
+    /// The node's error reply, or why no reply came.
     cause: String,
 }
 
 /// An error of the core.
 #[derive(Debug, uniffi::Record)]
 pub(crate) struct Failure {
-    /// The code: what Kotlin picks the class by.
+    /// The error code, by which Kotlin chooses the exception class.
     code: String,
-    /// The text for people.
+    /// The message for people.
     detail: String,
-    /// Why the lock was lost.
+    /// Why the lock was lost; `None` for other errors.
     reason: Option<String>,
-    /// What each node said.
+    /// Why each node that did not help failed.
     causes: Vec<Cause>,
 }
 
@@ -92,13 +92,13 @@ impl From<LockError> for Failure {
     }
 }
 
-/// Why a call did not return.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error, uniffi::Error)]
 pub(crate) enum Refusal {
-    /// The core said so.
+    /// The core returned an error.
     #[error("{failure:?}")]
     Failed {
-        /// What it said.
+        /// The error.
         failure: Failure,
     },
     /// The calling thread was interrupted.
@@ -112,5 +112,5 @@ impl From<LockError> for Refusal {
     }
 }
 
-/// What a method returns.
+/// The result of a method that Kotlin calls.
 pub(crate) type Fallible<T> = Result<T, Refusal>;

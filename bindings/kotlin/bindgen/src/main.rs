@@ -1,5 +1,5 @@
-//! Writes the Kotlin code that calls the library `redlock_kotlin`. A crate of its own, so that what it needs does not
-//! end up in that library.
+//! Generates the Kotlin code that calls the library `redlock_kotlin`. It is a separate crate to keep its dependencies
+//! out of that library.
 
 fn main() {
     uniffi::uniffi_bindgen_main();
