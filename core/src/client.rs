@@ -143,7 +143,7 @@ impl Client {
     /// `lost`. After any other failure, and if the future is dropped, the text can still be attached.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let attached = PendingGrant::collected(self.attach_for_queue(text, owner));
-        async move { Ok(attached.await?.seen()) }
+        async move { Ok(attached.await?.with_release_on_drop()) }
     }
 
     /// `attach` for the completion queue of a host.

@@ -222,12 +222,12 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     let grant =
         Grant { token: detached.token, slots: Vec::new(), since, presences, late: <_>::default(), sent: Vec::new() };
     let tenure = Tenure::new(terms, grant, claim.clone(), Weak::new(), quorum, session.events.clone());
-    tenure.forget_counters();
+    tenure.mark_counters_due();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
     take_over.settled = true;
     lease.check()?;
-    lease.set_unseen(move || match tenure.detach() {
+    lease.set_instead_of_release(move || match tenure.detach() {
         Ok(()) => {
             session.forget(&tenure);
             take_over.give_back();

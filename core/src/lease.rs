@@ -22,7 +22,7 @@ use crate::{
     release::{ReleaseStart, begin_release},
     server::NodeErrorKind,
     session::{Session, run_to_completion},
-    tenure::{Claim, ExtendError, Fate, ReleaseOutcome, Tenure, Terms, Unseen},
+    tenure::{Claim, ExtendError, Fate, InsteadOfRelease, ReleaseOutcome, Tenure, Terms},
 };
 
 /// A held lock. Dropping it releases the lock in the background.
@@ -70,8 +70,8 @@ impl Lease {
     }
 
     /// Sets what happens, in place of a release, if the lease is dropped before its caller has collected it.
-    pub(crate) fn set_unseen(&self, otherwise: impl FnOnce() + Send + 'static) {
-        *self.claim.unseen.lock() = Some(Box::new(otherwise));
+    pub(crate) fn set_instead_of_release(&self, instead: impl FnOnce() + Send + 'static) {
+        *self.claim.instead_of_release.lock() = Some(Box::new(instead));
     }
 
     /// Starts the time within which the caller must collect it.
@@ -101,21 +101,21 @@ impl Lease {
         self.tenure.get().is_some_and(|tenure| tenure.collect(&self.claim))
     }
 
-    /// From now on dropping it releases it, as any other lease.
-    pub(crate) fn seen(self) -> Self {
-        self.forget_unseen();
+    /// Marks it as collected by its caller: from now on dropping it releases it, as any other lease.
+    pub(crate) fn with_release_on_drop(self) -> Self {
+        self.clear_instead_of_release();
         self
     }
 
-    fn forget_unseen(&self) {
+    fn clear_instead_of_release(&self) {
         // Dropped outside of the lock: it may be the last reference to the client.
-        drop(self.take_unseen());
+        drop(self.take_instead_of_release());
     }
 
-    fn take_unseen(&self) -> Option<Unseen> {
+    fn take_instead_of_release(&self) -> Option<InsteadOfRelease> {
         // In a forked child it belongs to the parent.
         self.tenure.get()?;
-        self.claim.unseen.lock().take()
+        self.claim.instead_of_release.lock().take()
     }
 
     /// From now on dropping the lease releases nothing: for hosts whose garbage collector drops it at any time.
@@ -127,8 +127,8 @@ impl Lease {
     /// Gives back, in the background, a lease that a host fetched for a caller who had cancelled.
     #[doc(hidden)]
     pub fn abandon(&self) {
-        if let Some(otherwise) = self.take_unseen() {
-            return otherwise();
+        if let Some(instead) = self.take_instead_of_release() {
+            return instead();
         }
         // Nobody waits for the outcome.
         drop(self.begin_release());
@@ -167,7 +167,7 @@ impl Lease {
     fn fate(&self) -> Fate {
         let Some(tenure) = self.tenure.get() else { return Fate::Lost(LostReason::Forked) };
         match tenure.current_fate() {
-            _ if self.claim.left.load(Relaxed) => Fate::Released,
+            _ if self.claim.released_early.load(Relaxed) => Fate::Released,
             fate => fate,
         }
     }
@@ -216,9 +216,9 @@ impl Lease {
         async move {
             let Some(tenure) = tenure.get() else { return Some(LostReason::Forked) };
             let mut status = tenure.status.subscribe();
-            let ended = status.wait_for(|status| status.fate != Fate::Held || claim.left.load(Relaxed)).await;
+            let ended = status.wait_for(|status| status.fate != Fate::Held || claim.released_early.load(Relaxed)).await;
             match ended.map(|status| status.fate) {
-                Ok(Fate::Lost(reason)) if !claim.left.load(Relaxed) => Some(reason),
+                Ok(Fate::Lost(reason)) if !claim.released_early.load(Relaxed) => Some(reason),
                 _ => None,
             }
         }
@@ -321,7 +321,7 @@ impl Lease {
     }
 
     fn begin_release(&self) -> Result<ReleaseStart, LockError> {
-        self.forget_unseen();
+        self.clear_instead_of_release();
         let Some((tenure, session)) = self.parts() else {
             return Ok(ReleaseStart::Done(ReleaseOutcome::Lost));
         };
@@ -385,12 +385,12 @@ pub(crate) async fn extend(
     ttl: Duration,
     name: &str,
 ) -> Result<(), LockError> {
-    tenure.clone().extend(driver, ttl).await.map_err(|fallen| explained(session, tenure, name, fallen))
+    tenure.clone().extend(driver, ttl).await.map_err(|failure| lock_error(session, tenure, name, failure))
 }
 
 /// The error for a tenure that could not be extended or changed.
-pub(crate) fn explained(session: &Session, tenure: &Tenure, name: &str, fallen: ExtendError) -> LockError {
-    match fallen {
+pub(crate) fn lock_error(session: &Session, tenure: &Tenure, name: &str, failure: ExtendError) -> LockError {
+    match failure {
         ExtendError::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
         ExtendError::Ended(_) => {
             LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() }
@@ -411,7 +411,7 @@ impl Drop for Lease {
         if self.release_on_drop.load(Relaxed) {
             self.abandon();
         } else {
-            self.forget_unseen();
+            self.clear_instead_of_release();
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     acquire::claimant::{Claimant, Request},
     acquire::pending_grant::PendingGrant,
     acquire::{Acquisition, acquire, acquire_interruptible, wait},
-    config::{LockOptions, check_owner, check_unnamed, check_unowned},
+    config::{LockOptions, check_owner, owner_refused_for_read_write, owner_refused_for_semaphore},
     error::LockError,
     holders::{self, LockInfo},
     lease::Lease,
@@ -189,8 +189,8 @@ impl Lock {
             check_owner(name)?;
             match self.primitive.family() {
                 Family::Lock => {}
-                Family::ReadWrite => check_unnamed()?,
-                Family::Semaphore => check_unowned()?,
+                Family::ReadWrite => return Err(owner_refused_for_read_write()),
+                Family::Semaphore => return Err(owner_refused_for_semaphore()),
             }
         }
         request.owner = self.owner(&request.owner);
@@ -268,7 +268,7 @@ impl Lock {
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
-        if self.options.is_alone() {
+        if self.options.never_nests() {
             return Owner::Fresh;
         }
         self.options.owner.clone().map_or_else(|| owner.clone(), Owner::Explicit)
@@ -302,7 +302,7 @@ impl Lock {
     fn newest(&self, session: &Session, owner: &Owner) -> Option<Arc<Tenure>> {
         let handle = Arc::downgrade(&self.handle);
         match owner {
-            Owner::Fresh => session.registry.newest(self.names.local(), |tenure| tenure.taken_by(&handle)),
+            Owner::Fresh => session.registry.newest(self.names.local(), |tenure| tenure.acquired_through(&handle)),
             known => {
                 let key = known.key();
                 session.registry.newest(self.names.local(), |tenure| tenure.terms.owner == key)

@@ -6,7 +6,7 @@ use crate::{
     client::Client,
     config::LockOptions,
     error::LockError,
-    lease::{Lease, explained},
+    lease::{Lease, lock_error},
     lock::Lock,
     process::{driver::Driver, runtime},
     protocol::{
@@ -93,7 +93,7 @@ impl Lease {
     pub fn downgrade(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.changing("downgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
-                tenure.clone().downgrade().await.map_err(|fallen| explained(&session, &tenure, &name, fallen))
+                tenure.clone().downgrade().await.map_err(|failure| lock_error(&session, &tenure, &name, failure))
             })
         });
         async move { work?.await }
@@ -107,7 +107,7 @@ impl Lease {
             run_to_completion(async move {
                 let upgraded = tenure.clone().upgrade().await;
                 session.watchdog.reconsider(&tenure);
-                upgraded.map_err(|fallen| explained(&session, &tenure, &name, fallen))
+                upgraded.map_err(|failure| lock_error(&session, &tenure, &name, failure))
             })
         });
         async move { work?.await }

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) enum ReleaseStart {
     Done(ReleaseOutcome),
     /// Another call is releasing the tenure.
-    Elsewhere(Arc<Tenure>),
+    ByAnotherCall(Arc<Tenure>),
     Ours(DecidedRelease),
 }
 
@@ -47,7 +47,7 @@ impl DecidedRelease {
         let (outcome, proved) = self.tenure.clone().free(driver).await;
         if self.is_overdue() {
             // The background has sent the release, too. The second of the two finds no key and proves nothing.
-            let other = elsewhere(self.tenure.clone()).await;
+            let other = outcome_of_other_call(self.tenure.clone()).await;
             return if proved { outcome } else { other };
         }
         self.tenure.freed(outcome);
@@ -74,21 +74,21 @@ pub(crate) fn begin_release(
     claim: &Arc<Claim>,
 ) -> Result<ReleaseStart, Fate> {
     let fate = match tenure.unclaim(claim) {
-        Unclaimed::Before => {
+        Unclaimed::AlreadyEnded => {
             return match tenure.current_fate() {
                 // This nested lease was released before the tenure ended.
-                _ if claim.left.load(Relaxed) => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
+                _ if claim.released_early.load(Relaxed) => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
                 Fate::Detached => Err(Fate::Detached),
                 Fate::Held => Ok(ReleaseStart::Done(ReleaseOutcome::Released)),
                 Fate::Lost(_) => Ok(ReleaseStart::Done(ReleaseOutcome::Lost)),
-                Fate::Released => Ok(ReleaseStart::Elsewhere(tenure.clone())),
+                Fate::Released => Ok(ReleaseStart::ByAnotherCall(tenure.clone())),
             };
         }
-        Unclaimed::Others => {
-            let left = claim.left.load(Relaxed);
-            return Ok(ReleaseStart::Done(if left { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
+        Unclaimed::OthersRemain => {
+            let held = claim.released_early.load(Relaxed);
+            return Ok(ReleaseStart::Done(if held { ReleaseOutcome::Released } else { ReleaseOutcome::Lost }));
         }
-        Unclaimed::Ended(fate) => fate,
+        Unclaimed::WasLast(fate) => fate,
     };
     session.forget(tenure);
     match fate {
@@ -103,7 +103,7 @@ impl ReleaseStart {
     pub(crate) async fn finish(self, polled: Polled) -> ReleaseOutcome {
         match self {
             Self::Done(outcome) => outcome,
-            Self::Elsewhere(tenure) => elsewhere(tenure).await,
+            Self::ByAnotherCall(tenure) => outcome_of_other_call(tenure).await,
             Self::Ours(decided) => match polled {
                 Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
                 Polled::InBackground => {
@@ -118,7 +118,7 @@ impl ReleaseStart {
     pub(crate) fn finish_blocking<E>(self, check: &mut dyn FnMut() -> Result<(), E>) -> Result<ReleaseOutcome, E> {
         let blocked = match self {
             Self::Done(outcome) => Ok(outcome),
-            Self::Elsewhere(tenure) => runtime::block(Driver::Background, elsewhere(tenure), check),
+            Self::ByAnotherCall(tenure) => runtime::block(Driver::Background, outcome_of_other_call(tenure), check),
             Self::Ours(decided) => {
                 let driver = decided.tenure.quorum.polled(Caller::Thread).driver();
                 runtime::block(driver, decided.send(driver), check)
@@ -134,7 +134,7 @@ impl ReleaseStart {
 }
 
 /// Waits for the outcome of a release that another call makes.
-async fn elsewhere(tenure: Arc<Tenure>) -> ReleaseOutcome {
+async fn outcome_of_other_call(tenure: Arc<Tenure>) -> ReleaseOutcome {
     let mut status = tenure.status.subscribe();
     let known = status.wait_for(|status| status.outcome.is_some()).await.ok().and_then(|status| status.outcome);
     known.unwrap_or(ReleaseOutcome::Unconfirmed)

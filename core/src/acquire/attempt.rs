@@ -47,14 +47,14 @@ impl Acquisition {
         self.waiter.tries();
         let (quorum, names) = (&self.session().quorum, &self.claimant.names);
         let mut ballot = match &self.claimant.options.value {
-            Some(value) => Ballot::of_value(quorum, names, value.clone(), ttl),
+            Some(value) => Ballot::of_chosen_value(quorum, names, value.clone(), ttl),
             None => Ballot::new(quorum, names, self.session().fields.draw(&self.claimant.key), ttl),
         }
         .contended(self.waiter.is_contended());
         if self.claimant.primitive.is_read_write() {
             let holds_back = !self.claimant.primitive.reads() && !self.waiter.is_try();
             let lease = if holds_back { place::LEASE } else { Duration::ZERO };
-            ballot = ballot.inside(self.claimant.primitive, self.session().fields.client(), lease);
+            ballot = ballot.of_read_write(self.claimant.primitive, self.session().fields.client(), lease);
             if holds_back && self.intent.is_none() {
                 self.intent = Some(Intent::new(quorum, names, self.session().fields.client(), ttl));
             }
@@ -73,7 +73,7 @@ impl Acquisition {
         }
         match verdict {
             Ok(verdict) => self.conclude(verdict, ballot),
-            Err(_) => Err(self.unanswered(ballot.silent())),
+            Err(_) => Err(self.unanswered(ballot.unanswered())),
         }
     }
 
@@ -211,7 +211,7 @@ impl Acquisition {
         let handle = Arc::downgrade(&self.claimant.handle);
         let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
         if self.would_block() {
-            tenure.give_back();
+            tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::Turn));
         }
         let session = &self.claimant.session;
@@ -223,7 +223,7 @@ impl Acquisition {
         };
         if !alone {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
-            tenure.give_back();
+            tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::None));
         }
         let lease = Lease::new(&self.claimant.session, tenure.clone(), claim);

@@ -74,25 +74,32 @@ pub(crate) struct TenureStatus {
     pub(crate) outcome: Option<ReleaseOutcome>,
 }
 
-/// Runs in place of the release of a lease that its caller never saw: a lease from `attach` is detached again.
-pub(crate) type Unseen = Box<dyn FnOnce() + Send>;
+/// Runs in place of the release of a lease that its caller has not collected: a lease from `attach` is detached again.
+pub(crate) type InsteadOfRelease = Box<dyn FnOnce() + Send>;
 
 /// The share that one lease has in its tenure.
 pub(crate) struct Claim {
     /// The ttl to renew it with; `None` for a fixed ttl.
     pub(crate) renews: Option<Duration>,
     pub(crate) released: AtomicBool,
-    /// Whether it was released while other claims kept the tenure held.
-    pub(crate) left: AtomicBool,
+    /// Whether it was released while the tenure was held and other claims remained.
+    pub(crate) released_early: AtomicBool,
     /// Whether it was an uncollected grant and was given back.
     pub(crate) withdrawn: AtomicBool,
-    pub(crate) unseen: Mutex<Option<Unseen>>,
+    /// Set until its caller has collected it, if dropping it must not release it.
+    pub(crate) instead_of_release: Mutex<Option<InsteadOfRelease>>,
 }
 
 impl Claim {
     pub(crate) fn new(renews: Option<Duration>) -> Arc<Self> {
         let not_yet = || AtomicBool::new(false);
-        Arc::new(Self { renews, released: not_yet(), left: not_yet(), withdrawn: not_yet(), unseen: Mutex::new(None) })
+        Arc::new(Self {
+            renews,
+            released: not_yet(),
+            released_early: not_yet(),
+            withdrawn: not_yet(),
+            instead_of_release: Mutex::new(None),
+        })
     }
 }
 
@@ -138,13 +145,13 @@ impl Tenure {
         terms: Terms,
         grant: Grant,
         claim: Arc<Claim>,
-        lock: Weak<()>,
+        lock_object: Weak<()>,
         quorum: Arc<Quorum>,
         events: EventSink,
     ) -> Arc<Self> {
         let reads = terms.primitive.reads();
         let (presences, sent) = (grant.presences, grant.sent.clone());
-        let state = State::new(&terms, grant.since, presences, sent, claim, lock, quorum.settings.clone());
+        let state = State::new(&terms, grant.since, presences, sent, claim, lock_object, quorum.settings.clone());
         let tenure = Arc::new(Self {
             terms: Arc::new(terms),
             token: AtomicU64::new(grant.token),
@@ -176,7 +183,7 @@ impl Tenure {
     }
 
     fn carry_out(&self, effects: Effects) {
-        let Effects { news, fate, unseen, release, keeper } = effects;
+        let Effects { news, fate, instead_of_release, release, session } = effects;
         for news in news {
             self.emit(news);
         }
@@ -184,11 +191,11 @@ impl Tenure {
             // An end is final, so this notifies once.
             notify(&self.status, |status| status.fate = fate);
         }
-        for instead in unseen {
-            instead();
+        for run in instead_of_release {
+            run();
         }
         self.release_later(release);
-        drop(keeper);
+        drop(session);
     }
 
     fn emit(&self, news: News) {
@@ -262,9 +269,9 @@ impl Tenure {
         self.change(|state, effects| state.lose(reason, effects));
     }
 
-    /// Releases, in the background, a tenure that no caller has seen.
-    pub(crate) fn give_back(&self) {
-        self.change(State::give_back);
+    /// Releases, in the background, a tenure whose lease no caller has collected.
+    pub(crate) fn release_uncollected(&self) {
+        self.change(State::release_uncollected);
     }
 
     /// Whether its owner or one of its leases still exists, and must learn of a loss.
@@ -286,15 +293,20 @@ impl Tenure {
 
     /// Adds the claim of a nested acquire. Returns the ttl to extend the lease to, if too little of it is left. Fails
     /// with the fate of a tenure that has ended.
-    pub(crate) fn claim(&self, claim: &Arc<Claim>, lock: Weak<()>, ttl: Duration) -> Result<Option<Duration>, Fate> {
-        self.change(|state, effects| state.claim(claim, lock, ttl, clock::now(), effects))
+    pub(crate) fn claim(
+        &self,
+        claim: &Arc<Claim>,
+        lock_object: Weak<()>,
+        ttl: Duration,
+    ) -> Result<Option<Duration>, Fate> {
+        self.change(|state, effects| state.claim(claim, lock_object, ttl, clock::now(), effects))
     }
 
     /// Ends a claim. Only the first call for a claim has an effect.
     pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
-        if matches!(end, Unclaimed::Others) {
-            // Those who wait for the end of this lease must check `left`.
+        if matches!(end, Unclaimed::OthersRemain) {
+            // Those who wait for the end of this lease must check `released_early`.
             notify(&self.status, |_| {});
         }
         end
@@ -346,8 +358,8 @@ impl Tenure {
     }
 
     /// Whether one of its claims was acquired through this lock object.
-    pub(crate) fn taken_by(&self, lock: &Weak<()>) -> bool {
-        self.state.lock().locks.iter().any(|known| known.ptr_eq(lock))
+    pub(crate) fn acquired_through(&self, lock_object: &Weak<()>) -> bool {
+        self.state.lock().lock_objects.iter().any(|known| known.ptr_eq(lock_object))
     }
 
     /// Ends a held tenure in this process and leaves its keys on the nodes. Fails with its fate: `Held` if it has
@@ -357,17 +369,17 @@ impl Tenure {
     }
 
     /// Keeps the session alive until the tenure ends.
-    pub(crate) fn keep_session(&self, keeper: Arc<dyn Any + Send + Sync>) {
+    pub(crate) fn keep_session(&self, session: Arc<dyn Any + Send + Sync>) {
         let mut state = self.state.lock();
         if state.fate == Fate::Held {
-            state.keeper = Some(keeper);
+            state.session = Some(session);
         }
     }
 
-    /// Drops the session that `keep_session` keeps alive.
+    /// Stops keeping the session alive.
     pub(crate) fn drop_session(&self) {
-        let keeper = self.state.lock().keeper.take();
-        drop(keeper);
+        let session = self.state.lock().session.take();
+        drop(session);
     }
 
     pub(crate) fn watchdog_index(&self) -> Option<usize> {

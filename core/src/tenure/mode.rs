@@ -91,7 +91,7 @@ impl Tenure {
         let silent: Vec<usize> =
             failures.iter().filter(|(_, error)| error.may_have_run()).map(|(node, _)| *node).collect();
         self.see_through(answers, sent, silent);
-        if enough { Ok(()) } else { Err(self.fallen(failures)) }
+        if enough { Ok(()) } else { Err(self.extend_error(failures)) }
     }
 
     /// Holds back the next upgrade until every node has processed the downgrade: awaits late replies, and sends the
@@ -126,7 +126,7 @@ impl Tenure {
         });
     }
 
-    fn fallen(&self, failures: Vec<(usize, NodeError)>) -> ExtendError {
+    fn extend_error(&self, failures: Vec<(usize, NodeError)>) -> ExtendError {
         match self.current_fate() {
             super::Fate::Held => ExtendError::Unanswered(failures),
             fate => ExtendError::Ended(fate),
@@ -143,7 +143,7 @@ impl Tenure {
         }
         self.mode.lock().on_the_way = Some(on_the_way);
         let silent = |node| (node, NodeError::new(NodeErrorKind::Unknown, "has not confirmed the last change yet"));
-        Err(self.fallen((0..self.quorum.nodes.len()).map(silent).collect()))
+        Err(self.extend_error((0..self.quorum.nodes.len()).map(silent).collect()))
     }
 
     /// Upgrades a reader to a writer if no other owner reads. Returns whether it is a writer now.
@@ -201,7 +201,7 @@ impl Tenure {
             let behind = behind.filter_map(|node| Some((node, sent[node].get()?, found[node].is_some()))).collect();
             self.mode.lock().on_the_way = Some(self.read_again(behind));
             let denied = found.iter().flatten().any(|vote| matches!(vote, Vote::Denied(_)));
-            return if denied && self.is_held() { Ok(false) } else { Err(self.fallen(failures)) };
+            return if denied && self.is_held() { Ok(false) } else { Err(self.extend_error(failures)) };
         };
         self.writes(&found, &sent, (ttl, since), token);
         if !answers.is_over() {

@@ -50,7 +50,7 @@ impl Tenure {
     pub(super) fn release_later(&self, presences: Vec<(usize, Presence)>) {
         for (index, presence) in presences {
             let node = self.quorum.nodes[index].clone();
-            let (call, ttl) = (self.release_call(), self.longest_life());
+            let (call, ttl) = (self.release_call(), self.longest_key_life());
             self.quorum.spawn_pending(async move {
                 if let Presence::Unknown(Some(connection)) = presence {
                     return clean_up(node, connection, call, false).await;
@@ -61,8 +61,8 @@ impl Tenure {
     }
 
     /// The longest time that its key can still live on a node.
-    fn longest_life(&self) -> Duration {
-        let left = self.state.lock().lives.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
+    fn longest_key_life(&self) -> Duration {
+        let left = self.state.lock().keys_live_until.left().mul_f64(1.0 / (1.0 - self.quorum.settings.config.drift));
         self.terms.ttl.max(left + Duration::from_millis(10))
     }
 

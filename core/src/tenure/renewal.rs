@@ -57,9 +57,9 @@ impl State {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event is due for
-    /// that.
-    fn safe_for(&self, left: Duration) -> Duration {
+    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event reports that:
+    /// the lease is not renewed, or the event was sent already.
+    fn until_at_risk(&self, left: Duration) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() || self.round.orphaned || self.round.warned {
             return Duration::MAX;
@@ -80,7 +80,7 @@ impl State {
     /// The time until the watchdog must check it.
     pub(super) fn time_to_check(&self, now: Stamp) -> Duration {
         let left = self.left_at(now).min(self.until_max_hold(now));
-        self.round.next.left_at(now).min(left).min(self.safe_for(left)).min(self.uncollected_for(now))
+        self.round.next.left_at(now).min(left).min(self.until_at_risk(left)).min(self.uncollected_for(now))
     }
 
     /// Decides what the watchdog does with it now. `recheck`: nodes that just broke or came back. `is_remembered`:
@@ -105,20 +105,20 @@ impl State {
         let ttl = self.renewed_ttl();
         let next = self.round.next.left_at(now);
         let due = !ttl.is_zero() && next.is_zero();
-        let is_referred_to = is_remembered || self.locks.iter().any(|lock| lock.strong_count() > 0);
+        let is_referred_to = is_remembered || self.lock_objects.iter().any(|lock| lock.strong_count() > 0);
         if due && !self.round.orphaned && !is_referred_to {
             self.round.orphaned = true;
             effects.news.push(News::Orphaned);
         }
         let renewable = !ttl.is_zero() && !self.round.orphaned;
-        let safe = self.safe_for(left);
-        if safe.is_zero() {
+        let until_at_risk = self.until_at_risk(left);
+        if until_at_risk.is_zero() {
             self.round.warned = true;
             effects.news.push(News::AtRisk(left));
         }
         let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
         if nodes.is_empty() && repairs.is_empty() {
-            let wake = left.min(safe).min(self.uncollected_for(now)).min(until_max_hold);
+            let wake = left.min(until_at_risk).min(self.uncollected_for(now)).min(until_max_hold);
             return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
         }
         self.ask(&nodes, &repairs);
@@ -163,7 +163,7 @@ impl State {
 
     /// Notes that a lease of `ttl` was requested.
     pub(super) fn asked_for(&mut self, ttl: Duration, now: Stamp) {
-        self.lives = self.lives.later_at(Deadline::new(now, ttl), now);
+        self.keys_live_until = self.keys_live_until.later_at(Deadline::new(now, ttl), now);
     }
 
     /// Takes in a node's reply to a renewal for `ttl`; zero means that the request only checked.
@@ -209,9 +209,9 @@ impl State {
             Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
             // `Tenure::understood` has turned this into another result.
             Renewed::Reads => {}
-            Renewed::Gone => self.is_absent(node, LostReason::Deleted, now, effects),
-            Renewed::Ended => self.is_absent(node, LostReason::Released, now, effects),
-            Renewed::Taken => self.is_absent(node, LostReason::Taken, now, effects),
+            Renewed::Gone => self.note_absent(node, LostReason::Deleted, now, effects),
+            Renewed::Ended => self.note_absent(node, LostReason::Released, now, effects),
+            Renewed::Taken => self.note_absent(node, LostReason::Taken, now, effects),
         }
         self.fate == Fate::Held
     }
@@ -236,7 +236,7 @@ impl State {
     }
 
     /// Returns the ttl to prolong a node's token counter with, if it is due after the reply `found` to a request for a
-    /// lease of `ttl`. The counter then counts as prolonged, unless `forget_counter` follows.
+    /// lease of `ttl`. The counter then counts as prolonged, unless `mark_counter_due` follows.
     pub(super) fn prolong_counter(
         &mut self,
         node: usize,
@@ -257,7 +257,7 @@ impl State {
     }
 
     /// Makes the token counter on a node due: it may expire any moment.
-    pub(super) fn forget_counter(&mut self, node: usize, now: Stamp) {
+    pub(super) fn mark_counter_due(&mut self, node: usize, now: Stamp) {
         self.round.nodes[node].counter = Deadline::new(now, Duration::ZERO);
     }
 

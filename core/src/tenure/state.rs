@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Claim, Fate, Terms, Unseen, round::Round};
+use super::{Claim, Fate, InsteadOfRelease, Terms, round::Round};
 use crate::{
     clock::{Deadline, Stamp},
     config::Settings,
@@ -35,22 +35,24 @@ pub(super) struct State {
     release_due: bool,
     /// How many releases were started. If the caller of the first stops polling it, the background sends another.
     releases: u32,
-    /// Nodes where the release is ordered after an unanswered acquire: while the release is under way, and later if it
-    /// removed the tenure. A late grant of these nodes needs no further release.
-    followed: Vec<usize>,
-    /// The time until which a key can live on any node, by the longest lease that was requested, answered or not.
-    pub(super) lives: Deadline,
+    /// Nodes whose acquire is unanswered and to which the release was sent in order, on the same connection, so that it
+    /// runs after the acquire. A late grant of such a node is removed by that release. A node leaves the list when its
+    /// release failed, found no tenure, or is sent again.
+    release_follows_acquire: Vec<usize>,
+    /// No key of the tenure exists on a node after this. Counts every ttl that was requested, even in requests that were
+    /// not answered.
+    pub(super) keys_live_until: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
     /// The uncollected grants among the claims, each with the time until which its caller may collect it.
     pub(super) uncollected: Vec<(Arc<Claim>, Deadline)>,
     /// The lock objects of the claims; alive while the host refers to them.
-    pub(super) locks: Vec<Weak<()>>,
+    pub(super) lock_objects: Vec<Weak<()>>,
     pub(super) round: Round,
     /// Its place in the watchdog's list.
     pub(super) watchdog_index: Option<usize>,
     /// The session, whose watchdog renews it. Kept alive until it ends, even if the host has dropped its client and
     /// every handle.
-    pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
+    pub(super) session: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) settings: Arc<Settings>,
     /// The time just before the acquire was sent.
     pub(super) since: Stamp,
@@ -67,11 +69,11 @@ pub(super) struct Effects {
     /// Notifies those who wait for the end.
     pub(super) fate: Option<Fate>,
     /// To be run in place of releases.
-    pub(super) unseen: Vec<Unseen>,
+    pub(super) instead_of_release: Vec<InsteadOfRelease>,
     /// Nodes that may still have it, where it must be released.
     pub(super) release: Vec<(usize, Presence)>,
     /// To be dropped: it may be the last reference to the client.
-    pub(super) keeper: Option<Arc<dyn Any + Send + Sync>>,
+    pub(super) session: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Effects {
@@ -79,9 +81,9 @@ impl Effects {
     pub(super) fn is_none(&self) -> bool {
         self.fate.is_none()
             && self.news.is_empty()
-            && self.unseen.is_empty()
+            && self.instead_of_release.is_empty()
             && self.release.is_empty()
-            && self.keeper.is_none()
+            && self.session.is_none()
     }
 }
 
@@ -95,12 +97,12 @@ pub(super) enum News {
 
 /// The result of the end of a claim.
 pub(crate) enum Unclaimed {
-    /// Another call ended it before, or is ending it.
-    Before,
-    /// Other claims remain.
-    Others,
+    /// Another call has ended it, or is ending it.
+    AlreadyEnded,
+    /// Other claims of the tenure remain.
+    OthersRemain,
     /// It was the last claim. If the fate is `Released`, the caller must release it on the nodes.
-    Ended(Fate),
+    WasLast(Fate),
 }
 
 impl State {
@@ -111,29 +113,29 @@ impl State {
         presences: Vec<Presence>,
         sent: Vec<SentOn>,
         claim: Arc<Claim>,
-        lock: Weak<()>,
+        lock_object: Weak<()>,
         settings: Arc<Settings>,
     ) -> Self {
         let known = presences.iter().filter_map(|presence| match presence {
             Presence::Held(deadline) => Some(*deadline),
             Presence::Unknown(_) | Presence::Absent => None,
         });
-        let asked = Deadline::new(since, terms.ttl);
-        let lives = known.fold(asked, |lives, deadline| lives.later_at(deadline, since));
+        let requested = Deadline::new(since, terms.ttl);
+        let keys_live_until = known.fold(requested, |until, deadline| until.later_at(deadline, since));
         let mut state = Self {
             fate: Fate::Held,
             release_due: false,
             releases: 0,
-            followed: Vec::new(),
-            lives,
+            release_follows_acquire: Vec::new(),
+            keys_live_until,
             claims: vec![claim],
             uncollected: Vec::new(),
-            locks: vec![lock],
+            lock_objects: vec![lock_object],
             round: Round::first(since, &presences, settings.counter_ttl(terms.ttl).unwrap_or_default()),
             presences,
             sent,
             watchdog_index: None,
-            keeper: None,
+            session: None,
             settings,
             since,
             ttl: terms.ttl,
@@ -156,7 +158,8 @@ impl State {
         self.presences.iter().filter(|presence| matches!(presence, Presence::Held(_))).count()
     }
 
-    /// The time left at `now`, until the q-th latest of the nodes' deadlines.
+    /// The time left at `now`, until the q-th latest of the nodes' deadlines: until then at least q nodes hold the lock,
+    /// and after it fewer do.
     pub(super) fn left_at(&self, now: Stamp) -> Duration {
         let held = |presence: &Presence| match presence {
             Presence::Held(deadline) => Some(deadline.left_at(now)),
@@ -194,10 +197,9 @@ impl State {
         if mutant!(ResumeAfterDeadline) {
             return;
         }
-        // With a renewal unanswered, the nodes are the cause. Without one, a fixed ttl is over, or this process did not
-        // run.
-        let silent = self.round.is_unanswered();
-        self.lose(if silent { LostReason::Unreachable } else { LostReason::Expired }, effects);
+        // If a renewal is unanswered, the nodes are to blame. Otherwise a fixed ttl is over, or the process was paused.
+        let unanswered = self.round.is_unanswered();
+        self.lose(if unanswered { LostReason::Unreachable } else { LostReason::Expired }, effects);
     }
 
     /// Ends it as lost. The first reason stays.
@@ -207,16 +209,16 @@ impl State {
         }
         self.end(Fate::Lost(reason), effects);
         effects.news.push(News::Lost(reason));
-        effects.keeper = self.keeper.take();
-        // `close()` releases in one batch of its own. Any other loss leaves grants on a minority, which only hinder
-        // others.
+        effects.session = self.session.take();
+        // Some nodes may still have the tenure. It is lost, so there it would only keep other owners out. `close()` sends
+        // these releases itself.
         if reason != LostReason::Closed {
             effects.release.extend(self.leftovers());
         }
     }
 
-    /// Releases a tenure that no caller has seen.
-    pub(super) fn give_back(&mut self, effects: &mut Effects) {
+    /// Releases a tenure whose lease no caller has collected.
+    pub(super) fn release_uncollected(&mut self, effects: &mut Effects) {
         self.end(Fate::Released, effects);
         effects.release.extend(self.leftovers());
     }
@@ -229,7 +231,7 @@ impl State {
         }
     }
 
-    /// Gives up the acquire on nodes that it was not sent to yet: it must not follow the release.
+    /// Cancels acquire requests that were not sent yet: sent after the release, they would lock the node again.
     fn give_up_unsent(&mut self) {
         for (presence, sent) in self.presences.iter_mut().zip(&self.sent) {
             if let Presence::Unknown(None) = presence {
@@ -251,26 +253,26 @@ impl State {
         self.releases += 1;
         let leftovers = self.leftovers();
         let ordered = leftovers.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
-        self.followed = ordered.map(|(node, _)| *node).collect();
+        self.release_follows_acquire = ordered.map(|(node, _)| *node).collect();
         (leftovers, self.releases > 1)
     }
 
     /// Takes in a node's reply to the release: whether the tenure was there, or `None` if the request failed.
     pub(super) fn release_answered(&mut self, node: usize, was_there: Option<bool>, effects: &mut Effects) {
-        if was_there == Some(true) || !self.followed.contains(&node) {
+        if was_there == Some(true) || !self.release_follows_acquire.contains(&node) {
             return;
         }
-        self.followed.retain(|followed| *followed != node);
+        self.release_follows_acquire.retain(|other| *other != node);
         // The release found nothing, but the acquire was granted: nothing ordered them, and the acquire ran later.
         if was_there == Some(false) && matches!(self.presences[node], Presence::Held(_)) {
             self.came_too_late(node, self.presences[node].clone(), effects);
         }
     }
 
-    /// Gives up unconfirmed releases before they are sent again. Returns these nodes with what is known of the tenure
-    /// there by now.
+    /// Prepares to send the release again to the nodes that have not confirmed it: the first release no longer counts as
+    /// ordered after their acquire. Returns these nodes, each with its present state: a late grant may have arrived.
     pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
-        self.followed.retain(|followed| unconfirmed.iter().all(|(node, _)| node != followed));
+        self.release_follows_acquire.retain(|other| unconfirmed.iter().all(|(node, _)| node != other));
         let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
             known @ Presence::Held(_) => (node, known.clone()),
             Presence::Absent | Presence::Unknown(_) => (node, asked),
@@ -284,7 +286,7 @@ impl State {
         if matches!(self.presences[node], Presence::Unknown(_)) {
             self.presences[node] = presence.clone();
         }
-        if !self.release_due && !self.followed.contains(&node) {
+        if !self.release_due && !self.release_follows_acquire.contains(&node) {
             self.came_too_late(node, presence, effects);
         }
     }
@@ -298,7 +300,7 @@ impl State {
     }
 
     /// Takes in a node's reply that it does not have the tenure (any more).
-    pub(super) fn is_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
+    pub(super) fn note_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
         match self.presences[node] {
             Presence::Held(_) => {
                 self.presences[node] = Presence::Absent;
@@ -314,11 +316,11 @@ impl State {
     }
 
     /// Adds the claim of a nested acquire. Returns the ttl to extend the lease to, if too little of it is left. Fails
-    /// with the tenure's fate if it has ended: the claim would keep nothing alive.
+    /// with the tenure's fate if it has ended: a claim does not revive it.
     pub(super) fn claim(
         &mut self,
         claim: &Arc<Claim>,
-        lock: Weak<()>,
+        lock_object: Weak<()>,
         ttl: Duration,
         now: Stamp,
         effects: &mut Effects,
@@ -334,15 +336,15 @@ impl State {
         if ended {
             return Err(self.fate);
         }
-        let renewed = self.renewed_ttl();
+        let ttl_before = self.renewed_ttl();
         self.claims.push(claim.clone());
-        self.locks.retain(|known| known.strong_count() > 0);
-        if !self.locks.iter().any(|known| known.ptr_eq(&lock)) {
-            self.locks.push(lock);
+        self.lock_objects.retain(|known| known.strong_count() > 0);
+        if !self.lock_objects.iter().any(|known| known.ptr_eq(&lock_object)) {
+            self.lock_objects.push(lock_object);
         }
         if claim.renews.is_some() {
-            // The watchdog starts to renew it, or renews it with a longer ttl: at once.
-            if self.renewed_ttl() > renewed {
+            // If this is the first renewed claim, or its ttl is the longest, the watchdog sends a renewal at once.
+            if self.renewed_ttl() > ttl_before {
                 self.round.next = Deadline::new(now, Duration::ZERO);
             }
             return Ok(None);
@@ -357,19 +359,19 @@ impl State {
         #[cfg(all(test, feature = "shuttle"))]
         let again = again && !crate::faults::broken("a claim that ends twice");
         if again {
-            return Unclaimed::Before;
+            return Unclaimed::AlreadyEnded;
         }
         self.claims.retain(|known| !Arc::ptr_eq(known, claim));
         self.uncollected.retain(|(known, _)| !Arc::ptr_eq(known, claim));
         if !self.claims.is_empty() {
-            claim.left.store(self.is_held_at(now), Relaxed);
-            return Unclaimed::Others;
+            claim.released_early.store(self.is_held_at(now), Relaxed);
+            return Unclaimed::OthersRemain;
         }
         if self.fate == Fate::Held && !self.check(now, effects).is_zero() {
             self.end(Fate::Released, effects);
             self.release_due = true;
         }
-        Unclaimed::Ended(self.fate)
+        Unclaimed::WasLast(self.fate)
     }
 
     /// Ends it here and leaves its keys on the nodes. Fails with its fate: `Held` if it has several claims.
@@ -404,20 +406,20 @@ impl State {
         !self.check(now, effects).is_zero()
     }
 
-    /// Gives back the uncollected grants whose time is over at `overdue_at`; all of them if that is `None`. Returns
-    /// whether this ended the tenure, which must then be released.
+    /// Gives back the uncollected grants that are overdue at `overdue_at`; all of them if that is `None`. `now` decides
+    /// whether the tenure is still held. Returns whether this ended the tenure, which must then be released.
     pub(super) fn withdraw(&mut self, overdue_at: Option<Stamp>, now: Stamp, effects: &mut Effects) -> bool {
-        let stands = |until: &Deadline| overdue_at.is_some_and(|now| !until.left_at(now).is_zero());
+        let stands = |until: &Deadline| overdue_at.is_some_and(|time| !until.left_at(time).is_zero());
         let (standing, withdrawn) =
             std::mem::take(&mut self.uncollected).into_iter().partition(|(_, until)| stands(until));
         self.uncollected = standing;
         let mut ended = false;
         for (claim, _) in withdrawn {
             claim.withdrawn.store(true, Relaxed);
-            if let Some(unseen) = claim.unseen.lock().take() {
-                effects.unseen.push(unseen);
+            if let Some(instead) = claim.instead_of_release.lock().take() {
+                effects.instead_of_release.push(instead);
             } else {
-                ended |= matches!(self.unclaim(&claim, now, effects), Unclaimed::Ended(Fate::Released));
+                ended |= matches!(self.unclaim(&claim, now, effects), Unclaimed::WasLast(Fate::Released));
             }
         }
         ended

@@ -83,9 +83,9 @@ impl Tenure {
     }
 
     /// Makes all token counters due: after an attach, another holder's acquire wrote them, perhaps long ago.
-    pub(crate) fn forget_counters(&self) {
+    pub(crate) fn mark_counters_due(&self) {
         let (mut state, now) = (self.state.lock(), clock::now());
-        (0..self.quorum.nodes.len()).for_each(|node| state.forget_counter(node, now));
+        (0..self.quorum.nodes.len()).for_each(|node| state.mark_counter_due(node, now));
     }
 
     /// Writes the tenure again to a node that lost it, or never had it. As with a late grant, a repair that arrives
@@ -212,7 +212,7 @@ pub(super) async fn prolong(quorum: Arc<Quorum>, node: usize, due: Vec<(Arc<Tenu
         }
         _ => {
             for (tenure, _) in due {
-                tenure.state.lock().forget_counter(node, clock::now());
+                tenure.state.lock().mark_counter_due(node, clock::now());
             }
         }
     }

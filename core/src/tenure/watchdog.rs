@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long the task sleeps while there is no tenure.
 const IDLE: Duration = Duration::from_secs(3600);
 /// How long the task keeps ticking after the last tenure was added, so that short tenures do not wake it each time.
-const RESTLESS: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(10);
 /// The least pause between two passes, for each tenure: many tenures make passes rarer instead of using more of a core.
 const SPACING_PER_TENURE: Duration = Duration::from_micros(4);
 
@@ -49,25 +49,26 @@ pub(crate) struct Watchdog {
 
 struct List {
     tenures: Mutex<Slab<Arc<Tenure>>>,
-    calls: Arc<Supervisor>,
-    /// Notified when a check is due before `planned`.
-    hurry: Notify,
+    supervisor: Arc<Supervisor>,
+    /// Notified when a pass is due before `planned`.
+    wake: Notify,
+    /// When the next pass starts.
     planned: Mutex<Instant>,
     /// Whether a tenure or a supervised call was added since the last pass.
-    busy: AtomicBool,
+    added: AtomicBool,
     /// Nodes that broke or came back since the last pass.
-    returned: Mutex<Vec<usize>>,
+    changed: Mutex<Vec<usize>>,
 }
 
 impl Watchdog {
     pub(crate) fn start(quorum: &Arc<Quorum>) -> Self {
         let list = Arc::new(List {
             tenures: Mutex::new(Slab::new()),
-            calls: Arc::default(),
-            hurry: Notify::new(),
+            supervisor: Arc::default(),
+            wake: Notify::new(),
             planned: Mutex::new(Instant::now()),
-            busy: AtomicBool::new(false),
-            returned: Mutex::new(Vec::new()),
+            added: AtomicBool::new(false),
+            changed: Mutex::new(Vec::new()),
         });
         let mut tasks = JoinSet::new();
         // Interleavings are tested without its tasks: they would run outside of the scheduler.
@@ -86,7 +87,7 @@ impl Watchdog {
             return;
         }
         let index = self.list.tenures.lock().insert(tenure.clone());
-        self.list.busy.store(true, Relaxed);
+        self.list.added.store(true, Relaxed);
         tenure.set_watchdog_index(Some(index));
         self.reconsider(tenure);
     }
@@ -96,11 +97,11 @@ impl Watchdog {
         self.list.reconsider(tenure);
     }
 
-    /// Supervises a call whose last reply is due after `last_reply`. `overdue` takes it over if it does not end soon
+    /// Supervises a call whose last reply is due after `last_reply`. `take_over` takes it over if it does not end soon
     /// after.
-    pub(crate) fn supervise(&self, last_reply: Duration, overdue: impl FnOnce() + Send + 'static) -> Supervised {
-        let supervised = self.list.calls.supervise(last_reply, overdue);
-        self.list.busy.store(true, Relaxed);
+    pub(crate) fn supervise(&self, last_reply: Duration, take_over: impl FnOnce() + Send + 'static) -> Supervised {
+        let supervised = self.list.supervisor.supervise(last_reply, take_over);
+        self.list.added.store(true, Relaxed);
         self.list.check_by(supervised.due());
         supervised
     }
@@ -125,7 +126,7 @@ impl List {
     /// Starts a pass now if the next one is planned after `time`.
     fn check_by(&self, time: Instant) {
         if time < *self.planned.lock() {
-            self.hurry.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -156,20 +157,20 @@ async fn keep_up(list: Arc<List>, quorum: Arc<Quorum>) {
 }
 
 async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
-    let mut last_busy = Instant::now();
+    let mut last_added = Instant::now();
     loop {
         // A tenure that is added during this pass requests another one.
         *list.planned.lock() = Instant::now() + IDLE;
-        if list.busy.swap(false, Relaxed) {
-            last_busy = Instant::now();
+        if list.added.swap(false, Relaxed) {
+            last_added = Instant::now();
         }
-        let (tenures, wake) = pass(&list, &quorum, last_busy);
+        let (tenures, pause) = pass(&list, &quorum, last_added);
         let spacing = SPACING_PER_TENURE * tenures as u32;
-        let planned = Instant::now() + wake.max(spacing).max(Duration::from_millis(1));
+        let planned = Instant::now() + pause.max(spacing).max(Duration::from_millis(1));
         *list.planned.lock() = planned;
         tokio::select! {
             biased;
-            () = list.hurry.notified() => sleep(spacing).await,
+            () = list.wake.notified() => sleep(spacing).await,
             () = sleep_until(planned) => {}
         }
     }
@@ -177,22 +178,22 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
 
 /// Checks every tenure once, starts what is due, and takes over overdue calls. Returns the number of tenures and the pause
 /// until the next pass.
-fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_busy: Instant) -> (usize, Duration) {
-    let returned = std::mem::take(&mut *list.returned.lock());
+fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_added: Instant) -> (usize, Duration) {
+    let changed = std::mem::take(&mut *list.changed.lock());
     let tenures: Vec<(usize, Arc<Tenure>)> =
         list.tenures.lock().iter().map(|(index, tenure)| (index, tenure.clone())).collect();
     let now = clock::now();
-    let mut wake = if tenures.is_empty() && last_busy.elapsed() > RESTLESS { IDLE } else { TICK };
+    let mut pause = if tenures.is_empty() && last_added.elapsed() > LINGER { IDLE } else { TICK };
     let mut renewals: Vec<Vec<Renewal>> = quorum.nodes.iter().map(|_| Vec::new()).collect();
     let mut repairs = renewals.clone();
     for (index, tenure) in &tenures {
-        match tenure.plan(now, &returned) {
+        match tenure.plan(now, &changed) {
             Plan::Forget => list.forget(*index, tenure),
             Plan::Release => {
                 list.forget(*index, tenure);
                 tenure.release_in_background();
             }
-            Plan::Wait(time) => wake = wake.min(time),
+            Plan::Wait(time) => pause = pause.min(time),
             Plan::Renew { nodes, repairs: missing, ttl, sent } => {
                 for node in missing {
                     repairs[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
@@ -200,15 +201,15 @@ fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_busy: Instant) -> (usize, D
                 for node in nodes {
                     renewals[node].push(Renewal { tenure: tenure.clone(), ttl, sent });
                 }
-                wake = wake.min(tenure.time_to_check());
+                pause = pause.min(tenure.time_to_check());
             }
         }
     }
-    if let Some(next) = list.calls.take_over_overdue() {
-        wake = wake.min(next.duration_since(Instant::now()));
+    if let Some(next) = list.supervisor.take_over_overdue() {
+        pause = pause.min(next.duration_since(Instant::now()));
     }
     start(list, quorum, renewals, repairs);
-    (tenures.len(), wake)
+    (tenures.len(), pause)
 }
 
 /// Sends the renewals and repairs of each node, without waiting for their replies.
@@ -236,7 +237,7 @@ fn start(list: &Arc<List>, quorum: &Arc<Quorum>, renewals: Vec<Vec<Renewal>>, re
 async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>) {
     while changes.changed().await.is_ok() {
         let Some(list) = list.upgrade() else { return };
-        list.returned.lock().push(node);
-        list.hurry.notify_one();
+        list.changed.lock().push(node);
+        list.wake.notify_one();
     }
 }

@@ -167,7 +167,7 @@ async fn nobody_nests_in_a_tenure_that_ended() {
     let tenure = tenure(&quorum(NODES), |_, deadline| Presence::Held(deadline));
     let claim = || Claim::new(Some(TTL));
     assert_eq!(tenure.claim(&claim(), Weak::new(), TTL), Ok(None));
-    tenure.give_back();
+    tenure.release_uncollected();
     assert_eq!(tenure.claim(&claim(), Weak::new(), TTL), Err(Fate::Released));
 }
 
@@ -217,7 +217,7 @@ async fn a_counter_is_due_on_each_node_once_half_of_its_ttl_is_over() {
     assert_eq!(due(0, Renewed::Extended, 59 * MINUTE, 63), None);
     assert_eq!(due(0, Renewed::Extended, 61 * MINUTE, 63), Some(122 * MINUTE));
     assert_eq!(due(0, Renewed::Extended, TTL, 120), None);
-    state.forget_counter(0, at(121));
+    state.mark_counter_due(0, at(121));
     assert_eq!(state.prolong_counter(0, Renewed::Extended, TTL, at(121)), hour);
     let mut effects = Effects::default();
     state.lose(LostReason::Deleted, &mut effects);
@@ -228,7 +228,7 @@ async fn a_counter_is_due_on_each_node_once_half_of_its_ttl_is_over() {
 async fn counters_of_redisson_are_never_due() {
     let quorum = quorum_of(|config| config.token_key = TokenKey::Redisson, |_, _| Ok(Reply::Int(1)));
     let tenure = tenure(&quorum, |_, deadline| Presence::Held(deadline));
-    tenure.forget_counters();
+    tenure.mark_counters_due();
     let (_, sent) = round(&tenure);
     assert_eq!(tenure.renewed(0, Renewed::Extended, TTL, sent), None);
 }
@@ -256,7 +256,7 @@ async fn prolonged(answer: Answer) -> (Vec<bool>, Vec<Vec<String>>) {
     let tenures = ["x", "y"].map(|name| named(&quorum, name, None, |_, deadline| Presence::Held(deadline)));
     let mut due = Vec::new();
     for tenure in &tenures {
-        tenure.forget_counters();
+        tenure.mark_counters_due();
         let (_, sent) = round(tenure);
         let counter_ttl = tenure.renewed(0, Renewed::Extended, TTL, sent).expect("it is due");
         due.push((tenure.clone(), counter_ttl));
