@@ -54,8 +54,8 @@ impl Lease {
         self.core.token().cast_signed()
     }
 
-    /// The token of a lease that is released or detached, negated if detached. Zero while it is held, and for a lost lease
-    /// or an unconfirmed release, whose native lease is still needed.
+    /// The token of a lease that is released or detached, negated if detached. Zero while it is held, and for a lost
+    /// lease or an unconfirmed release, whose native lease is still needed.
     pub(crate) fn over(&self) -> i64 {
         match Over::of(&self.core) {
             Some(Over::Released) => self.token(),

@@ -1,8 +1,9 @@
-// Between coroutines and threads on one side and the native library on the other. A call starts and has a number; one
-// daemon thread fetches the results of calls and resumes the waiters. So no code of the JVM runs on the library's threads.
-// A lease is offered: its waiter takes it when it runs, and if that takes long, others get the lock.
+// Runs calls of the native library for coroutines, threads and futures. A call returns a number when it starts. One
+// daemon thread fetches the results of all calls and resumes their waiters, so no code of the JVM runs on the library's
+// threads. A lease is a pending grant until its waiter runs and takes it. If that takes too long, the grant is given
+// back and the call continues.
 //
-// Of kotlinx.coroutines this uses only what is stable in every version: see docs/adr/0040.
+// This uses only those parts of kotlinx.coroutines that are stable in every version: see docs/adr/0040.
 
 package dev.redlock
 
@@ -36,16 +37,16 @@ import kotlin.coroutines.resumeWithException
 import kotlin.math.abs
 
 internal object Calls {
-    /** By call: its [Waiter], or its [Outcome] if that was fetched first. */
+    /** For each pending call its [Waiter], or its [Outcome] if that was fetched before the waiter was added. */
     val waiting = ConcurrentHashMap<Long, Any>()
 
     private val fetcher: Thread
 
-    /** Waits for the end of a call. Both methods run on the fetching thread or on the caller's, and must not block. */
+    /** Receives the result of a call. Both methods run on the fetching thread or the caller's, and must not block. */
     interface Waiter {
         fun end(outcome: Outcome)
 
-        /** [end] threw this: the call ends with it. */
+        /** Ends the call with `failure`, which [end] threw. */
         fun fail(failure: Throwable)
     }
 
@@ -60,11 +61,11 @@ internal object Calls {
         try {
             Runtime.getRuntime().addShutdownHook(Thread(::closeAll, "redlock-exit"))
         } catch (_: IllegalStateException) {
-            // The process ends already: what is taken from now on ends with its lease.
+            // The process is ending already: locks acquired from now on end with their ttl.
         }
     }
 
-    /** Lets the log decide which events are fetched. */
+    /** Fetches events below the level of a warning only if the logger logs them. */
     fun heedLogger(): Unit = wantAllEvents(Log.isVerbose)
 
     private fun fetchForEver() {
@@ -72,7 +73,7 @@ internal object Calls {
             try {
                 for (ended in fetch()) pass(ended.call, ended.outcome)
             } catch (failure: Throwable) {
-                // Results were fetched and then lost; nobody knows whose.
+                // Some results were fetched and lost. It is unknown which calls they belong to, so all calls fail.
                 for ((call, waiter) in waiting) if (waiter is Waiter) fail(call, waiter, failure)
             }
         }
@@ -92,11 +93,11 @@ internal object Calls {
         }
     }
 
-    /** Ends a call whose result could not be delivered. Must not throw: the fetching thread serves everybody. */
+    /** Ends a call whose result could not be delivered. Must not throw: it would end the only fetching thread. */
     private fun fail(call: Long, waiter: Waiter, failure: Throwable) {
         waiting.remove(call, waiter)
         runCatching { Log.error("a result could not be delivered", failure) }
-        // A lease that nobody takes is released.
+        // Releases the lease in the result, if there is one.
         runCatching { giveUp(call) }
         runCatching { waiter.fail(failure) }
     }
@@ -114,22 +115,22 @@ internal object Calls {
         private fun log(event: Happening) = if (event.warning) Log.warning(event.line) else Log.debug(event.line)
     }
 
-    /** Has `waiter` wait for the end of a call. */
+    /** Registers the waiter of a call. If the result was fetched already, `waiter` gets it at once. */
     fun await(call: Long, waiter: Waiter) {
         val early = waiting.putIfAbsent(call, waiter) ?: return
         waiting.remove(call)
         deliver(call, waiter, early as Outcome)
     }
 
-    /** Gives a call up. Does nothing if its result was taken; a release that began goes on. */
+    /** Cancels a call. Does nothing if its result was taken. A release that has started continues. */
     private fun giveUp(call: Long) {
-        // Otherwise its result was fetched, and is on its way to the waiter.
+        // False means that the result was fetched: the waiter gets it, and removes itself then.
         if (abandon(call)) waiting.remove(call)
     }
 
     /**
-     * Starts a call. It has ended if it needed no waiting; otherwise it has a number. A lease that is taken too late is none:
-     * then the call goes on.
+     * Starts a call. Passes its result to `ended` if it ended at once, or its number to `pending`. If the grant of a
+     * lease was given back before it could be taken, the call is pending, too.
      */
     private inline fun <T> begin(start: () -> Long, ended: (Outcome) -> T, pending: (Long) -> T): T {
         val started = native(start)
@@ -137,17 +138,17 @@ internal object Calls {
         return if (outcome != null) ended(outcome) else pending(abs(started))
     }
 
-    /** Runs a call without waiting for its end, such as a release, which goes on. */
+    /** Starts a call, such as a release, and does not wait for its result. */
     fun detached(start: () -> Long): Unit = begin(start, { it.free() }, { await(it, Nobody) })
 
-    /** Drops the result. Without a waiter, a result would stay in [waiting] for ever. */
+    /** Drops the result. Without a waiter, the result would stay in [waiting] for ever. */
     private object Nobody : Waiter {
         override fun end(outcome: Outcome) = outcome.free()
 
         override fun fail(failure: Throwable) = Unit
     }
 
-    /** The end of a call, for a coroutine. A cancelled one leaves nothing behind; what it releases is released. */
+    /** Runs a call and suspends until its result. Cancelling the coroutine cancels the call; a release continues. */
     suspend fun call(start: () -> Long): Outcome = end(start) { suspended(it) }.orThrow { it.seenFromHere() }
 
     private suspend fun suspended(call: Long): Outcome = suspendCoroutineUninterceptedOrReturn { caller ->
@@ -164,14 +165,14 @@ internal object Calls {
                             if (continuation.isCancelled) outcome.free()
                         }
 
-                        // Its dispatcher does not run it.
+                        // The coroutine's own dispatcher failed to run it, so another one does.
                         override fun fail(failure: Throwable) = Dispatchers.Default.dispatch(
                             EmptyCoroutineContext,
                             Runnable { once.resumeWithException(failure) },
                         )
                     },
                 )
-                // Also called for a coroutine that is cancelled after it was resumed, and before it ran.
+                // Also called if the coroutine is cancelled after it was resumed but before it runs.
                 continuation.invokeOnCancellation {
                     giveUp(call)
                     fetched?.free()
@@ -181,7 +182,7 @@ internal object Calls {
         wait.startCoroutineUninterceptedOrReturn(once)
     }
 
-    /** Resumes `caller` with the first result, and ignores others. */
+    /** Resumes `caller` with the first result and ignores later ones. */
     private class Once<T>(private val caller: Continuation<T>) : Continuation<T> {
         private val resumed = AtomicBoolean()
 
@@ -192,7 +193,10 @@ internal object Calls {
         }
     }
 
-    /** The end of a call, for a thread, platform or virtual. Interrupts wait unless `interruptible`. */
+    /**
+     * Runs a call and blocks the thread, platform or virtual, until its result. An interrupt cancels the call if
+     * `interruptible`; otherwise the interrupt flag is set again at the end.
+     */
     fun block(interruptible: Boolean = false, start: () -> Long): Outcome {
         check(Thread.currentThread() !== fetcher) {
             "blocks the thread that would end it: an unconfined coroutine must not call what blocks"
@@ -235,8 +239,8 @@ internal object Calls {
     }
 
     /**
-     * The end of a call, as a future of `value`. Whoever completes the future first, by a cancellation or a time-out, gives
-     * the call up.
+     * Runs a call as a future of `value`. If the future is completed before the call ends, such as by a cancellation or
+     * a time-out, the call is cancelled.
      */
     fun <T> future(start: () -> Long, value: (Outcome) -> T): CompletableFuture<T> = try {
         begin(
@@ -256,12 +260,12 @@ internal object Calls {
     private class CallFuture<T>(private val call: Long, private val value: (Outcome) -> T) :
         CompletableFuture<T>(),
         Waiter {
-        /** Whether the call ended before anybody else completed the future. */
+        /** Whether the call ended before the future was completed in another way. */
         @Volatile
         var isSettled = false
             private set
 
-        /** What depends on the future may block: it runs in the executor of all futures, not on the fetching thread. */
+        /** Completes the future in its default executor, because dependent stages may block the thread. */
         override fun end(outcome: Outcome) = defaultExecutor().execute {
             if (isDone) return@execute
             if (isTaken(call, outcome)) settle(outcome) else await(call, this)
@@ -275,7 +279,7 @@ internal object Calls {
             isSettled = true
             try {
                 val result = value(outcome)
-                // Given up in this moment.
+                // The future was cancelled in this moment.
                 if (!complete(result) && result is Lease) result.discard()
             } catch (failure: Throwable) {
                 completeExceptionally(failure)
@@ -283,14 +287,14 @@ internal object Calls {
         }
     }
 
-    /** The end of a call. */
+    /** Runs a call and returns its result. Awaits it again if a grant was given back. */
     private inline fun end(start: () -> Long, await: (Long) -> Outcome): Outcome = begin(start, { it }) { call ->
         var outcome = await(call)
         while (!isTaken(call, outcome)) outcome = await(call)
         outcome
     }
 
-    /** Takes what a call resulted in. False for a lease that its waiter takes too late: the call goes on. */
+    /** Takes the result of a call. False if the grant of a lease was given back meanwhile: the call continues. */
     private fun isTaken(call: Long, outcome: Outcome): Boolean {
         val isTaken = outcome !is Outcome.Leased || take(call)
         if (!isTaken) outcome.free()
@@ -298,11 +302,11 @@ internal object Calls {
     }
 }
 
-/** This outcome, unless the call failed. */
+/** Returns this outcome, or throws the error of a failed call after passing it through `seen`. */
 internal inline fun Outcome.orThrow(seen: (LockError) -> LockError): Outcome =
     if (this is Outcome.Failed) throw seen(failure.exception()) else this
 
-/** A call of the native library, with its errors as ours. */
+/** Runs a call of the native library and converts its errors to the exceptions of this package. */
 internal inline fun <T> native(call: () -> T): T = try {
     call()
 } catch (refusal: Refusal) {
@@ -313,8 +317,8 @@ internal inline fun <T> native(call: () -> T): T = try {
 }
 
 /**
- * This error with the stack of the coroutine that gets it. Its own begins at the resumption and names none of the
- * callers, who wait further up as continuations.
+ * Sets this error's stack trace to the callers of the current coroutine and returns it. The original trace starts at
+ * the resumption and names none of the callers, which are suspended continuations.
  */
 internal suspend fun <T : Throwable> T.seenFromHere(): T = suspendCoroutineUninterceptedOrReturn { here ->
     val frames = generateSequence(here as? CoroutineStackFrame) { it.callerFrame }

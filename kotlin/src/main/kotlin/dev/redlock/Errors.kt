@@ -1,48 +1,48 @@
-// The errors of the core as exceptions. One base class, so that a caller can catch them all; each tells what to do.
+// The errors of the core as exceptions. They have one base class, so that a caller can catch all of them.
 
 package dev.redlock
 
 import dev.redlock.internal.Failure
 
 /**
- * What can go wrong with a lock. Unchecked: Kotlin has no checked exceptions, and a caller of `withLock` handles
- * [LockTimeout] at most.
+ * The base class of all errors of this library. It is unchecked, because Kotlin has no checked exceptions and most
+ * callers of `withLock` handle only [LockTimeout].
  *
- * @property code what went wrong, the same word in every language
+ * @property code the kind of error, the same word in every language
  */
 public sealed class LockError(message: String, public val code: String) : RuntimeException(message)
 
-/** Somebody else holds the lock: try later. */
+/** Another owner holds the lock: try later. */
 public class LockTimeout internal constructor(message: String) : LockError(message, "timeout")
 
 /**
- * The lock was lost: stop touching what it protects. Not a `CancellationException`: a coroutine that ends with it has
- * failed.
+ * The lock was lost: stop using the resource that it protects. This is not a `CancellationException`: a coroutine that
+ * ends with it has failed.
  *
  * @property reason why it was lost
  */
 public class LockLost internal constructor(message: String, public val reason: LostReason) : LockError(message, "lost")
 
-/** The caller releases or extends what it does not hold: a bug of the caller. */
+/** The caller releases or extends a lock that it does not hold: a bug of the caller. */
 public class NotHeld internal constructor(message: String) : LockError(message, "not_held")
 
 /**
  * Too few nodes answered: an outage, not contention.
  *
- * @property causes what each node that did not help said, by its address
+ * @property causes why each node that did not help failed, by the node's address
  */
 public class Unavailable internal constructor(message: String, public val causes: Map<String, String>) :
     LockError(message, "unavailable")
 
-/** The key holds something that is no lock; it was left untouched. */
+/** The key holds something that is not a lock, and was left unchanged: choose another name. */
 public class KeyConflict internal constructor(message: String) : LockError(message, "conflict")
 
-/** Waiting would wait for the caller itself. */
+/** The caller holds the lock itself and would wait for ever: a bug of the caller. */
 public class WouldDeadlock internal constructor(message: String) : LockError(message, "deadlock")
 
 /**
- * A name, a time, a URL or an option is wrong; the message names it, and nothing was sent. Not an
- * `IllegalArgumentException`, since a class has one base and all errors of a lock share theirs.
+ * A name, a time, a URL or another argument is wrong. The message names it; nothing was sent. This is not an
+ * `IllegalArgumentException`, because all errors of this library extend [LockError] and a class has one superclass.
  */
 public class InvalidArgument internal constructor(message: String) : LockError(message, "invalid")
 

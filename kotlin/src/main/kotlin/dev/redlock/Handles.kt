@@ -1,4 +1,4 @@
-// When native objects are freed: as soon as they are no longer needed, and not when the garbage collector finds them.
+// Frees native objects as soon as they are no longer needed, instead of leaving them to the garbage collector.
 
 package dev.redlock
 
@@ -7,25 +7,26 @@ import java.util.concurrent.CancellationException
 import dev.redlock.internal.Lock as NativeLock
 
 /**
- * The native lock of a [Lock]. The first lease of a lock frees it when the lease ends: most lock objects have no second
- * one. A second acquire makes the native lock again, and keeps it until the [Lock] is collected.
+ * The native lock of a [Lock]. It is freed when the first lease of the lock ends, because most lock objects are used
+ * once. A second acquire makes a new native lock and keeps it until the [Lock] is collected.
  *
- * @param unused the native lock, if it was made already
+ * @param unused the native lock, if there is one already
+ * @param make makes the native lock
  */
 internal class LockHandle(private var unused: NativeLock?, private val make: () -> NativeLock) {
     private var isUsed = false
 
-    /** The native lock between the first acquire and the end of its lease. */
+    /** The native lock from the first call to the end of the first lease. */
     private var first: NativeLock? = null
 
-    /** The native lock that is kept. */
+    /** The native lock from the second acquire on, which is never freed by [free]. */
     @Volatile
     private var kept: NativeLock? = null
 
-    /** Begins an acquire. */
+    /** Calls `begin`, which starts an acquire, with the native lock. */
     fun <T> acquire(begin: (NativeLock) -> T): T = begin(::toAcquire, begin)
 
-    /** Begins any other call. */
+    /** Calls `begin`, which starts any other call, with the native lock. */
     fun <T> call(begin: (NativeLock) -> T): T = begin(::toCall, begin)
 
     private inline fun <T> begin(native: () -> NativeLock, begin: (NativeLock) -> T): T {
@@ -35,7 +36,7 @@ internal class LockHandle(private var unused: NativeLock?, private val make: () 
                 return begin(lock)
             } catch (failure: IllegalStateException) {
                 if (!failure.isOfFreed || !lock.uniffiIsDestroyed) throw failure
-                // Another thread freed it before the call began.
+                // Another thread freed the native lock before the call started: retry with a new one.
             }
         }
     }
@@ -56,7 +57,7 @@ internal class LockHandle(private var unused: NativeLock?, private val make: () 
         }
     }
 
-    /** Frees the native lock unless it is kept: the first acquire failed, or its lease ended. */
+    /** Frees the native lock, unless it is kept. Called when an acquire failed and when a lease ended. */
     fun free() {
         if (kept != null) return
         synchronized(this) {
@@ -66,10 +67,10 @@ internal class LockHandle(private var unused: NativeLock?, private val make: () 
     }
 }
 
-/** Whether a native object can have thrown this because it was freed. */
+/** Whether this may be the exception of a call on a freed native object. */
 internal val IllegalStateException.isOfFreed: Boolean get() = this !is CancellationException
 
-/** Frees what a call resulted in, and nobody takes. */
+/** Frees the native lease in a result that nobody uses, if there is one. */
 internal fun Outcome.free() {
     if (this is Outcome.Leased) lease.destroy()
 }

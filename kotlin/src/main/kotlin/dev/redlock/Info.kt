@@ -1,4 +1,4 @@
-// What a lock, a lease and a client tell of themselves.
+// The values that locks, leases and clients return: reasons, outcomes, holders and the status of nodes.
 
 package dev.redlock
 
@@ -9,28 +9,28 @@ import kotlin.time.Duration.Companion.milliseconds
 
 /** Why a lock was lost. */
 public enum class LostReason {
-    /** The lease ended: a fixed one by itself, a renewed one because its process was stopped for too long. */
+    /** The deadline passed: a fixed lease ended, or the process of a renewed one was paused for too long. */
     EXPIRED,
 
-    /** Somebody else holds the key. */
+    /** Another owner holds the key. */
     TAKEN,
 
-    /** Ended on purpose: `forceRelease`, or a release by the same explicit owner elsewhere. */
+    /** Another call released it: `forceRelease`, or a release by the same explicit owner elsewhere. */
     RELEASED,
 
     /** The key is gone: deleted, evicted, flushed or lost in a restart. */
     DELETED,
 
-    /** Too few nodes answered until the deadline. */
+    /** Too few nodes answered before the deadline. */
     UNREACHABLE,
 
     /** The client was closed. */
     CLOSED,
 
-    /** The process forked; a JVM does not. */
+    /** The process forked. Never happens in a JVM. */
     FORKED,
 
-    /** Held for longer than `maxHold`. */
+    /** The lock was held for longer than `maxHold`. */
     MAX_HOLD,
     ;
 
@@ -44,13 +44,13 @@ public enum class LostReason {
 
 /** How a release ended. */
 public enum class ReleaseOutcome {
-    /** The lock is free, or another lease of its owner keeps it. */
+    /** The lock is free, or another lease of the same owner still holds it. */
     RELEASED,
 
-    /** It had been lost before. */
+    /** The lock had been lost before. */
     LOST,
 
-    /** Too few nodes confirmed it in time; the release goes on in the background. */
+    /** Too few nodes confirmed the release in time. It continues in the background. */
     UNCONFIRMED,
     ;
 
@@ -62,29 +62,29 @@ public enum class ReleaseOutcome {
     }
 }
 
-/** How a lock is held. */
+/** The kind of hold. */
 public enum class LockKind {
-    /** By an owner of an exclusive lock. */
+    /** One owner holds an exclusive lock. */
     LOCK,
 
-    /** By the readers of a read/write lock. */
+    /** Readers hold a read/write lock. */
     READ,
 
-    /** By the writer of a read/write lock. */
+    /** The writer holds a read/write lock. */
     WRITE,
 
-    /** By those with permits of a semaphore. */
+    /** Owners hold permits of a semaphore. */
     SEMAPHORE,
 }
 
 /**
- * Who holds a lock, as a quorum of nodes saw it.
+ * The holder of a lock, as a quorum of nodes reported it.
  *
- * @property owner the explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`; of several readers the first
- * @property ttl how long the key lives unless it is renewed; null when a peer gave it no time to live
- * @property token the last fencing token; 0 when the holder draws none
- * @property kind how it is held
- * @property owners all owners: several only if they read, or have permits of a semaphore
+ * @property owner the explicit owner, or `uuid:tenure`; for Redisson `uuid:thread`; the first one of several readers
+ * @property ttl the time until the key expires, unless it is renewed; null when another client set no expiry
+ * @property token the last fencing token; 0 when the holder's client has no tokens
+ * @property kind the kind of hold
+ * @property owners all owners: several only if they are readers or hold permits of a semaphore
  */
 public data class LockInfo(
     val owner: String,
@@ -98,13 +98,13 @@ public data class LockInfo(
 }
 
 /**
- * What one node says of itself.
+ * The status of one node.
  *
- * @property node its address, without credentials
+ * @property node the address, without credentials
  * @property up whether it answered
- * @property run the run of the server: a new one after each restart
+ * @property run the server's run id, new after each restart
  * @property version the server's version
- * @property cause why it did not answer
+ * @property cause why it did not answer; null if it did
  */
 public data class NodeStatus(
     val node: String,

@@ -1,4 +1,4 @@
-// A lock as `java.util.concurrent` knows locks: held by threads, re-entrant, blocking.
+// A lock with the interface of `java.util.concurrent`: owned by threads, re-entrant, blocking.
 
 package dev.redlock
 
@@ -12,26 +12,26 @@ import kotlin.contracts.contract
 import java.util.concurrent.locks.Lock as ConcurrentLock
 
 /**
- * A distributed lock that is held by a thread, platform or virtual, as a `ReentrantLock` is. A thread may take it again
- * without a round trip, also by another `JavaLock` of the same name and client. It is renewed until it is unlocked, or
- * until the thread is gone. With an explicit owner all threads of that owner hold it together.
+ * A distributed lock that is owned by a thread, platform or virtual, like a `ReentrantLock`. Its owner may acquire it
+ * again without a round trip, also through another `JavaLock` of the same name and client. It is renewed until it is
+ * unlocked or its thread has ended. With an explicit owner, all threads of that owner share the hold.
  *
- * Each method that takes the lock fails as [Lock.acquire] does.
+ * Each method that acquires the lock fails as [Lock.acquire] does.
  */
 public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
     private val handle get() = lock.handle
 
-    /** Takes the lock. Waits for ever, or as long as the lock's own `wait`; an interrupt does not end that. */
+    /** Acquires the lock. Waits for the lock's own `wait`, by default for ever. An interrupt does not end the wait. */
     override fun lock(): Unit = take(lock.waitMillis, interruptible = false)
 
-    /** [lock], but an interrupt ends it. */
+    /** [lock], but an interrupt ends the wait. */
     @Throws(InterruptedException::class)
     override fun lockInterruptibly(): Unit = take(lock.waitMillis, interruptible = true)
 
-    /** Takes the lock if it is free, in one round trip. */
+    /** Acquires the lock if it is free, in one round trip. Returns whether it did. */
     override fun tryLock(): Boolean = attempt(0.0, interruptible = false)
 
-    /** Takes the lock if it becomes free in time. */
+    /** Acquires the lock if it becomes free within [time]. Returns whether it did. */
     @Throws(InterruptedException::class)
     override fun tryLock(time: Long, unit: TimeUnit): Boolean =
         attempt(unit.toNanos(time).coerceAtLeast(0) / NANOS_PER_MILLI, interruptible = true)
@@ -46,7 +46,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     private fun take(millis: Double, interruptible: Boolean) {
         if (interruptible && Thread.interrupted()) throw InterruptedException()
         val (thread, owner) = Thread.currentThread() to identity.get()
-        // Blocked in native code a virtual thread would keep its carrier from others, such as the one that is to unlock.
+        // A virtual thread that blocks in native code pins its carrier, which the thread that unlocks may need.
         try {
             if (isVirtual(thread)) {
                 Calls.block(interruptible) { handle.acquire { it.acquireAs(owner, millis, thread.id) } }.free()
@@ -60,11 +60,11 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     /**
-     * Releases what this thread took last. In a `finally` block its exception replaces that of the `try` block:
-     * [runLocked] keeps both.
+     * Releases the newest acquire of this thread. In a `finally` block, its exception replaces the exception of the
+     * `try` block: [runLocked] keeps both.
      *
      * @throws IllegalMonitorStateException when this thread does not hold the lock; its cause is [NotHeld]
-     * @throws LockLost when it was lost
+     * @throws LockLost when the lock was lost
      */
     override fun unlock() {
         val owner = identity.get()
@@ -81,19 +81,19 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     }
 
     /**
-     * Takes the lock as [lock] does, runs [body], and unlocks. Throws the exception of `body` with the [LockLost], if the
-     * lock was lost, among its suppressed ones; with `lock()`, `try` and `finally { unlock(); }` the [LockLost] would
-     * replace it.
+     * Acquires the lock as [lock] does, runs [body], and unlocks. If `body` fails, its exception is thrown. If the lock
+     * was lost as well, the [LockLost] is among its suppressed exceptions. With `lock()`, `try` and `finally {
+     * unlock(); }` the [LockLost] would replace it.
      *
      * @throws LockLost when the lock was lost and `body` succeeded
      */
     public fun runLocked(body: Runnable): Unit = withLock(body::run)
 
-    /** [runLocked], for what returns a value or throws checked exceptions. */
+    /** [runLocked], for a body that returns a value or throws checked exceptions. */
     @Throws(Exception::class)
     public fun <T> callLocked(body: Callable<T>): T = withLock(body::call)
 
-    /** [runLocked], for Kotlin: takes the place of `kotlin.concurrent.withLock`, which masks the exception of [action]. */
+    /** [runLocked] for Kotlin. It shadows `kotlin.concurrent.withLock`, which masks the exception of [action]. */
     @JvmSynthetic
     @OptIn(ExperimentalContracts::class)
     public inline fun <T> withLock(action: () -> T): T {
@@ -110,7 +110,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
         }
     }
 
-    /** [unlock], after a block that threw `failure`, which then comes first. */
+    /** [unlock] after a block. If the block threw `failure`, adds the exception of the unlock to it as suppressed. */
     @PublishedApi
     internal fun unlockAfter(failure: Throwable?) {
         try {
@@ -121,13 +121,13 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
         }
     }
 
-    /** Whether this thread holds the lock, right now. Asks nobody. */
+    /** Whether this thread holds the lock now. Sends nothing. */
     public val isHeldByCurrentThread: Boolean get() = handle.call { it.ownedBy(identity.get()) }
 
-    /** The fencing token of this thread; null when it does not hold the lock. Asks nobody. */
+    /** The fencing token of this thread; null when it does not hold the lock. Sends nothing. */
     public fun token(): Long? = handle.call { it.tokenOf(identity.get()) }
 
-    /** There are no conditions across processes. */
+    /** Always throws: a distributed lock has no conditions. */
     override fun newCondition(): Condition = throw UnsupportedOperationException("a distributed lock has no conditions")
 
     override fun toString(): String = "JavaLock(${lock.name})"
@@ -135,10 +135,10 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     private companion object {
         const val NANOS_PER_MILLI = 1e6
 
-        /** Goes with its thread, and what the thread holds with it. */
+        /** Collected after its thread has ended; the locks of that thread are then no longer renewed. */
         val identity: ThreadLocal<Identity> = ThreadLocal.withInitial(::Identity)
 
-        /** `Thread.isVirtual`, where there is one: since Java 21. */
+        /** `Thread.isVirtual`, which exists since Java 21. */
         val isVirtual: (Thread) -> Boolean = try {
             val method = Thread::class.java.getMethod("isVirtual");
             { thread -> method.invoke(thread) as Boolean }

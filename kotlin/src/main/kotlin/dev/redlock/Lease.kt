@@ -22,11 +22,11 @@ import dev.redlock.internal.Lease as NativeLease
 import java.time.Duration as JavaDuration
 
 /**
- * A held lock: what an acquire returns. Any thread or coroutine may release it. Not closing it does not release it: a
- * renewed lease is then renewed until it is collected, and dies with its ttl.
+ * A held lock: the result of an acquire. Any thread or coroutine may release it. A lease that is never released stays
+ * held: a renewed one is renewed until it is collected, and then ends with its ttl.
  */
 public class Lease internal constructor(outcome: Outcome.Leased, private val lock: LockHandle? = null) : AutoCloseable {
-    /** The native lease; once the lease is over, its [End]. */
+    /** The native lease, or the [End] once the lease is over and the native lease is freed. */
     @Volatile
     private var state: Any = outcome.lease
 
@@ -37,42 +37,42 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     public val owner: String = outcome.owner
 
     /**
-     * The fencing token, in µs: larger than that of every earlier holder. A resource that remembers the largest it has
-     * seen, and refuses smaller ones on every access, is safe from holders that were stopped and came back. Changes when
-     * [downgrade] or [tryUpgrade] does, and only then.
+     * The fencing token, a number of µs, larger than the token of every earlier holder. A resource that refuses a
+     * smaller token than the largest it has seen, on every access, is safe from a holder that was paused past its
+     * deadline. Only [downgrade] and [tryUpgrade] change the token.
      */
     public val token: Long get() = ask({ it.token() }, { it.token })
 
-    /** The slots that it has of a [Semaphore], from 0; empty for a lock. */
+    /** The slots of a [Semaphore] that this lease holds, numbered from 0; empty for a lock. */
     public val slots: List<Int> = outcome.slots
 
-    /** The fencing tokens of its [slots], in their order; empty for a lock. */
+    /** The fencing tokens of [slots], in the same order; empty for a lock. */
     public val tokens: List<Long> = outcome.tokens
 
-    /** Made when it is asked for: most never are. */
+    /** Lazy, because most leases never need it. */
     private val loss by lazy {
         val loss = CompletableDeferred<LostReason>()
         ask({ loss.endsWith(it) }, { loss.cancel(null) })
         loss
     }
 
-    /** Completes with the reason when the lock is lost; is cancelled when the lease is released or detached instead. */
+    /** Completes with the reason when the lock is lost. Is cancelled when the lease is released or detached. */
     public val lost: Deferred<LostReason> get() = loss
 
-    /** Whether the lock is held, right now; reads a clock and asks nobody. Once false it stays false. */
+    /** Whether the lock is held now. Reads a clock and sends nothing. Once false it stays false. */
     public val held: Boolean get() = ask({ it.held() }, { false })
 
-    /** Why it was lost; null while it is held and after a release. */
+    /** Why the lock was lost; null while it is held and after a release. */
     public val lostReason: LostReason? get() = ask({ it.lostReason() }, { null })?.let(LostReason::of)
 
-    /** How long it is held unless it is renewed; zero once it is not. */
+    /** The time until the deadline, unless the lease is renewed; zero once it is over. */
     public fun remaining(): Duration = ask({ it.remaining() }, { 0.0 }).milliseconds
 
     /** [remaining] in milliseconds, for Java. */
     public fun remainingMillis(): Long = remaining().inWholeMilliseconds
 
     /**
-     * Fails unless the lock is held.
+     * Fails unless the lock is held. Reads a clock and sends nothing.
      *
      * @throws LockLost after a loss
      * @throws NotHeld after a release or [detach]
@@ -80,11 +80,11 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     public fun check(): Unit = native { ask({ it.check() }, { refuse(it) }) }
 
     /**
-     * Lets the lock end [ttl] from now, at least 50 ms, and never earlier than it would have. A renewed lease is renewed
-     * on.
+     * Moves the deadline to [ttl] from now, but never to an earlier time. A renewed lease stays renewed.
      *
+     * @param ttl at least 50 ms
      * @throws LockLost after a loss
-     * @throws Unavailable while too few nodes answer; nothing changed
+     * @throws Unavailable when too few nodes answer; the deadline is unchanged
      * @throws NotHeld after a release or [detach]
      */
     public suspend fun extend(ttl: Duration) {
@@ -106,12 +106,13 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     private fun extend(millis: Double): Long = ask({ it.extend(millis) }, { refuse(it, millis) })
 
     /**
-     * Makes a reader of a writer of a [ReadWriteLock], without anybody else writing in between: readers that wait come in,
-     * and the token becomes a reader's. Does nothing for one that reads.
+     * Turns the writer of a [ReadWriteLock] into a reader; no other writer gets in between. Waiting readers get the
+     * lock, and this lease gets a reader's token. Does nothing for a reader.
      *
      * @throws LockLost after a loss
-     * @throws Unavailable while too few nodes answer: it reads then, and others may be kept out until this is called again
-     * @throws InvalidArgument for a lease of another lock
+     * @throws Unavailable when too few nodes answer. This lease is a reader then, but others may be kept out until it
+     *   is called again
+     * @throws InvalidArgument when the lease is not of a [ReadWriteLock]
      */
     public suspend fun downgrade() {
         Calls.call { ask({ it.downgrade() }, { refuse(it) }) }
@@ -123,8 +124,8 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     }
 
     /**
-     * Makes a writer of a reader of a [ReadWriteLock] if nobody else reads; says whether it is one now, with a new token.
-     * Never waits. Fails as [downgrade] does.
+     * Turns a reader of a [ReadWriteLock] into the writer, with a new token, if there is no other reader. Returns
+     * whether it is the writer now. Never waits. Fails as [downgrade] does.
      */
     public suspend fun tryUpgrade(): Boolean = Calls.call { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
 
@@ -132,9 +133,9 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     public fun tryUpgradeBlocking(): Boolean = Calls.block { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
 
     /**
-     * Ends this lease; the last lease of its owner frees the lock. Returns once a quorum confirmed, after the reply
-     * time-out at the latest, and goes on in the background then, as it does when the caller is cancelled. Says how it
-     * ended, and the same when it is called again; does not fail for a lost lock.
+     * Ends this lease. The last lease of an owner frees the lock. Returns once a quorum confirmed the release, or after
+     * the client's `replyTimeout`. If it is not confirmed by then, or if the caller is cancelled, the release continues
+     * in the background. A second call returns the same outcome. Does not fail for a lost lock.
      *
      * @throws NotHeld after [detach]
      */
@@ -145,7 +146,7 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     public fun releaseBlocking(): ReleaseOutcome =
         ask({ native -> Calls.block { native.release() }.released().also { freeIfOver() } }, { releaseAgain(it) })
 
-    /** [release], as a future. The release goes on if the future is cancelled. */
+    /** [release], as a future. The release continues if the future is cancelled. */
     public fun releaseAsync(): CompletableFuture<ReleaseOutcome> = ask(
         { native ->
             Calls.future({ native.release() }) { outcome ->
@@ -167,21 +168,22 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     }
 
     /**
-     * Releases the lock at the end of a `use` or try-with-resources block, blocking the thread; does nothing when it was
-     * released or detached inside. Coroutines use `withLock`.
+     * Releases the lock at the end of a `use` or try-with-resources block, and blocks the thread meanwhile. Does
+     * nothing if the lease was released or detached inside the block. Coroutines use `withLock`.
      *
-     * @throws LockLost when the lock was lost; suppressed by the block's own exception, if there is one
+     * @throws LockLost when the lock was lost; if the block failed, this is among the suppressed exceptions of its own
      */
     override fun close() {
         ask({ native -> Calls.block { native.leave() }.also { freeIfOver() } }, { })
     }
 
     /**
-     * Stops renewing and lets go of the lock without a release. Returns a bearer secret: `client.attach(text)` takes the
-     * lock over, in this or another process, once.
+     * Ends this lease without releasing the lock, and stops renewing it. Returns a text with which
+     * `client.attach(text)` takes the lock over once, in this or another process. The text is a secret: whoever has it
+     * can attach the lock.
      *
      * @throws LockLost after a loss
-     * @throws InvalidArgument while other leases of the same owner are nested in it
+     * @throws InvalidArgument while the same owner has other leases of this lock
      */
     public fun detach(): String {
         val text = native { ask({ it.detach() }, { end -> refuse(end).toString() }) }
@@ -191,25 +193,25 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
 
     override fun toString(): String = "Lease($name, token=$token)"
 
-    /** Releases what nobody wants any more, without waiting for it. */
+    /** Releases a lease that has no user, without waiting for the release. */
     internal fun discard() {
         val native = state as? NativeLease ?: return
         Calls.detached { native.release() }
         free(native, End(native.token(), isDetached = false))
     }
 
-    /** Asks the native lease, or answers for it if the lease is over. */
+    /** Calls `native` with the native lease, or `over` if the lease is over and the native lease is freed. */
     private inline fun <T> ask(native: (NativeLease) -> T, over: (End) -> T): T {
         val asked = state as? NativeLease ?: return over(state as End)
         return try {
             native(asked)
         } catch (failure: IllegalStateException) {
-            // Another thread freed it before the call began.
+            // Another thread freed the native lease before the call started.
             over((state as? End)?.takeIf { failure.isOfFreed } ?: throw failure)
         }
     }
 
-    /** Frees the native lease once nothing about this lease can change: after a confirmed release, and after [detach]. */
+    /** Frees the native lease once its state cannot change any more: after a confirmed release or [detach]. */
     private fun freeIfOver() {
         val native = state as? NativeLease ?: return
         val over = try {
@@ -226,16 +228,16 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
         lock?.free()
     }
 
-    /** Fails as the native lease would. */
+    /** Fails with the error that the native lease would return. */
     private fun refuse(end: End, ttl: Double? = null) = notHeld(name, end.isDetached, ttl)
 
-    /** Runs `block` as long as the lock is held, and releases. */
+    /** Runs `block`, cancels it if the lock is lost, and releases. */
     internal suspend fun <T> guard(block: suspend CoroutineScope.(Lease) -> T): T {
         var lost: LockError? = null
         var body: Result<T>? = null
         val cancelled = runCatching {
             coroutineScope {
-                // Unconfined: a body that keeps its dispatcher's threads busy is cancelled all the same.
+                // Unconfined, so that the body is cancelled even if it blocks all threads of its dispatcher.
                 val watch = launch(Dispatchers.Unconfined) {
                     loss.await()
                     try {
@@ -245,7 +247,7 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
                         throw error
                     }
                 }
-                // Kept, not thrown: this scope would add it to the loss, which came first.
+                // Stored, not thrown: if the loss came first, this scope would add the exception to the loss.
                 body = runCatching { coroutineScope { block(this@Lease) } }
                 watch.cancel(null)
             }
@@ -270,11 +272,11 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
         ask({ native -> Calls.call { native.leave() }.also { freeIfOver() } }, { })
     }
 
-    /** What is left of a lease that is over, and was not lost. */
+    /** The state of a lease that was released or detached. */
     private class End(val token: Long, val isDetached: Boolean)
 }
 
-/** Refers to the native lease no longer than it takes to begin: a lease that is forgotten can be collected. */
+/** Completes this when `lease` ends. Does not keep a reference to `lease`, so that a leaked lease can be collected. */
 private fun CompletableDeferred<LostReason>.endsWith(lease: NativeLease) = also { loss ->
     Calls.await(
         native { lease.lost() },

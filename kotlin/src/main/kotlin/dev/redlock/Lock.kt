@@ -1,4 +1,4 @@
-// A lock by name, for coroutines, and for threads that want a lease. What is thread-owned is in JavaLock.
+// A lock by name, for coroutines and for threads that use leases. JavaLock has the lock that is owned by a thread.
 
 package dev.redlock
 
@@ -16,14 +16,14 @@ import java.time.Duration as JavaDuration
 
 /**
  * A lock by name. Every acquire is an owner of its own, unless the lock's options name one: two coroutines exclude each
- * other, and a coroutine that takes a lock twice waits for itself.
+ * other, and a coroutine that acquires a lock twice waits for itself.
  *
- * Java has two twins of each suspending function: one that blocks, such as [acquireBlocking], and, of those that Java needs,
- * one that returns a future, such as [acquireAsync].
+ * For Java, each suspending function has a blocking variant, such as [acquireBlocking]. Acquires and releases
+ * also have a variant that returns a future, such as [acquireAsync].
  *
- * A lock object needs no `close`. It has a native object of about 0.5 KB, which is freed when the first lease ends, so that
- * a lock object that is used once leaves nothing to the garbage collector. Used again, it keeps its native object until it
- * is collected: making that for each acquire would cost more than the acquire's own calls.
+ * A lock object needs no `close`. It has a native object of about 0.5 KB, which is freed when the first lease ends. So
+ * a lock object that is used once leaves no native memory to the garbage collector. Used again, it keeps its native
+ * object until it is collected: a new one for each acquire would cost more than the acquire's own calls.
  *
  * @property name the name, without the client's prefix
  */
@@ -32,18 +32,18 @@ public class Lock internal constructor(
     private val options: LockOptions,
     internal val handle: LockHandle,
 ) {
-    /** How long an acquire waits that names no time. */
+    /** The time for which an acquire without a `wait` waits, in milliseconds. */
     internal val waitMillis: Double get() = options.waitMillis
 
     /**
-     * Takes the lock. Waits no longer than [wait], as long as the lock's own `wait` if that is null, and for ever with
-     * [Duration.INFINITE]. A cancelled acquire leaves nothing behind.
+     * Acquires the lock. A cancelled acquire leaves nothing behind.
      *
-     * @throws LockTimeout when somebody else holds it to the end
+     * @param wait the longest time to wait; null: the lock's own `wait`; [Duration.INFINITE]: for ever
+     * @throws LockTimeout when another owner holds the lock until the time is over
      * @throws Unavailable when too few nodes answered for the client's `patience`
-     * @throws KeyConflict when the key holds something that is no lock
-     * @throws LockLost when its explicit owner held it and lost it
-     * @throws WouldDeadlock when its explicit owner holds it and the lock is not re-entrant
+     * @throws KeyConflict when the key holds something that is not a lock
+     * @throws LockLost when the explicit owner held the lock and lost it
+     * @throws WouldDeadlock when the explicit owner holds the lock and the lock is not re-entrant
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(wait: Duration? = null): Lease {
@@ -52,7 +52,7 @@ public class Lock internal constructor(
         return acquired { Calls.call { handle.acquire { it.acquire(millis) } } }
     }
 
-    /** The lease of an acquire. One that fails needs the native lock no longer. */
+    /** Makes the lease of an acquire. If the acquire fails, the native lock is no longer needed. */
     private inline fun acquired(acquire: () -> Outcome): Lease = try {
         Lease(acquire().orThrow { it } as Outcome.Leased, handle)
     } catch (failure: Throwable) {
@@ -60,7 +60,7 @@ public class Lock internal constructor(
         throw failure
     }
 
-    /** Takes the lock if it is free, in one round trip: null when somebody holds it. Fails as [acquire] does. */
+    /** Acquires the lock if it is free, in one round trip. Null when it has a holder. Fails as [acquire] does. */
     public suspend fun tryAcquire(): Lease? = try {
         acquire(Duration.ZERO)
     } catch (_: LockTimeout) {
@@ -68,14 +68,17 @@ public class Lock internal constructor(
     }
 
     /**
-     * Takes the lock, runs [block] and releases, even if the caller is cancelled. The block runs in a scope of its own,
-     * which is cancelled when the lock is lost; `withLock` then fails with [LockLost], as it does when the loss is
-     * noticed by the release after a block that succeeded. An exception of the block is never masked: it is thrown with
-     * the [LockLost] among its suppressed ones, also if the block throws it after the loss cancelled it. Only a
-     * `CancellationException` of the block gives way to the loss. Fails as [acquire] does.
+     * Acquires the lock, runs [block] and releases, even if the caller is cancelled. Fails as [acquire] does.
      *
-     * The block is called once, so it may assign a `val`. It cannot return from the function around it: as in
-     * `coroutineScope`, it is a coroutine of its own, which a loss can cancel.
+     * The block runs in a scope of its own. A loss of the lock cancels that scope, and `withLock` fails with
+     * [LockLost]. It also fails with [LockLost] if the block succeeded and only the release detects the loss.
+     *
+     * An exception of the block is never masked. It is thrown with the [LockLost] among its suppressed exceptions, even
+     * if the block throws it after the loss cancelled it. If the block throws a
+     * `CancellationException` after a loss, the [LockLost] is thrown in its place.
+     *
+     * The block is called exactly once, so it may assign a `val`. It cannot return from the enclosing function: like
+     * the block of `coroutineScope` it is a coroutine of its own.
      */
     @OptIn(ExperimentalContracts::class)
     public suspend fun <T> withLock(block: suspend CoroutineScope.(Lease) -> T): T {
@@ -84,25 +87,25 @@ public class Lock internal constructor(
     }
 
     /**
-     * Releases the newest lease of this lock object. With an explicit owner that has no lease in this process, ends
-     * that owner's tenures wherever they were taken.
+     * Releases the newest lease of this lock object. If the lock has an explicit owner with no lease in this process,
+     * this ends that owner's tenures in all processes.
      *
      * @throws NotHeld when there is nothing to release
      */
     public suspend fun release(): ReleaseOutcome = Calls.call { handle.call { it.release() } }.released()
 
-    /** Whether this lock object (with an explicit owner: that owner, in this client) holds the lock. Asks nobody. */
+    /** Whether this lock object holds the lock; with an explicit owner, whether that owner does. Sends nothing. */
     public fun owned(): Boolean = handle.call { it.owned() }
 
     /**
-     * Whether anybody holds the lock.
+     * Whether the lock has a holder.
      *
      * @throws Unavailable when too few nodes answer
      */
     public suspend fun locked(): Boolean = Calls.call { handle.call { it.locked() } }.flag()
 
     /**
-     * Who holds the lock; null when nobody does.
+     * The holder of the lock; null when it is free.
      *
      * @throws Unavailable when too few nodes answer
      */
@@ -116,7 +119,7 @@ public class Lock internal constructor(
     @Throws(InterruptedException::class)
     public fun acquireBlocking(): Lease = acquireBlocking(waitMillis)
 
-    /** [acquire], blocking, no longer than [wait]. */
+    /** [acquire], blocking; waits no longer than [wait]. */
     @Throws(InterruptedException::class)
     public fun acquireBlocking(wait: JavaDuration): Lease = acquireBlocking(wait.toKotlinDuration().millis)
 
@@ -129,15 +132,15 @@ public class Lock internal constructor(
     }
 
     /**
-     * [acquire], as a future, for Java. Cancelling it gives the acquire up, and so does any other completion from outside,
-     * such as by `orTimeout`: nothing is left behind. What depends on the future runs in its default executor.
+     * [acquire], as a future, for Java. To cancel the acquire, cancel the future or complete it in another way, such as
+     * by `orTimeout`: nothing is left behind. Dependent stages run in the future's default executor.
      */
     public fun acquireAsync(): CompletableFuture<Lease> = acquireAsync(waitMillis)
 
-    /** [acquireAsync], no longer than [wait]. */
+    /** [acquireAsync]; waits no longer than [wait]. */
     public fun acquireAsync(wait: JavaDuration): CompletableFuture<Lease> = acquireAsync(wait.toKotlinDuration().millis)
 
-    /** [tryAcquire], as a future: of null when somebody holds the lock. */
+    /** [tryAcquire], as a future, which completes with null when the lock has a holder. */
     public fun tryAcquireAsync(): CompletableFuture<Lease?> = Calls.future({ handle.acquire { it.acquire(0.0) } }) {
         try {
             acquired { it }
@@ -155,13 +158,13 @@ public class Lock internal constructor(
         return acquired { Calls.block(interruptible = true) { handle.acquire { it.acquireBlocking(millis, thread) } } }
     }
 
-    /** How many slots of its semaphore are free. */
+    /** How many slots of this lock's semaphore are free. */
     internal suspend fun available(): Int = Calls.call { handle.call { it.available() } }.count()
 
     /** [available], blocking. */
     internal fun availableBlocking(): Int = Calls.block { handle.call { it.available() } }.count()
 
-    /** [release], as a future. The release goes on if the future is cancelled. */
+    /** [release], as a future. The release continues if the future is cancelled. */
     public fun releaseAsync(): CompletableFuture<ReleaseOutcome> =
         Calls.future({ handle.call { it.release() } }) { it.orThrow { error -> error }.released() }
 
@@ -174,7 +177,7 @@ public class Lock internal constructor(
     /** [inspect], blocking. */
     public fun inspectBlocking(): LockInfo? = Calls.block { handle.call { it.inspect() } }.info()
 
-    /** This lock as `java.util.concurrent` knows locks: held by threads. */
+    /** This lock as a `java.util.concurrent.locks.Lock`, owned by threads. */
     public fun asJavaLock(): JavaLock = JavaLock(this)
 
     override fun toString(): String = "Lock($name)"

@@ -1,4 +1,4 @@
-// Where the library logs: the `System.Logger` named `redlock`.
+// The log of the library: the `System.Logger` named `redlock`.
 
 package dev.redlock
 
@@ -12,7 +12,7 @@ internal object Log {
 
     private val logger = System.getLogger(NAME)
 
-    /** Whether java.util.logging prints what `System.Logger` logs, as it does unless the application has another logger. */
+    /** Whether `System.Logger` logs to java.util.logging: the default, unless the application has another logger. */
     private val isJul = System.LoggerFinder.getLoggerFinder().javaClass.name.startsWith("sun.util.logging.")
 
     val isVerbose: Boolean get() = logger.isLoggable(Level.DEBUG)
@@ -27,7 +27,7 @@ internal object Log {
         if (isJul) Jul.log(level, line, failure) else logger.log(level, line, failure)
     }
 
-    /** A class of its own: a JVM may lack the module java.logging. */
+    /** A separate class, loaded only if it is used: a JVM may lack the module java.logging. */
     private object Jul {
         private val logger = Logger.getLogger(NAME)
 
@@ -35,7 +35,7 @@ internal object Log {
             LogRecord(JulLevel.parse("${level.severity}"), line).apply {
                 loggerName = NAME
                 thrown = failure
-                // A record without a class is printed with the name of its logger. Otherwise it is this class.
+                // Without a class, the logger's name is printed. The default would be this class.
                 sourceClassName = null
             },
         )

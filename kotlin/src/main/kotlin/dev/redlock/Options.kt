@@ -1,4 +1,4 @@
-// The options of clients and locks: their names and types. The defaults, and the rules, are the core's.
+// The options of clients and locks: their names and types. The core has the defaults and checks the values.
 
 package dev.redlock
 
@@ -8,58 +8,60 @@ import kotlin.time.DurationUnit
 import kotlin.time.toKotlinDuration
 import java.time.Duration as JavaDuration
 
-/** How a lock is written on the server. */
+/** The format of a lock on the server. */
 public enum class Wire {
     /** As Redisson's `RLock` writes it: excludes processes that use Redisson. */
     REDISSON,
 
-    /** As `SET name value NX PX ttl` writes it: excludes redis-py, node-redlock, redsync and their like. */
+    /** As `SET name value NX PX ttl` writes it: excludes clients such as redis-py, node-redlock and redsync. */
     TOKEN,
 }
 
 /** Where fencing tokens are counted. */
 public enum class TokenKey {
-    /** Apart, for `tokenTtl` after their last use. */
+    /** In a counter of this library, which is kept for `tokenTtl` after its last use. */
     REDLOCK,
 
-    /** Together with Redisson's `RFencedLock`, for ever. */
+    /** In the counter of Redisson's `RFencedLock`, which is kept for ever. */
     REDISSON,
 }
 
 /**
- * How a client uses its nodes. Kotlin names what it needs in the constructor; Java begins with none and adds.
+ * The options of a client. Kotlin passes named arguments to the constructor. Java starts from the defaults and chains
+ * calls: each returns a copy with one option changed.
  *
- * @constructor the defaults, for Java to add to
+ * @constructor the defaults
  */
 public class RedlockOptions private constructor(internal val settings: Map<String, Setting>) {
     public constructor() : this(emptyMap())
 
     /**
-     * Those that are given; null means the default.
+     * The given options; null means the default.
      *
      * @param quorum how many nodes must agree, from a majority to all; default: a majority
-     * @param watchdog the lease that is renewed until release, 300 ms or more; default: 30 s
+     * @param watchdog the ttl of a lease that is renewed until release, at least 300 ms; default: 30 s
      * @param prefix put before every lock's name; default: nothing
-     * @param wire how a lock is written; default: as Redisson does
+     * @param wire the format of a lock on the server; default: Redisson's
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
-     * @param tokenKey where fencing tokens are counted; default: apart
-     * @param tokenTtl how long a token's counter is kept after its last use, and so how far a node's clock may be set back
-     * and tokens still increase: 60 s or more, on a quorum no less than a restarted node does not vote; default: an hour
+     * @param tokenKey where fencing tokens are counted; default: in a counter of this library
+     * @param tokenTtl how long a token counter is kept after its last use, and so how far a node's clock may be set
+     *   back while tokens still increase: at least 60 s, on a quorum at least the quarantine; default: one hour
      * @param maxTtl the longest ttl on a quorum, and so how long a restarted node does not vote; default: 60 s
-     * @param minReplicas how many replicas of a node must have acknowledged a lock before it counts there; default: 0
+     * @param minReplicas how many replicas of a node must acknowledge a lock before it counts there; default: 0
      * @param patience how long an outage may last before a waiting acquire fails with [Unavailable]; default: 5 s
-     * @param connectTimeout how long a connection may take; default: 2 s
-     * @param replyTimeout how long a reply may take; default: 2 s
+     * @param connectTimeout the longest time to connect to a node; default: 2 s
+     * @param replyTimeout the longest time to wait for a reply; default: 2 s
      * @param strict whether a quorum's nodes need `initNodes()` before their first vote; default: false
-     * @param quarantine whether a restarted node of a quorum stays away for `maxTtl`; default: true, and only tests
-     * turn it off
+     * @param quarantine whether a restarted node of a quorum does not vote for `maxTtl`; default: true; only tests turn
+     *   it off
      * @param username the user, for URLs that name none
      * @param password the password, for URLs that have none
-     * @param ca a PEM file of certificates to trust, for `rediss://`; default: the system's. The client's constructor
-     * does not read it: the first call that needs a connection does, and fails with [InvalidArgument] if it cannot
+     * @param ca a PEM file of certificates to trust, for `rediss://`; default: the system's. It is read by the first
+     *   call that needs a connection, not by the client's constructor; that call fails with [InvalidArgument] if it
+     *   cannot read the file
      * @param cert a PEM file with this client's certificate, read when `ca` is
      * @param key a PEM file with this client's private key, read when `ca` is
-     * @throws InvalidArgument when a text has a surrogate without a partner; all else is checked by the client
+     * @throws InvalidArgument when a text has a surrogate without a partner; the client checks everything else
      */
     public constructor(
         quorum: Int? = null,
@@ -107,77 +109,78 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     private fun with(name: String, value: Any) = RedlockOptions(settings + settings(name to value))
 
-    /** These, and how many nodes must agree. */
+    /** A copy with this quorum: how many nodes must agree. */
     public fun quorum(quorum: Int): RedlockOptions = with("quorum", quorum)
 
-    /** These, and the lease that is renewed until release. */
+    /** A copy with this ttl for leases that are renewed until release. */
     public fun watchdog(watchdog: JavaDuration): RedlockOptions = with("watchdog", watchdog)
 
-    /** These, and what is put before every lock's name. */
+    /** A copy with this prefix, which is put before every lock's name. */
     public fun prefix(prefix: String): RedlockOptions = with("prefix", prefix)
 
-    /** These, and how a lock is written. */
+    /** A copy with this format of a lock on the server. */
     public fun wire(wire: Wire): RedlockOptions = with("wire", wire)
 
-    /** These, and how much faster a node's clock may run, as a share. */
+    /** A copy with this drift: how much faster a node's clock may run, as a share. */
     public fun drift(drift: Double): RedlockOptions = with("drift", drift)
 
-    /** These, and where fencing tokens are counted. */
+    /** A copy with this place for the counters of fencing tokens. */
     public fun tokenKey(tokenKey: TokenKey): RedlockOptions = with("tokenKey", tokenKey)
 
-    /** These, and how long a token's counter is kept after its last use. */
+    /** A copy with this time for which a token counter is kept after its last use. */
     public fun tokenTtl(tokenTtl: JavaDuration): RedlockOptions = with("tokenTtl", tokenTtl)
 
-    /** These, and the longest ttl on a quorum. */
+    /** A copy with this longest ttl on a quorum. */
     public fun maxTtl(maxTtl: JavaDuration): RedlockOptions = with("maxTtl", maxTtl)
 
-    /** These, and how many replicas of a node must have acknowledged a lock before it counts there. */
+    /** A copy with this number of replicas of a node that must acknowledge a lock before it counts there. */
     public fun minReplicas(minReplicas: Int): RedlockOptions = with("minReplicas", minReplicas)
 
-    /** These, and how long an outage may last before a waiting acquire fails. */
+    /** A copy with this time for which an outage may last before a waiting acquire fails. */
     public fun patience(patience: JavaDuration): RedlockOptions = with("patience", patience)
 
-    /** These, and how long a connection may take. */
+    /** A copy with this longest time to connect to a node. */
     public fun connectTimeout(connectTimeout: JavaDuration): RedlockOptions = with("connectTimeout", connectTimeout)
 
-    /** These, and how long a reply may take. */
+    /** A copy with this longest time to wait for a reply. */
     public fun replyTimeout(replyTimeout: JavaDuration): RedlockOptions = with("replyTimeout", replyTimeout)
 
-    /** These, and whether a quorum's nodes need `initNodes()` before their first vote. */
+    /** A copy that says whether a quorum's nodes need `initNodes()` before their first vote. */
     public fun strict(strict: Boolean): RedlockOptions = with("strict", strict)
 
-    /** These, and whether a restarted node of a quorum stays away for `maxTtl`. */
+    /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl`. */
     public fun quarantine(quarantine: Boolean): RedlockOptions = with("quarantine", quarantine)
 
-    /** These, and the user and the password for URLs that have none. */
+    /** A copy with this user and password, for URLs that have none. */
     public fun credentials(username: String?, password: String): RedlockOptions =
         RedlockOptions(settings + settings("username" to username, "password" to password))
 
-    /** These, and a PEM file of certificates to trust, which the first call that needs a connection reads. */
+    /** A copy with this PEM file of certificates to trust. The first call that needs a connection reads it. */
     public fun ca(ca: String): RedlockOptions = with("ca", ca)
 
-    /** These, and PEM files with this client's certificate and private key. */
+    /** A copy with these PEM files with the client's certificate and private key. */
     public fun certificate(cert: String, key: String): RedlockOptions = with("cert", cert).with("key", key)
 }
 
 /**
- * How a lock is taken. Kotlin names what it needs in `lock(name, …)` or in the constructor; Java begins with none and
- * adds.
+ * The options of a lock. Kotlin passes named arguments to `lock(name, …)` or to the constructor. Java starts from the
+ * defaults and chains calls: each returns a copy with one option changed.
  *
- * @constructor the defaults, for Java to add to
+ * @constructor the defaults
  */
 public class LockOptions private constructor(internal val settings: Map<String, Setting>) {
     public constructor() : this(emptyMap())
 
     /**
-     * Those that are given; null means the default.
+     * The given options; null means the default.
      *
-     * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
+     * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: for ever
-     * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
-     * @param maxHold how long the lock is renewed at most; default: for ever
-     * @param reentrant whether its owner may take it again; otherwise that fails with [WouldDeadlock]; default: true
-     * @param fair whether those that want it get it in the order in which they asked; needs one server, and the same
+     * @param owner an owner that is the same in all processes, 1 to 256 bytes; default: each acquire is an owner, or
+     *   each thread of a [JavaLock]
+     * @param maxHold the longest time for which the lock is renewed; default: for ever
+     * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
+     * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
      */
     public constructor(
@@ -200,36 +203,36 @@ public class LockOptions private constructor(internal val settings: Map<String, 
 
     private fun with(name: String, value: Any) = LockOptions(settings + settings(name to value))
 
-    /** These, and a fixed lease, which is not renewed. */
+    /** A copy with a fixed lease of at least 50 ms, which is not renewed. */
     public fun ttl(ttl: JavaDuration): LockOptions = with("ttl", ttl)
 
-    /** These, and a renewed lease of a length learned from how long the lock is held. */
+    /** A copy with a renewed lease whose ttl is 4 times the average hold, from 2 s to the client's `watchdog`. */
     public fun adaptiveTtl(): LockOptions = with("ttl", "adaptive")
 
-    /** These, and how long to wait for the lock. */
+    /** A copy with this time to wait for the lock; zero is one try. */
     public fun wait(wait: JavaDuration): LockOptions = with("wait", wait)
 
-    /** These, and an owner across processes. */
+    /** A copy with this owner, 1 to 256 bytes, which is the same in all processes. */
     public fun owner(owner: String): LockOptions = with("owner", owner)
 
-    /** These, and how long the lock is renewed at most. */
+    /** A copy with this longest time for which the lock is renewed. */
     public fun maxHold(maxHold: JavaDuration): LockOptions = with("maxHold", maxHold)
 
-    /** These, and whether its owner may take it again. */
+    /** A copy that says whether the owner may acquire the lock again. */
     public fun reentrant(reentrant: Boolean): LockOptions = with("reentrant", reentrant)
 
-    /** These, and whether those that want it get it in the order in which they asked. */
+    /** A copy that says whether waiters get the lock in the order in which they called. */
     public fun fair(fair: Boolean): LockOptions = with("fair", fair)
 
-    /** How long to wait, in milliseconds. */
+    /** The time to wait, in milliseconds; infinity without a `wait`. */
     internal val waitMillis: Double get() = (settings["wait"] as? Setting.Number)?.value ?: Double.POSITIVE_INFINITY
 }
 
-/** A time as the core takes it. */
+/** This time in milliseconds, as the core expects times. */
 internal val Duration.millis: Double get() = toDouble(DurationUnit.MILLISECONDS)
 
 /**
- * This text, if it has a form in UTF-8, in which the core gets it.
+ * Checks that this text can be written in UTF-8, which the core expects, and returns it.
  *
  * @throws InvalidArgument if a surrogate in it has no partner
  */

@@ -9,18 +9,19 @@ import kotlin.contracts.contract
 import java.util.concurrent.locks.ReadWriteLock as ConcurrentReadWriteLock
 
 /**
- * A read/write lock by name: many may read at once, or one may write.
+ * A read/write lock by name: many readers at the same time, or one writer.
  *
- * On one server a writer that waits lets the readers inside finish and keeps new ones behind it; when it ends, all readers
- * that wait come in, and then the next writer: nobody starves. On a quorum no order is promised.
+ * On one server, readers and writers take turns, so that neither starves the other. A waiting writer gets the lock when
+ * the current readers have released it; later readers wait behind the writer. When the writer releases, all waiting
+ * readers get the lock, then the next writer. On a quorum no order is promised.
  *
  * @property name the name, without the client's prefix
  */
 public class ReadWriteLock internal constructor(public val name: String, part: (String) -> Lock) {
-    /** What readers take. */
+    /** The lock of the readers. */
     public val readLock: Lock = part("read")
 
-    /** What a writer takes. */
+    /** The lock of a writer. */
     public val writeLock: Lock = part("write")
 
     /** Runs [block] as a reader: [Lock.withLock] of [readLock]. */
@@ -37,25 +38,26 @@ public class ReadWriteLock internal constructor(public val name: String, part: (
         return writeLock.withLock(block)
     }
 
-    /** This lock as `java.util.concurrent` knows it: held by threads. */
+    /** This lock as a `java.util.concurrent.locks.ReadWriteLock`, owned by threads. */
     public fun asJavaReadWriteLock(): JavaReadWriteLock = JavaReadWriteLock(this)
 
     override fun toString(): String = "ReadWriteLock($name)"
 }
 
 /**
- * A distributed read/write lock that is held by threads, platform or virtual, as a `ReentrantReadWriteLock` is: a thread may
- * take again what it has, and one that writes may read. Other readers come in once it has unlocked both. A thread that reads
- * and wants to write fails with [WouldDeadlock], where a `ReentrantReadWriteLock` waits for ever.
+ * A distributed read/write lock that is owned by threads, platform or virtual, like a `ReentrantReadWriteLock`. A
+ * thread may acquire again what it holds, and the writer may also acquire the read lock. Other readers get the lock
+ * once the writer has unlocked both. A reader that acquires the write lock fails with [WouldDeadlock], where a
+ * `ReentrantReadWriteLock` waits for ever.
  */
 public class JavaReadWriteLock internal constructor(private val lock: ReadWriteLock) : ConcurrentReadWriteLock {
     private val reads = lock.readLock.asJavaLock()
     private val writes = lock.writeLock.asJavaLock()
 
-    /** What readers take. */
+    /** The lock of the readers. */
     override fun readLock(): JavaLock = reads
 
-    /** What a writer takes. */
+    /** The lock of a writer. */
     override fun writeLock(): JavaLock = writes
 
     override fun toString(): String = "JavaReadWriteLock(${lock.name})"

@@ -14,9 +14,9 @@ import kotlin.time.Duration
 import dev.redlock.internal.Lock as NativeLock
 
 /**
- * A client of one or several nodes. Its constructors do no I/O. It keeps no JVM alive: at the end of the process all
- * clients release what they hold. The first one loads the native library: an [UnsatisfiedLinkError] says what to do where
- * there is none for this machine.
+ * A client of one or several nodes. Its constructors do no I/O. It does not keep the JVM alive: at the end of the
+ * process all clients release their locks. The first client loads the native library. If the jar has none for this
+ * machine, that fails with an [UnsatisfiedLinkError] that says what to do.
  */
 public class Redlock private constructor(internal val native: Client) : AutoCloseable {
     /**
@@ -54,9 +54,9 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     public val nodes: List<String> get() = native.nodes()
 
     /**
-     * A lock of this client; sends nothing.
+     * A lock of this client. Sends nothing.
      *
-     * @param name 1 to 1024 bytes in UTF-8 together with the client's prefix, none of them zero
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
      * @throws InvalidArgument when the name or an option is wrong
      */
     @JvmOverloads
@@ -64,15 +64,16 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         made(name.asName(), options) { native.lock(name, options.settings) }
 
     /**
-     * A lock of this client; sends nothing. Null means the default.
+     * A lock of this client. Sends nothing. Null means the default.
      *
-     * @param name 1 to 1024 bytes in UTF-8 together with the client's prefix, none of them zero
-     * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+     * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: for ever
-     * @param owner an owner across processes, 1 to 256 bytes; default: each acquire, or each thread of a [JavaLock]
-     * @param maxHold how long the lock is renewed at most; default: for ever
-     * @param reentrant whether its owner may take it again; otherwise that fails with [WouldDeadlock]; default: true
-     * @param fair whether those that want it get it in the order in which they asked; needs one server, and the same
+     * @param owner an owner that is the same in all processes, 1 to 256 bytes; default: each acquire is an owner, or
+     *   each thread of a [JavaLock]
+     * @param maxHold the longest time for which the lock is renewed; default: for ever
+     * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
+     * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
      * @throws InvalidArgument when the name or an option is wrong
      */
@@ -87,7 +88,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
 
     /**
-     * A read/write lock of this client; sends nothing.
+     * A read/write lock of this client. Sends nothing.
      *
      * @throws InvalidArgument when the name or an option is wrong
      */
@@ -95,16 +96,16 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     public fun readWriteLock(name: String, options: LockOptions = LockOptions()): ReadWriteLock =
         ReadWriteLock(name.asName()) { part ->
             val make = { native { native.part(name, options.settings, part) } }
-            // Most use one of the two, and each refuses the same options.
+            // One suffices to check the options, and most programs use only one of the two.
             Lock(name, options, LockHandle(if (part == "read") make() else null, make))
         }
 
     /**
-     * A read/write lock of this client; sends nothing. Null means the default.
+     * A read/write lock of this client. Sends nothing. Null means the default.
      *
-     * @param ttl the lease, from 50 ms: fixed, never renewed; default: the client's `watchdog`, renewed until release
+     * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: for ever
-     * @param maxHold how long the lock is renewed at most; default: for ever
+     * @param maxHold the longest time for which the lock is renewed; default: for ever
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun readWriteLock(
@@ -115,7 +116,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold))
 
     /**
-     * A semaphore of this client with [permits] slots, 1 to 65536; sends nothing.
+     * A semaphore of this client with [permits] slots, 1 to 65536. Sends nothing.
      *
      * @throws InvalidArgument when the name, the number or an option is wrong
      */
@@ -125,19 +126,19 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
             made(name, options) { native.permits(name, options.settings, n, permits) }
         }
 
-    /** A lock, and at once its native lock, which refuses bad options. */
+    /** A lock with its native lock, which is made at once because making it checks the options. */
     private fun made(name: String, options: LockOptions, make: () -> NativeLock) =
         Lock(name, options, LockHandle(native(make)) { native(make) })
 
-    /** Asks every node for a sign of life. */
+    /** Sends a request to every node and returns the status of each. Does not fail for a node that does not answer. */
     public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
 
     /** [ping], blocking. */
     public fun pingBlocking(): List<NodeStatus> = Calls.block { native.ping() }.nodes()
 
     /**
-     * Frees a lock whoever holds it; says whether anybody did. Its holder learns of it at its next renewal, so for a
-     * while two may believe that they hold it: only fencing tokens protect from that.
+     * Frees a lock, whoever holds it. Returns whether there was a holder. The holder detects the loss at its next
+     * renewal: until then two owners may believe that they hold the lock, and only fencing tokens protect the resource.
      *
      * @throws Unavailable when too few nodes answer
      */
@@ -147,8 +148,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     public fun forceReleaseBlocking(name: String): Boolean = Calls.block { native.forceRelease(name.asName()) }.flag()
 
     /**
-     * Vouches for all nodes of a quorum: they vote at once, even those in quarantine. Only right when no lock can be
-     * held, as in a new deployment.
+     * Makes all nodes of a quorum vote at once, even those in quarantine. Call it only when no lock can be held, as in
+     * a new deployment.
      *
      * @throws Unavailable when a node does not answer
      */
@@ -162,9 +163,10 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     }
 
     /**
-     * Takes over the lease that `detach()` returned [text] for. Works once.
+     * Takes over a detached lease. Works once for each text.
      *
-     * @throws LockLost when it was attached before, or has ended
+     * @param text the text that [Lease.detach] returned
+     * @throws LockLost when the lease was attached before or has ended
      * @throws InvalidArgument when the text does not come from `detach()`
      */
     public suspend fun attach(text: String): Lease =
@@ -175,8 +177,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         Lease(Calls.block { native.attach(text.asUnicode("text")) } as Outcome.Leased)
 
     /**
-     * Marks every lease of this client lost, releases them, and disconnects; blocks for a second at most. Detached
-     * leases and fixed leases of explicit owners live on. Later calls fail with [Closed].
+     * Marks every lease of this client as lost, releases them, and disconnects. Blocks for one second at most. Detached
+     * leases and fixed leases of explicit owners stay held until their ttl ends. Later calls fail with [Closed].
      */
     override fun close() {
         Calls.block { native.shutDown() }
@@ -187,7 +189,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     internal companion object {
         private val default = AtomicReference<Redlock?>()
 
-        /** The client of `configure()`, or else that of the environment. */
+        /** The client of the last `configure()`, or else one with the nodes of the environment. */
         val shared: Redlock
             get() = default.updateAndGet { it ?: fromEnvironment(RedlockOptions()) }!!
 
@@ -198,10 +200,11 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
 }
 
 /**
- * Sets the client that the function `lock` uses. Locks that were used before keep theirs.
+ * Sets the default client, which the functions `lock`, `readWriteLock` and `semaphore` use. Locks that were used before
+ * keep their client.
  *
- * @param urls its nodes; null: those of the environment variable `REDLOCK_URL`, separated by commas, or else
- * redis://127.0.0.1:6379
+ * @param urls one for each node; default: those of the environment variable `REDLOCK_URL`, separated by commas, or else
+ *   redis://127.0.0.1:6379
  * @throws InvalidArgument when a URL or an option is wrong
  */
 @JvmOverloads
@@ -213,8 +216,8 @@ public fun configure(urls: List<String>? = null, options: RedlockOptions = Redlo
 public fun configure(url: String, options: RedlockOptions = RedlockOptions()): Unit = configure(listOf(url), options)
 
 /**
- * A lock of the default client: that of `configure`, or else that of the environment variable `REDLOCK_URL`. It is
- * looked for when the lock is used for the first time.
+ * A lock of the default client: the one set by `configure`, or else one for the environment variable `REDLOCK_URL`. The
+ * lock gets its client when it is first used.
  *
  * @throws InvalidArgument when the name or an option is wrong
  */
@@ -226,8 +229,8 @@ public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
 }
 
 /**
- * A read/write lock of the default client: that of `configure`, or else that of the environment variable `REDLOCK_URL`. It
- * is looked for when the lock is used for the first time.
+ * A read/write lock of the default client: the one set by `configure`, or else one for the environment variable
+ * `REDLOCK_URL`. The lock gets its client when it is first used.
  *
  * @throws InvalidArgument when the name or an option is wrong
  */
@@ -239,8 +242,7 @@ public fun readWriteLock(name: String, options: LockOptions = LockOptions()): Re
     }
 
 /**
- * A semaphore of the default client with [permits] slots, 1 to 65536. The client is looked for when it is used for the first
- * time.
+ * A semaphore of the default client with [permits] slots, 1 to 65536. It gets its client when it is first used.
  *
  * @throws InvalidArgument when the name, the number or an option is wrong
  */
@@ -251,7 +253,7 @@ public fun semaphore(name: String, permits: Int, options: LockOptions = LockOpti
         later(name, options) { it.permits(name, options.settings, n, permits) }
     }
 
-/** A lock whose options were checked, and whose client is known when the lock is used. */
+/** A lock whose options were checked and that gets its client when it is first used. */
 private fun later(name: String, options: LockOptions, make: (Client) -> NativeLock): Lock {
     val client by lazy { Redlock.shared.native }
     return Lock(name, options, LockHandle(null) { native { make(client) } })
@@ -274,7 +276,7 @@ public fun lock(
 
 private fun String.asName() = asUnicode("name")
 
-/** The native library's first call, which nothing else in this package comes before. */
+/** Loads the native library and runs `call`. Every function that may be the process's first call uses this. */
 private inline fun <T> loaded(call: () -> T): T {
     Loader.load()
     return native(call)

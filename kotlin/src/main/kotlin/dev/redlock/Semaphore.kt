@@ -13,12 +13,12 @@ import kotlin.time.Duration
  * A semaphore by name: at most [permits] slots of it are held at once, everywhere. A permit is a [Lease], with
  * [Lease.slots] and [Lease.tokens].
  *
- * Slots are numbered from 0: while a permit is held nobody else has its slots. They go to those who want them in the order in
- * which they asked; what needs several gets them at once, and is not overtaken. Needs one server, cluster or Sentinel
- * service.
+ * Slots are numbered from 0. No other permit has the slots of a held permit. Waiters get slots in the order in which
+ * they called. A waiter for several slots gets them all at once and is not overtaken. A semaphore needs one server,
+ * cluster or Sentinel service.
  *
  * @property name the name, without the client's prefix
- * @property permits how many slots it has
+ * @property permits the number of slots
  */
 public class Semaphore internal constructor(
     public val name: String,
@@ -30,28 +30,28 @@ public class Semaphore internal constructor(
     internal fun taking(n: Int): Lock = if (n == 1) one else make(n)
 
     /**
-     * Takes [n] slots at once. Waits no longer than [wait], as long as the semaphore's own `wait` if that is null, and for
-     * ever with [Duration.INFINITE]. A cancelled acquire leaves nothing behind.
+     * Acquires [n] slots at once. A cancelled acquire leaves nothing behind.
      *
-     * @throws LockTimeout when too few are free to the end
+     * @param wait the longest time to wait; null: the semaphore's own `wait`; [Duration.INFINITE]: for ever
+     * @throws LockTimeout when too few slots become free in that time
      * @throws Unavailable when the server did not answer for the client's `patience`
-     * @throws KeyConflict when the key holds something that is no semaphore
+     * @throws KeyConflict when the key holds something that is not a semaphore
      * @throws InvalidArgument unless [n] is from 1 to [permits]
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(n: Int = 1, wait: Duration? = null): Lease = taking(n).acquire(wait)
 
-    /** Takes [n] slots if so many are free and nobody waits: null when not. Fails as [acquire] does. */
+    /** Acquires [n] slots if so many are free and there are no waiters; else null. Fails as [acquire] does. */
     public suspend fun tryAcquire(n: Int = 1): Lease? = taking(n).tryAcquire()
 
-    /** Takes a slot, runs [block] and releases, as [Lock.withLock] does. */
+    /** Acquires one slot, runs [block] and releases, as [Lock.withLock] does. */
     @OptIn(ExperimentalContracts::class)
     public suspend fun <T> withPermit(block: suspend CoroutineScope.(Lease) -> T): T {
         contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
         return one.withLock(block)
     }
 
-    /** Takes [n] slots, runs [block] and releases, as [Lock.withLock] does. */
+    /** Acquires [n] slots, runs [block] and releases, as [Lock.withLock] does. */
     @OptIn(ExperimentalContracts::class)
     public suspend fun <T> withPermits(n: Int, block: suspend CoroutineScope.(Lease) -> T): T {
         contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
@@ -59,10 +59,10 @@ public class Semaphore internal constructor(
     }
 
     /**
-     * How many slots are free; others may wait for them.
+     * The number of free slots. There may be waiters for them.
      *
      * @throws Unavailable when the server does not answer
-     * @throws KeyConflict when the key holds something that is no semaphore
+     * @throws KeyConflict when the key holds something that is not a semaphore
      */
     public suspend fun availablePermits(): Int = one.available()
 
@@ -80,7 +80,7 @@ public class Semaphore internal constructor(
     @JvmOverloads
     public fun acquireAsync(n: Int = 1): CompletableFuture<Lease> = taking(n).acquireAsync()
 
-    /** [tryAcquire], as a future: of null when too few slots are free. */
+    /** [tryAcquire], as a future, which completes with null when too few slots are free. */
     @JvmOverloads
     public fun tryAcquireAsync(n: Int = 1): CompletableFuture<Lease?> = taking(n).tryAcquireAsync()
 
