@@ -4,7 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
-    acquire::pending_grant::{PendingGrant, Requeue},
+    acquire::pending_grant::{PendingGrant, Restart},
     compat::HeldValue,
     config::{Config, LockOptions},
     detached::{Attach, Detached},
@@ -98,8 +98,8 @@ impl Client {
         }
     }
 
-    /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal; until then two may
-    /// believe that they hold the lock, which only fencing tokens protect from.
+    /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal. Until then it still
+    /// believes that it holds the lock, while another owner may acquire it; only fencing tokens protect the resource.
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    /// Writes the markers of all nodes, which then vote at once, even those in quarantine. Only call it when no lock can be
+    /// Writes the markers of all nodes, which then vote immediately, even those in quarantine. Only call it when no lock can be
     /// held, for example for a new deployment.
     pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let session = self.inner.session();
@@ -127,7 +127,7 @@ impl Client {
         &self.inner
     }
 
-    fn names_of(&self, detached: &Detached) -> Result<Arc<Names>, LockError> {
+    fn names_of_detached(&self, detached: &Detached) -> Result<Arc<Names>, LockError> {
         let names = self.names(&detached.name)?;
         let (family, lock) = (detached.primitive.family(), names.lock.clone());
         Ok(Arc::new(Names::of_family(family, lock, &self.inner.settings)))
@@ -142,24 +142,24 @@ impl Client {
     /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended, fails with
     /// `lost`. After any other failure, and if the future is dropped, the text can still be attached.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let attached = PendingGrant::collected(self.attach_for_queue(text, owner));
+        let attached = PendingGrant::collected(self.attach_uncollected(text, owner));
         async move { Ok(attached.await?.with_release_on_drop()) }
     }
 
-    /// `attach` for the completion queue of a host.
-    pub(crate) fn attach_for_queue(
+    /// `attach` for the completion queue of a host, which collects the grant later.
+    pub(crate) fn attach_uncollected(
         &self,
         text: &str,
         owner: Owner,
     ) -> impl Future<Output = Result<PendingGrant, LockError>> + Send + use<> {
         let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
-            Ok(Attach { names: self.names_of(&detached)?, session: self.inner.session()?, detached, owner })
+            Ok(Attach { names: self.names_of_detached(&detached)?, session: self.inner.session()?, detached, owner })
         });
-        async move { Box::new(attach?).requeue().await }
+        async move { Box::new(attach?).start().await }
     }
 
-    /// Marks every lease of this client lost, releases them within a second, and disconnects. Detached leases and fixed leases of
-    /// explicit owners are not released. Later calls fail with `closed`.
+    /// Marks every held lease of this client lost, then tries for up to a second to release them, except fixed leases of explicit
+    /// owners, and disconnects. Detached leases are not touched. Later calls fail with `closed`.
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let session = self.inner.close();
         async move {

@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
-    acquire::pending_grant::{PendingGrant, Requeue},
+    acquire::pending_grant::{PendingGrant, Restart},
     clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
@@ -172,9 +172,9 @@ pub(crate) struct Attach {
     pub(crate) owner: Owner,
 }
 
-impl Requeue for Attach {
-    /// Attaches again. A grant that is dropped before it is collected has no effect: the text works again.
-    fn requeue(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+impl Restart for Attach {
+    /// Attaches. A grant that is dropped before it is collected has no effect: the text works again.
+    fn start(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
         Box::pin(run_to_completion(async move {
             let lease = attach((*self).clone()).await?;
             let grant = PendingGrant::new(lease, self);
@@ -201,7 +201,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         primitive: detached.primitive,
         names: names.clone(),
         session: session.clone(),
-        settled: false,
+        done: false,
     };
     let since = clock::now();
     let presences = take_over.run(if renewed { ttl } else { Duration::ZERO }, ttl, since).await?;
@@ -225,12 +225,12 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     tenure.mark_counters_due();
     let lease = Lease::new(&session, tenure.clone(), claim.clone());
     session.register(&tenure);
-    take_over.settled = true;
+    take_over.done = true;
     lease.check()?;
     lease.set_instead_of_release(move || match tenure.detach() {
         Ok(()) => {
             session.forget(&tenure);
-            take_over.give_back();
+            take_over.undo();
         }
         // Another call of the same owner has nested in the tenure, or it has ended.
         Err(_) => drop(begin_release(&session, &tenure, &claim)),
@@ -238,9 +238,9 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     Ok(lease)
 }
 
-/// Renames a tenure's field, from the one in the text to one that the new holder drew. Dropped before it is settled, it
-/// renames the field back on every node that may have the new one, ordered after the requests that were sent: the text
-/// works again.
+/// Renames a tenure's field, from the one in the text to one that the new holder drew. Dropped before it is done, it
+/// undoes the attach: it renames the field back on every node that may have the new one, ordered after the requests that
+/// were sent. Then the text works again.
 struct TakeOver {
     session: Arc<Session>,
     primitive: Primitive,
@@ -248,12 +248,13 @@ struct TakeOver {
     old: String,
     new: String,
     sent: Vec<SentOn>,
-    settled: bool,
+    done: bool,
 }
 
 impl TakeOver {
-    fn give_back(mut self) {
-        self.settled = false;
+    /// Undoes an attach that was done: the lease was detached again.
+    fn undo(mut self) {
+        self.done = false;
     }
 
     fn label<'a>(&'a self, field: &'a str) -> Label<'a> {
@@ -293,8 +294,8 @@ impl TakeOver {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
-        // A request that is not sent yet must not arrive after the release of the old field, or after the renaming
-        // back.
+        // A request that is not sent yet must not arrive after the release of the old field, or after the request that
+        // undoes the attach.
         let presence = |sent: &SentOn| sent.close().map_or(Presence::Absent, |sent| Presence::Unknown(Some(sent)));
         let missed: Vec<bool> = known.iter().map(Option::is_none).collect();
         let presences: Vec<Presence> =
@@ -307,7 +308,7 @@ impl TakeOver {
         drop(answers);
         if no > quorum.spare() {
             // The tenure has ended, or another attach has it. The new field on too few nodes would only block others.
-            self.settled = true;
+            self.done = true;
             let call = quorum.protocol.release(self.label(&self.new), true);
             drop(quorum.clean_up(self.sent_to(|node| !matches!(presences[node], Presence::Absent)), &call));
             return Err(LockError::Lost { name: self.names.name().to_owned(), reason: LostReason::Taken });
@@ -335,13 +336,13 @@ impl TakeOver {
 
 impl Drop for TakeOver {
     fn drop(&mut self) {
-        if self.settled || mutant!(AttachForgets) {
+        if self.done || mutant!(AttachForgets) {
             return;
         }
         let quorum = &self.session.quorum;
         let call = quorum.protocol.attach(self.label(&self.old), &self.new, Duration::ZERO);
         let call = if mutant!(AttachReleases) { quorum.protocol.release(self.label(&self.new), true) } else { call };
         let done = quorum.clean_up(self.sent_to(|_| true), &call);
-        self.session.note_renaming_back(&self.old, done);
+        self.session.note_undo(&self.old, done);
     }
 }

@@ -14,9 +14,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Any executor may poll the futures. In a tokio runtime, the first attempt of an acquire and releases on one node make their
-//! round trips on that runtime. It needs I/O, which `#[tokio::main]` and `enable_io` give it. A thread of the library does
-//! everything else, such as renewals.
+//! Any executor may poll the futures. With a single node, the first attempt of an acquire, and a release, run on the tokio
+//! runtime that polls them. It needs I/O, which `#[tokio::main]` and `enable_io` give it. A thread of the library does everything
+//! else, such as renewals.
 //!
 //! # Without async code
 //!
@@ -36,8 +36,8 @@
 //!
 //! # What to read next
 //!
-//! - [`LockOptions`] has what can be set for a lock: a fixed `ttl` or a renewed one, `wait`, `fair`, an explicit `owner`.
-//! - [`Config`] has what can be set for a client: several nodes and their quorum, time-outs, TLS, the wire format.
+//! - [`LockOptions`] lists the options of a lock: a fixed `ttl` or a renewed one, `wait`, `fair`, an explicit `owner`.
+//! - [`Config`] lists the options of a client: several nodes and their quorum, time-outs, TLS, the wire format.
 //! - [`Lease`]: while [`Lease::held`] is true, no other owner holds the lock, under the conditions in `docs/guarantees.md`.
 //!   [`Lease::lost`] resolves when the lock is lost, [`Lease::token`] is the fencing token for the resource it protects.
 //! - [`LockError`] tells an outage from contention: `unavailable` is never reported as `timeout`.

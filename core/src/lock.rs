@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use crate::{
     acquire::claimant::{Claimant, Request},
     acquire::pending_grant::PendingGrant,
-    acquire::{Acquisition, acquire, acquire_interruptible, wait},
+    acquire::{Acquisition, Begun, acquire, acquire_in_this_task, acquire_interruptible},
     config::{LockOptions, check_owner, owner_refused_for_read_write, owner_refused_for_semaphore},
     error::LockError,
     holders::{self, LockInfo},
@@ -116,16 +116,16 @@ impl Lock {
         let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
-                Ok(lease) => return Ok(lease),
-                Err(acquisition) => acquisition,
+                Begun::Lease(lease) => return Ok(lease),
+                Begun::Poll(acquisition) => acquisition,
             };
             let polled = acquisition.polled(Caller::Task);
             PendingGrant::collected(acquire(acquisition, polled)).await
         }
     }
 
-    /// `acquire` for the completion queue of a host. Dropping the future cancels it.
-    pub(crate) fn acquire_for_queue(
+    /// `acquire` for the completion queue of a host, which collects the grant later. Dropping the future cancels it.
+    pub(crate) fn acquire_uncollected(
         &self,
         polled: Polled,
         request: Request,
@@ -139,7 +139,7 @@ impl Lock {
                 ((Some(lease), acquisition), _) => Ok(PendingGrant::new(lease, acquisition)),
                 ((None, acquisition), Polled::Here(_)) => acquire(acquisition, polled).await,
                 // The queue polls it in the background already.
-                ((None, acquisition), Polled::InBackground) => wait(acquisition).await,
+                ((None, acquisition), Polled::InBackground) => acquire_in_this_task(acquisition).await,
             }
         }
     }
@@ -158,8 +158,8 @@ impl Lock {
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Lease, E> {
         let acquisition = match Acquisition::begin(self.claimant(request)?) {
-            Ok(lease) => return Ok(lease),
-            Err(acquisition) => acquisition,
+            Begun::Lease(lease) => return Ok(lease),
+            Begun::Poll(acquisition) => acquisition,
         };
         Ok(acquire_interruptible(acquisition, check).map_err(|interrupted| interrupted.error(self.name()))??)
     }
@@ -181,7 +181,7 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        PendingGrant::collected(self.acquire_for_queue(Polled::InBackground, self.request(owner)))
+        PendingGrant::collected(self.acquire_uncollected(Polled::InBackground, self.request(owner)))
     }
 
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {

@@ -37,12 +37,21 @@ pub(crate) struct Acquisition {
     pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
     decided: Option<Result<Next, LockError>>,
-    /// Open while a ballot with the same value may still be on a node, or reach one.
-    pub(super) undone: Option<mpsc::Receiver<()>>,
+    /// Closes once nothing of the previous ballot is on a node or can still reach one. `None` if there is nothing to wait
+    /// for. Only for a value that the caller chose: the next ballot has the same value.
+    pub(super) clean_up: Option<mpsc::Receiver<()>>,
     /// Its place in the lock's queue on the server, if it has one.
     pub(super) place: Option<Place>,
     /// Keeps new readers out on several nodes, while a writer waits.
     pub(super) intent: Option<Intent>,
+}
+
+/// An acquire after the first check in this client.
+pub(crate) enum Begun {
+    /// Its owner has the lock already, for long enough.
+    Lease(Lease),
+    /// It must be polled.
+    Poll(Box<Acquisition>),
 }
 
 /// The result of one attempt.
@@ -60,14 +69,14 @@ pub(super) enum Next {
 
 impl Acquisition {
     /// Returns the lease at once if its owner has the lock already, for long enough; else the acquire to poll.
-    pub(crate) fn begin(claimant: Claimant) -> Result<Lease, Box<Self>> {
+    pub(crate) fn begin(claimant: Claimant) -> Begun {
         let nested = claimant.nested();
         match nested {
-            Some(Nested { lease, extend: None, .. }) => Ok(lease),
+            Some(Nested { lease, extend: None, .. }) => Begun::Lease(lease),
             nested => {
                 let mut acquisition = Box::new(Self::new(claimant));
                 acquisition.decided = nested.map(|nested| Ok(Next::Nested(nested)));
-                Err(acquisition)
+                Begun::Poll(acquisition)
             }
         }
     }
@@ -82,14 +91,14 @@ impl Acquisition {
             provisioned: 0,
             answered: false,
             decided: None,
-            undone: None,
+            clean_up: None,
             place: None,
             intent: None,
         }
     }
 
-    /// Starts over after its grant was given back because the caller did not collect it.
-    pub(super) fn begin_again(&mut self) {
+    /// Lets the process wait for this acquire again: its grant was given back because the caller did not collect it.
+    pub(super) fn mark_pending_again(&mut self) {
         self.pending = Some(self.session().quorum.pending_work());
     }
 
@@ -103,7 +112,7 @@ impl Acquisition {
     pub(crate) fn decide_first(&mut self) -> Option<Lease> {
         let decided = self.decide_locally();
         if let Ok(Next::Nested(Nested { lease, extend: None, .. })) = decided {
-            self.settle();
+            self.end_waiting();
             return Some(lease);
         }
         self.decided = Some(decided);
@@ -133,18 +142,19 @@ impl Acquisition {
                     }
                     Box::pin(extend(self.session(), &tenure, driver, ttl, self.claimant.names.name())).await?;
                 }
-                self.settle();
+                self.end_waiting();
                 Ok(Tried::Lease(lease))
             }
             Next::Wait(_) if self.waiter.is_try() => Err(self.timed_out()),
             Next::Wait(pause) => Ok(Tried::Wait(pause)),
             Next::Try => {
                 let ttl = match self.session().known_ttl(&self.claimant.names, self.claimant.options.ttl) {
-                    Some(ttl) if self.undone.is_none() => ttl,
-                    // Waiting for something else first is done in the background.
-                    _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::None)),
+                    Some(ttl) if self.clean_up.is_none() => ttl,
+                    // It must wait for something else first, which only the background does. Without a pause the caller
+                    // hands it over at once, and the next try waits there.
+                    _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::No)),
                     _ => {
-                        Box::pin(self.undone()).await?;
+                        Box::pin(self.until_cleaned_up()).await?;
                         Box::pin(self.session().ttl(&self.claimant.names, self.claimant.options.ttl)).await
                     }
                 };
@@ -153,12 +163,12 @@ impl Acquisition {
         }
     }
 
-    /// Waits until no node has anything of the last ballot with the same value: the request that undoes it could not tell
-    /// the two apart.
-    async fn undone(&mut self) -> Result<(), LockError> {
-        let Some(mut undone) = self.undone.take() else { return Ok(()) };
+    /// Waits until nothing of the previous ballot is on a node or can still reach one. Only for a value that the caller
+    /// chose: the request that undoes that ballot could not tell it from the next one.
+    async fn until_cleaned_up(&mut self) -> Result<(), LockError> {
+        let Some(mut clean_up) = self.clean_up.take() else { return Ok(()) };
         let limit = self.waiter.limit().min(self.session().settings.config.patience);
-        if timeout(limit, undone.recv()).await.is_ok() {
+        if timeout(limit, clean_up.recv()).await.is_ok() {
             return Ok(());
         }
         let outage = self.session().registry.outage(self.key());
@@ -166,7 +176,7 @@ impl Acquisition {
     }
 
     /// Ends the waiting: the next waiter may try, even before the caller collects the grant, and the process may exit.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn end_waiting(&mut self) {
         self.waiter.leave();
         // The nodes that granted the lock removed it themselves.
         if let Some(intent) = self.intent.take() {
@@ -200,7 +210,7 @@ impl Acquisition {
             // The waiters before this one are still waiting for the first reply of all.
             None if !self.waiter.is_try()
                 && !self.answered
-                && !self.waiter.is_first()
+                && !self.waiter.may_go()
                 && registry.is_unknown(self.key()) =>
             {
                 quorum.unavailable(quorum.unanswered_causes())

@@ -44,7 +44,7 @@ impl Acquisition {
 
     /// Runs one ballot.
     async fn run_ballot(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
-        self.waiter.tries();
+        self.waiter.begin_try();
         let (quorum, names) = (&self.session().quorum, &self.claimant.names);
         let mut ballot = match &self.claimant.options.value {
             Some(value) => Ballot::of_chosen_value(quorum, names, value.clone(), ttl),
@@ -67,9 +67,9 @@ impl Acquisition {
             // The caller stopped polling, so the supervisor gave up the ballot and the place in the queue. Requests sent
             // since then are undone here.
             self.waiter.leave();
-            let undone = ballot.undo(true);
-            self.undone = undone.filter(|_| self.claimant.options.value.is_some());
-            return Ok(Tried::Wait(Pause::None));
+            let clean_up = ballot.undo(true);
+            self.clean_up = clean_up.filter(|_| self.claimant.options.value.is_some());
+            return Ok(Tried::Wait(Pause::No));
         }
         match verdict {
             Ok(verdict) => self.conclude(verdict, ballot),
@@ -79,7 +79,7 @@ impl Acquisition {
 
     /// Asks the server for the lock or, if it is not this waiter's turn, for a place in the lock's queue.
     async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
-        self.waiter.tries();
+        self.waiter.begin_try();
         let session = self.claimant.session.clone();
         let mut place = self.place.take().unwrap_or_else(|| {
             let (field, client) = (session.fields.draw(&self.claimant.key), session.fields.client().to_owned());
@@ -95,7 +95,7 @@ impl Acquisition {
         if supervised.is_some_and(|supervised| !supervised.finish()) {
             // The caller stopped polling, so the supervisor gave it up.
             self.waiter.leave();
-            return Ok(Tried::Wait(Pause::None));
+            return Ok(Tried::Wait(Pause::No));
         }
         let quorum = &session.quorum;
         let Ok((since, answer)) = answer else {
@@ -104,7 +104,7 @@ impl Acquisition {
         match answer {
             Ok(QueueReply::Granted { token, slots }) => {
                 let entry = place.entry().clone();
-                match place.settle(token, slots, since) {
+                match place.into_grant(token, slots, since) {
                     Ok(grant) => self.granted(grant, entry.field, entry.ttl),
                     Err(error) => self.outage(vec![quorum.cause(0, error)], false),
                 }
@@ -112,7 +112,7 @@ impl Acquisition {
             Ok(QueueReply::Waits { ticket, ahead, look }) => {
                 session.registry.end_outage(self.key());
                 self.answered = true;
-                self.waiter.placed(session.fields.client(), ticket, ahead, look);
+                self.waiter.take_place(session.fields.client(), ticket, ahead, look);
                 self.place = Some(place);
                 Ok(Tried::Wait(Pause::Line))
             }
@@ -136,28 +136,28 @@ impl Acquisition {
 
     /// Has the supervisor undo the request if the caller stops polling it, so that it keeps nobody else from the lock.
     fn supervise(&self, ttl: Duration, undo: impl FnOnce() + Send + 'static) -> Supervised {
-        let (registry, names, ticket) =
-            (self.session().registry.clone(), self.claimant.names.clone(), self.waiter.ticket());
+        let (registry, names, turn) =
+            (self.session().registry.clone(), self.claimant.names.clone(), self.waiter.turn());
         let last_reply = self.session().settings.reply_timeout(ttl);
         self.session().watchdog.supervise(last_reply, move || {
             undo();
-            if let Some(ticket) = ticket {
-                registry.leave(names.local(), &ticket);
+            if let Some(turn) = turn {
+                registry.leave(names.local(), &turn);
             }
         })
     }
 
-    /// Undoes a ballot with a value of the caller's, which the next ballot may have, too.
-    fn take_back(&mut self, ballot: &mut Ballot) {
+    /// Undoes a ballot whose value the caller chose: the next ballot may have the same value.
+    fn undo_ballot_of_value(&mut self, ballot: &mut Ballot) {
         if self.claimant.options.value.is_some() {
-            self.undone = ballot.undo(self.waiter.is_try());
+            self.clean_up = ballot.undo(self.waiter.is_try());
         }
     }
 
     /// Turns the verdict of a ballot into the result of the attempt.
     fn conclude(&mut self, verdict: Verdict, mut ballot: Ballot) -> Result<Tried, LockError> {
         if !matches!(verdict, Verdict::Held(_)) {
-            self.take_back(&mut ballot);
+            self.undo_ballot_of_value(&mut ballot);
         }
         match verdict {
             Verdict::Held(grant) => self.granted(grant, ballot.field().to_owned(), ballot.ttl()),
@@ -168,7 +168,7 @@ impl Acquisition {
                     // The markers were gone again each time.
                     return self.outage(causes, false);
                 }
-                Ok(Tried::Wait(Pause::None))
+                Ok(Tried::Wait(Pause::No))
             }
             Verdict::Busy { free_in, split } => {
                 self.session().registry.end_outage(self.key());
@@ -191,7 +191,7 @@ impl Acquisition {
     /// Makes a tenure and its first lease of a quorum's grant.
     fn granted(&mut self, mut grant: Grant, field: String, ttl: Duration) -> Result<Tried, LockError> {
         self.session().registry.end_outage(self.key());
-        self.waiter.won();
+        self.waiter.note_grant();
         self.answered = true;
         let claim = self.claimant.claim_for(ttl);
         let terms = Terms {
@@ -224,7 +224,7 @@ impl Acquisition {
         if !alone {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
             tenure.release_uncollected();
-            return Ok(Tried::Wait(Pause::None));
+            return Ok(Tried::Wait(Pause::No));
         }
         let lease = Lease::new(&self.claimant.session, tenure.clone(), claim);
         if self.session().is_closed() {
@@ -233,7 +233,7 @@ impl Acquisition {
         }
         let waited = self.waiter.waited();
         (self.session().events)(&Event::Acquired { name: self.claimant.name(), token: tenure.token(), waited });
-        self.settle();
+        self.end_waiting();
         Ok(Tried::Lease(lease))
     }
 }

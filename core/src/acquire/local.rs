@@ -42,7 +42,7 @@ impl Acquisition {
         if self.claimant.has_queue() {
             return Ok(self.decide_in_line());
         }
-        Ok(if self.waiter.is_first() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::Turn) })
+        Ok(if self.waiter.may_go() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::Turn) })
     }
 
     /// Where the server has the queue, it decides whose turn it is, also among the waiters of this client. This decides
@@ -53,7 +53,7 @@ impl Acquisition {
         }
         // During an outage one waiter is enough to find out whether the server answers again.
         let outage = self.session().registry.outage(self.key());
-        if outage.is_some() && !self.waiter.is_first() { Next::Wait(Pause::Turn) } else { Next::Try }
+        if outage.is_some() && !self.waiter.may_go() { Next::Wait(Pause::Turn) } else { Next::Try }
     }
 
     /// Nests in a tenure of the same owner. `None` if that tenure was released or detached.

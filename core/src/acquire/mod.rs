@@ -1,5 +1,5 @@
-//! The acquire machine. This file says who polls an acquire: the caller polls the first attempt (see
-//! [`polled`](crate::process::driver::polled)); if that does not decide, the background goes on. The result is a
+//! The acquire machine. This file says who polls an acquire: on a single node the caller polls the
+//! first attempt (see [`polled`](crate::process::driver::polled)), and the background polls everything else. The result is a
 //! [`PendingGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after min(ttl/6, 5 s), and the
 //! acquire queues again.
 
@@ -11,10 +11,10 @@ pub(crate) mod pending_grant;
 
 use tokio::{sync::oneshot, task::AbortHandle};
 
-pub(crate) use self::acquisition::Acquisition;
+pub(crate) use self::acquisition::{Acquisition, Begun};
 use self::{
     acquisition::Tried,
-    pending_grant::{PendingGrant, Requeue},
+    pending_grant::{PendingGrant, Restart},
 };
 use crate::{
     error::LockError,
@@ -30,7 +30,7 @@ use crate::{
 
 /// Polls an acquire to its grant.
 pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -> Result<PendingGrant, LockError> {
-    let mut pause = Pause::None;
+    let mut pause = Pause::No;
     if let Polled::Here(driver) = polled {
         // Boxed: only the small rest of this future stays while thousands wait.
         match Box::pin(runtime::entered(driver, acquisition.try_once(driver, polled))).await? {
@@ -46,7 +46,7 @@ pub(crate) fn acquire_interruptible<E>(
     mut acquisition: Box<Acquisition>,
     check: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<Result<Lease, LockError>, Interrupted<E>> {
-    let mut pause = Pause::None;
+    let mut pause = Pause::No;
     let polled = acquisition.polled(Caller::Thread);
     if let Polled::Here(driver) = polled {
         let first = async move {
@@ -58,7 +58,7 @@ pub(crate) fn acquire_interruptible<E>(
         match tried {
             Ok(Tried::Wait(reason)) => pause = reason,
             Ok(Tried::Lease(lease)) if lease.collect() => return Ok(Ok(lease)),
-            Ok(Tried::Lease(_)) => acquisition.begin_again(),
+            Ok(Tried::Lease(_)) => acquisition.mark_pending_again(),
             Err(error) => return Ok(Err(error)),
         }
     }
@@ -84,9 +84,9 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
     grant
 }
 
-/// Polls an acquire to its grant in the calling task, which must be one of the background's.
-pub(crate) async fn wait(acquisition: Box<Acquisition>) -> Result<PendingGrant, LockError> {
-    let grant = retry_until_granted(acquisition, Pause::None).await;
+/// Polls an acquire to its grant in the task that polls this future, which must be one of the background's.
+pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<PendingGrant, LockError> {
+    let grant = retry_until_granted(acquisition, Pause::No).await;
     if let Err(LockError::Closed) = grant {
         stay_silent_at_the_end().await;
     }
@@ -113,10 +113,10 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl Requeue for Acquisition {
-    /// Queues behind all other waiters.
-    fn requeue(mut self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
-        self.begin_again();
-        Box::pin(resume_in_background(self, Pause::None))
+impl Restart for Acquisition {
+    /// Acquires again, behind all other waiters.
+    fn start(mut self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+        self.mark_pending_again();
+        Box::pin(resume_in_background(self, Pause::No))
     }
 }

@@ -7,19 +7,20 @@ use crate::{error::LockError, lease::Lease, server::BoxFuture};
 /// A lease the caller has not collected yet. Dropping it releases it; a lease from `attach` is detached again instead.
 pub(crate) struct PendingGrant {
     lease: Lease,
-    again: Box<dyn Requeue>,
+    /// Started if this grant was given back.
+    restart: Box<dyn Restart>,
 }
 
-/// A call that starts over when its grant was given back.
-pub(crate) trait Requeue: Send {
-    /// Starts over, in the background.
-    fn requeue(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>>;
+/// A call that can be started, and started again when its grant was given back.
+pub(crate) trait Restart: Send {
+    /// Starts the call in the background.
+    fn start(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>>;
 }
 
 impl PendingGrant {
     /// Wraps a lease that was just granted. The caller is polling, so the time to collect it does not run yet.
-    pub(crate) fn new(lease: Lease, again: Box<dyn Requeue>) -> Self {
-        Self { lease, again }
+    pub(crate) fn new(lease: Lease, restart: Box<dyn Restart>) -> Self {
+        Self { lease, restart }
     }
 
     /// Starts the time within which the caller must collect it.
@@ -32,9 +33,9 @@ impl PendingGrant {
         self.lease.preview()
     }
 
-    /// Hands the lease to the caller. If the grant was given back, returns the call that starts over.
-    pub(crate) fn collect(self) -> Result<Lease, Box<dyn Requeue>> {
-        if self.lease.collect() { Ok(self.lease) } else { Err(self.again) }
+    /// Hands the lease to the caller. If the grant was given back, returns the call, to start it again.
+    pub(crate) fn collect(self) -> Result<Lease, Box<dyn Restart>> {
+        if self.lease.collect() { Ok(self.lease) } else { Err(self.restart) }
     }
 
     /// Collects the grant of a call, starting over for as long as grants were given back.
@@ -43,7 +44,7 @@ impl PendingGrant {
         loop {
             match grant.collect() {
                 Ok(lease) => return Ok(lease),
-                Err(again) => grant = again.requeue().await?,
+                Err(restart) => grant = restart.start().await?,
             }
         }
     }

@@ -43,7 +43,7 @@ enum QueuedResult {
 }
 
 impl Entry for QueuedResult {
-    type Taken = Outcome;
+    type HostValue = Outcome;
 
     fn queued(&self) {
         if let Self::Grant(grant) = self {
@@ -51,7 +51,7 @@ impl Entry for QueuedResult {
         }
     }
 
-    fn tell(self) -> (Outcome, Option<Self>) {
+    fn announcement(self) -> (Outcome, Option<Self>) {
         match self {
             Self::Outcome(outcome) => (outcome, None),
             Self::Grant(grant) => (Ok(Value::Lease(grant.preview())), Some(Self::Grant(grant))),
@@ -67,7 +67,7 @@ impl Entry for QueuedResult {
                     lease.disable_release_on_drop();
                     Ok(Ok(Value::Lease(lease)))
                 }
-                Err(again) => Err(Box::pin(again.requeue().map(queued_grant))),
+                Err(again) => Err(Box::pin(again.start().map(queued_grant))),
             },
         }
     }
@@ -190,13 +190,13 @@ impl Calls {
     #[cfg(target_os = "linux")]
     pub fn flush(&self) {
         if let Some(queue) = self.queue.get() {
-            queue.run_once();
+            queue.run_reactor();
         }
     }
 
     /// Gives up every call, since the event loop no longer runs. Calls that must not be cut short, such as releases,
     /// continue in the background.
-    pub fn end(&self) {
+    pub fn abandon_all(&self) {
         self.has_ended.store(true, SeqCst);
         if let Some(Results { sender, .. }) = &self.results {
             sender.send(()).unwrap_or_default();
@@ -230,10 +230,10 @@ impl Calls {
         if let Some(reactor) = queue.reactor()
             && let polled @ Polled::Here(_) = polled(Caller::Host(reactor.id()))
         {
-            return Ok(queue.run_in(reactor, call(polled)));
+            return Ok(queue.start_in_reactor(reactor, call(polled)));
         }
         let call = call(Polled::InBackground);
-        Ok(Started::Pending(if may_be_cut { queue.watch(call) } else { queue.run(call) }))
+        Ok(Started::Pending(if may_be_cut { queue.start_stoppable(call) } else { queue.start_unstoppable(call) }))
     }
 
     /// [`Calls::start`] for a host that can receive only a number. The number is negative if the call has already
@@ -241,7 +241,7 @@ impl Calls {
     pub fn start_numbered(&self, operation: Operation<'_>) -> Result<i64, LockError> {
         Ok(match self.begin(operation)? {
             Started::Pending(id) => id.cast_signed(),
-            Started::Done(ended) => -self.queue()?.keep(ended).cast_signed(),
+            Started::Done(ended) => -self.queue()?.add_announced(ended).cast_signed(),
         })
     }
 
@@ -280,7 +280,7 @@ impl Calls {
             Started::Pending(id) => Started::Pending(id),
             Started::Done(ended) => match ended.take() {
                 Ok(outcome) => Started::Done(outcome),
-                Err(further) => Started::Pending(self.queue()?.watch(further)),
+                Err(restarted) => Started::Pending(self.queue()?.start_stoppable(restarted)),
             },
         })
     }
@@ -291,7 +291,7 @@ impl Calls {
         let queue = self.queue()?;
         match operation {
             Do::Acquire(lock, request) => {
-                let call = |polled| lock.acquire_for_queue(polled, request).map(queued_grant);
+                let call = |polled| lock.acquire_uncollected(polled, request).map(queued_grant);
                 self.start_where_polled(true, |caller| lock.polled(caller), call)
             }
             Do::ReleaseNewest(lock, owner) => {
@@ -314,38 +314,38 @@ impl Calls {
                 let call = |polled| lease.extend_in(polled, ttl).map(|end| ended(end, Value::from));
                 self.start_where_polled(false, |caller| lease.polled(caller), call)
             }
-            Do::Downgrade(lease) => Ok(Self::run(queue, lease.downgrade(), Value::from)),
-            Do::TryUpgrade(lease) => Ok(Self::run(queue, lease.try_upgrade(), Value::Flag)),
-            Do::Lost(lease, limit) => pending(queue.listen(operations::lost(lease, limit).map(QueuedResult::Outcome))),
-            Do::Events(events) => pending(queue.watch(operations::happened(events).map(QueuedResult::Outcome))),
-            Do::Locked(lock) => Ok(Self::run(queue, lock.locked(), Value::Flag)),
-            Do::Inspect(lock) => Ok(Self::run(queue, lock.inspect(), Value::Info)),
-            Do::Available(lock) => Ok(Self::run(queue, lock.available(), Value::Count)),
-            Do::ReleaseValue(value) => Ok(Self::run(queue, value.release(), Value::Flag)),
-            Do::RetimeValue(value, how, millis) => Ok(Self::run(queue, value.retime(how, millis), Value::Flag)),
-            Do::IsValueThere(value) => Ok(Self::run(queue, value.is_there(), Value::Flag)),
-            Do::Ping(client) => Ok(Self::run(queue, client.ping(), Value::from)),
-            Do::ForceRelease(client, name) => Ok(Self::run(queue, client.force_release(name), Value::Flag)),
-            Do::InitNodes(client) => Ok(Self::run(queue, client.init_nodes(), Value::from)),
+            Do::Downgrade(lease) => Ok(Self::start_unstoppable(queue, lease.downgrade(), Value::from)),
+            Do::TryUpgrade(lease) => Ok(Self::start_unstoppable(queue, lease.try_upgrade(), Value::Flag)),
+            Do::Lost(lease, limit) => pending(queue.start_waiting(operations::lost(lease, limit).map(QueuedResult::Outcome))),
+            Do::Events(events) => pending(queue.start_stoppable(operations::happened(events).map(QueuedResult::Outcome))),
+            Do::Locked(lock) => Ok(Self::start_unstoppable(queue, lock.locked(), Value::Flag)),
+            Do::Inspect(lock) => Ok(Self::start_unstoppable(queue, lock.inspect(), Value::Info)),
+            Do::Available(lock) => Ok(Self::start_unstoppable(queue, lock.available(), Value::Count)),
+            Do::ReleaseValue(value) => Ok(Self::start_unstoppable(queue, value.release(), Value::Flag)),
+            Do::RetimeValue(value, how, millis) => Ok(Self::start_unstoppable(queue, value.retime(how, millis), Value::Flag)),
+            Do::IsValueThere(value) => Ok(Self::start_unstoppable(queue, value.is_there(), Value::Flag)),
+            Do::Ping(client) => Ok(Self::start_unstoppable(queue, client.ping(), Value::from)),
+            Do::ForceRelease(client, name) => Ok(Self::start_unstoppable(queue, client.force_release(name), Value::Flag)),
+            Do::InitNodes(client) => Ok(Self::start_unstoppable(queue, client.init_nodes(), Value::from)),
             Do::Attach(client, text, owner) => {
-                pending(queue.run(client.attach_for_queue(text, owner).map(queued_grant)))
+                pending(queue.start_unstoppable(client.attach_uncollected(text, owner).map(queued_grant)))
             }
-            Do::Close(client) => pending(queue.run(operations::close(client).map(QueuedResult::Outcome))),
+            Do::Close(client) => pending(queue.start_unstoppable(operations::close(client).map(QueuedResult::Outcome))),
         }
     }
 
     /// Starts a call in the background, where it runs to its end.
-    fn run<T>(
+    fn start_unstoppable<T>(
         queue: &Arc<CompletionQueue<QueuedResult>>,
         call: impl Future<Output = Result<T, LockError>> + Send + 'static,
         value: impl FnOnce(T) -> Value + Send + 'static,
     ) -> Started<QueuedResult> {
-        Started::Pending(queue.run(call.map(|end| ended(end, value))))
+        Started::Pending(queue.start_unstoppable(call.map(|end| ended(end, value))))
     }
 
     /// Starts a wait for events from a source of the host's own.
     pub fn events_of(&self, next: impl Future<Output = Vec<Event>> + Send + 'static) -> Result<Call, LockError> {
         let next = next.map(|events| QueuedResult::Outcome(Ok(Value::Events(events))));
-        Ok(Started::Pending(self.queue()?.watch(next)))
+        Ok(Started::Pending(self.queue()?.start_stoppable(next)))
     }
 }

@@ -1,5 +1,5 @@
-//! The attaches of one client: those of one detached tenure run one after another, and each waits for the renaming back of the
-//! one before.
+//! The attaches of one client: those of one detached tenure run one after another, and each waits until the one
+//! before is done or undone.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,19 +14,19 @@ type UnderWay = Mutex<HashMap<String, mpsc::Receiver<()>>>;
 pub(super) struct AttachTurns {
     /// The attaches under way.
     attaches: UnderWay,
-    /// The renamings back after an attach that failed or was given up.
-    renamings: UnderWay,
+    /// The undoing of attaches that failed or were given up.
+    undos: UnderWay,
 }
 
 impl AttachTurns {
-    /// Notes that a detached tenure is being renamed back. `done` closes when that is done or given up.
-    pub(super) fn note_renaming_back(&self, field: &str, done: mpsc::Receiver<()>) {
-        let mut renamings = self.renamings.lock();
-        renamings.retain(|_, done| !done.is_closed());
-        renamings.insert(field.to_owned(), done);
+    /// Notes that an attach of a detached tenure is being undone. `done` closes when that is done or given up.
+    pub(super) fn note_undo(&self, field: &str, done: mpsc::Receiver<()>) {
+        let mut undos = self.undos.lock();
+        undos.retain(|_, done| !done.is_closed());
+        undos.insert(field.to_owned(), done);
     }
 
-    /// Waits for the attach before, and for its renaming back. Later attaches wait until the returned sender is dropped.
+    /// Waits for the attach before, and until it is undone if it failed. Later attaches wait until the returned sender is dropped.
     /// `None` if that takes longer than `limit`.
     pub(super) async fn turn(
         self: &Arc<Self>,
@@ -45,7 +45,7 @@ impl AttachTurns {
             if let Some(mut before) = before {
                 before.recv().await;
             }
-            let done = turns.upgrade().and_then(|turns| turns.renamings.lock().remove(&field));
+            let done = turns.upgrade().and_then(|turns| turns.undos.lock().remove(&field));
             if let Some(mut done) = done {
                 done.recv().await;
             }

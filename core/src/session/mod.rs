@@ -39,7 +39,7 @@ use crate::{
     sync::Mutex,
     tenure::{Fate, Tenure, watchdog::Watchdog},
     url::Transport,
-    wait::registry::{Held, Registry},
+    wait::registry::{Holding, Registry},
 };
 
 /// The time limit of `close()`, and of closing all clients at exit.
@@ -143,7 +143,8 @@ impl Session {
         self.watchdog.add(tenure);
     }
 
-    /// Does the same unless the owner already holds the lock in this process. True if the tenure was added.
+    /// Adds a new tenure to the registry and to the watchdog, unless the owner already holds the lock in this process. True
+    /// if the tenure was added.
     pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
         tenure.keep_session(self.clone());
         let first = self.registry.insert_first(tenure);
@@ -155,13 +156,13 @@ impl Session {
         first
     }
 
-    /// Notes that a detached tenure is being renamed back. `done` closes when that is over.
-    pub(crate) fn note_renaming_back(&self, field: &str, done: mpsc::Receiver<()>) {
-        self.attaches.note_renaming_back(field, done);
+    /// Notes that an attach is being undone. `done` closes when that is over.
+    pub(crate) fn note_undo(&self, field: &str, done: mpsc::Receiver<()>) {
+        self.attaches.note_undo(field, done);
     }
 
-    /// Waits for the attaches of the same tenure by this client, and for the renaming back if one failed. Later
-    /// attaches wait until the returned sender is dropped. Fails with `unavailable` after `reply_timeout`.
+    /// Waits for the attaches of the same tenure by this client, and until those that failed are undone. Later attaches
+    /// wait until the returned sender is dropped. Fails with `unavailable` after `reply_timeout`.
     pub(crate) async fn attach_turn(&self, field: &str) -> Result<mpsc::Sender<()>, LockError> {
         let turn = self.attaches.turn(&self.quorum, field, self.settings.config.reply_timeout).await;
         turn.ok_or_else(|| self.quorum.unavailable(self.quorum.unanswered_causes()))
@@ -181,8 +182,8 @@ impl Session {
         }
     }
 
-    /// Marks every lease lost, then releases the locks, within one second. Detached leases, and fixed leases of
-    /// explicit owners, stay on the nodes until their ttl is over.
+    /// Marks every held lease lost, then tries for up to a second to release them, except fixed leases of explicit owners.
+    /// Those stay on the nodes until their ttl is over. Detached leases are not touched.
     pub(crate) async fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
@@ -205,7 +206,7 @@ impl Session {
     }
 }
 
-impl Held for Tenure {
+impl Holding for Tenure {
     fn key(&self) -> &str {
         self.terms.names.local()
     }

@@ -134,7 +134,7 @@ impl Tenure {
     }
 
     /// Waits until no downgrade can reach a node any more. Fails if a node does not answer in time.
-    async fn settled(&self) -> Result<(), ExtendError> {
+    async fn until_downgrades_ended(&self) -> Result<(), ExtendError> {
         let on_the_way = self.mode.lock().on_the_way.take();
         let Some(mut on_the_way) = on_the_way else { return Ok(()) };
         let limit = self.quorum.settings.reply_within(self.remaining());
@@ -151,7 +151,7 @@ impl Tenure {
         if !self.primitive().reads() {
             return Ok(true);
         }
-        self.settled().await?;
+        self.until_downgrades_ended().await?;
         let (ttl, since) = (self.terms.ttl, clock::now());
         let quorum = &self.quorum;
         let call = quorum.protocol.upgrade(self.label(), ttl, quorum.proposal());

@@ -89,18 +89,18 @@ fn everybody_comes_first_or_leaves() {
         .map(|number| {
             let (registry, turns) = (registry.clone(), turns.clone());
             thread::spawn(move || {
-                let ticket = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
+                let turn = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
                 if number % 2 == 0 {
                     block_on(async {
-                        while !ticket.first.load(SeqCst) {
-                            ticket.wake.notified().await;
+                        while !turn.first.load(SeqCst) {
+                            turn.wake.notified().await;
                         }
                     });
                     assert_eq!(turns.fetch_add(1, SeqCst), 0, "two are first");
                     thread::yield_now();
                     turns.fetch_sub(1, SeqCst);
                 }
-                registry.leave("x", &ticket);
+                registry.leave("x", &turn);
             })
         })
         .collect();
@@ -387,9 +387,9 @@ impl Drop for Counted {
 struct Offered(Counted);
 
 impl Entry for Offered {
-    type Taken = Option<Counted>;
+    type HostValue = Option<Counted>;
 
-    fn tell(self) -> (Option<Counted>, Option<Self>) {
+    fn announcement(self) -> (Option<Counted>, Option<Self>) {
         (None, Some(self))
     }
 

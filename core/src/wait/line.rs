@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{listener::Listener, place::LEASE, ticket::Ticket};
+use super::{listener::Listener, place::LEASE, turn::Turn};
 use crate::sync::Mutex;
 
 /// The waiters, by the ticket numbers that the server drew for them.
 pub(crate) struct Line(Mutex<State>);
 
 struct State {
-    waiting: BTreeMap<i64, Arc<Ticket>>,
+    waiting: BTreeMap<i64, Arc<Turn>>,
     /// The listener's count before the last request of the first waiter.
-    heard: u64,
+    count_before: u64,
     /// When the first waiter sends its next request, even without a message.
     beat: Instant,
     /// When the first waiter must send a request because no message announces what may happen then.
@@ -23,7 +23,7 @@ struct State {
 
 impl Default for Line {
     fn default() -> Self {
-        Self(Mutex::new(State { waiting: BTreeMap::new(), heard: 0, beat: Instant::now(), look: None }))
+        Self(Mutex::new(State { waiting: BTreeMap::new(), count_before: 0, beat: Instant::now(), look: None }))
     }
 }
 
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Wakes the waiter that is first now.
-    fn tell_first(&mut self) {
+    fn wake_first(&mut self) {
         self.look = None;
         if let Some((_, first)) = self.waiting.first_key_value() {
             first.wake.notify_one();
@@ -41,47 +41,48 @@ impl State {
     }
 }
 
-/// One waiter in the line. Dropping it leaves the line.
+/// One waiter in the line: decides whether it is the one of this client's waiters that sends the requests. The requests
+/// that take, confirm and give up its place are those of [`Place`](super::place::Place). Dropping this leaves the line.
 pub(crate) struct InLine {
     listener: Arc<Listener>,
     line: Arc<Line>,
     ticket: i64,
-    place: Arc<Ticket>,
+    turn: Arc<Turn>,
     /// The listener's count before its last request.
-    heard: u64,
+    count_before: u64,
 }
 
 impl InLine {
     /// `ticket`: the number that the server drew for its place.
-    pub(crate) fn new((listener, line): (Arc<Listener>, Arc<Line>), ticket: i64, place: Arc<Ticket>) -> Self {
-        Self { listener, line, ticket, place, heard: 0 }
+    pub(crate) fn new((listener, line): (Arc<Listener>, Arc<Line>), ticket: i64, turn: Arc<Turn>) -> Self {
+        Self { listener, line, ticket, turn, count_before: 0 }
     }
 
     pub(crate) fn ticket(&self) -> i64 {
         self.ticket
     }
 
-    /// Takes in the server's reply that it waits. `heard`: the listener's count before that request. `look`: after how
+    /// Takes in the server's reply that it waits. `count_before`: the listener's count before that request. `look`: after how
     /// long to send another one if no message comes before.
-    pub(crate) fn waits(&mut self, heard: u64, look: Option<Duration>) {
-        self.heard = heard;
+    pub(crate) fn waits(&mut self, count_before: u64, look: Option<Duration>) {
+        self.count_before = count_before;
         let mut state = self.line.0.lock();
-        state.waiting.insert(self.ticket, self.place.clone());
+        state.waiting.insert(self.ticket, self.turn.clone());
         // Requests of the others confirm the client's places, too, but do not prove that the first one missed no
         // message.
         if state.is_first(self.ticket) {
-            state.heard = state.heard.max(heard);
+            state.count_before = state.count_before.max(count_before);
             state.beat = Instant::now() + LEASE.mul_f64(0.3 + fastrand::f64() * 0.067);
             state.look = look.map(|look| Instant::now() + look);
         }
     }
 
-    /// The server has lost this place, and so those of the others: wakes them all, to send requests of their own.
+    /// Wakes all waiters in the line: the server has lost this place, and so theirs. Each requests a new one.
     pub(crate) fn lost(&self) {
         let mut state = self.line.0.lock();
         if state.waiting.contains_key(&self.ticket) {
-            for (_, place) in std::mem::take(&mut state.waiting) {
-                place.wake.notify_one();
+            for (_, turn) in std::mem::take(&mut state.waiting) {
+                turn.wake.notify_one();
             }
         }
     }
@@ -94,7 +95,7 @@ impl InLine {
         }
         Some(if state.is_first(self.ticket) {
             let at = state.look.map_or(state.beat, |look| look.min(state.beat));
-            Next::First { heard: state.heard.max(self.heard), at }
+            Next::First { count_before: state.count_before.max(self.count_before), at }
         } else {
             Next::Behind
         })
@@ -105,7 +106,7 @@ impl InLine {
         match self.next() {
             None => true,
             Some(Next::Behind) => false,
-            Some(Next::First { heard, at }) => self.listener.count() > heard || Instant::now() >= at,
+            Some(Next::First { count_before, at }) => self.listener.count() > count_before || Instant::now() >= at,
         }
     }
 
@@ -114,10 +115,10 @@ impl InLine {
         match self.next() {
             None => {}
             Some(Next::Behind) => std::future::pending().await,
-            Some(Next::First { heard, at }) => {
+            Some(Next::First { count_before, at }) => {
                 tokio::select! {
                     biased;
-                    () = self.listener.more_than(heard) => {}
+                    () = self.listener.more_than(count_before) => {}
                     () = sleep_until(at), if !mutant!(NoPoll) => {}
                 }
             }
@@ -126,12 +127,12 @@ impl InLine {
 }
 
 impl InLine {
-    /// It was granted a lock that others may share: wakes all the others, to send requests of their own.
+    /// Wakes all other waiters in the line, to send requests of their own: this one was granted a lock that they may share.
     pub(crate) fn share(&mut self) {
         let mut waiting = std::mem::take(&mut self.line.0.lock().waiting);
         waiting.remove(&self.ticket);
-        for place in waiting.values() {
-            place.wake.notify_one();
+        for turn in waiting.values() {
+            turn.wake.notify_one();
         }
     }
 }
@@ -142,12 +143,12 @@ impl Drop for InLine {
         let first = state.is_first(self.ticket);
         state.waiting.remove(&self.ticket);
         if first {
-            state.tell_first();
+            state.wake_first();
         }
     }
 }
 
 enum Next {
-    First { heard: u64, at: Instant },
+    First { count_before: u64, at: Instant },
     Behind,
 }

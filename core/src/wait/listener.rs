@@ -25,7 +25,7 @@ const STAND_IN: Duration = Duration::from_millis(200);
 
 /// Counts release messages, and interruptions in which one may have been missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct MessageCounts {
     all: u64,
     /// Those of the node to which contended acquires are sent first.
     first: u64,
@@ -83,8 +83,8 @@ impl Listener {
         Arc::new(Self { queued: client.is_some(), reports, enough, lost_races: AtomicU32::new(0), _tasks: tasks })
     }
 
-    /// Records that a waiter was granted the lock after it had lost `missed` races for it.
-    pub(crate) fn won(&self, missed: u32) {
+    /// Records how many races for the lock a waiter had lost (`missed`) before it was granted the lock.
+    pub(crate) fn note_lost_races(&self, missed: u32) {
         let so_far = self.lost_races.load(Relaxed);
         self.lost_races.store((so_far * 3 + missed.min(8) * 16) / 4, Relaxed);
     }
@@ -95,8 +95,8 @@ impl Listener {
     }
 
     /// The counts; `None` if a message can be missed.
-    pub(crate) fn heard(&self) -> Option<Heard> {
-        (self.reports.acknowledged.get() >= self.enough).then(|| self.reports.heard.get())
+    pub(crate) fn counts(&self) -> Option<MessageCounts> {
+        (self.reports.acknowledged.get() >= self.enough).then(|| self.reports.counts.get())
     }
 
     /// Resolves once no message can be missed; never if servers refuse subscriptions for good. Waiters then poll.
@@ -105,13 +105,13 @@ impl Listener {
     }
 
     /// Resolves once any count has changed since `known`.
-    pub(crate) async fn news(&self, known: Heard) {
-        self.reports.heard.until(|heard| heard.all != known.all).await;
+    pub(crate) async fn news(&self, known: MessageCounts) {
+        self.reports.counts.until(|counts| counts.all != known.all).await;
     }
 
-    /// The same, for the node to which contended acquires are sent first.
-    pub(crate) async fn news_of_first(&self, known: Heard) {
-        self.reports.heard.until(|heard| heard.first != known.first).await;
+    /// Resolves once the count of the node to which contended acquires are sent first has changed since `known`.
+    pub(crate) async fn news_of_first(&self, known: MessageCounts) {
+        self.reports.counts.until(|counts| counts.first != known.first).await;
     }
 
     /// Whether it also subscribes to the channel that wakes this client alone.
@@ -121,12 +121,12 @@ impl Listener {
 
     /// The count of all messages. A subscription that starts counts as one if a message may have been missed before.
     pub(crate) fn count(&self) -> u64 {
-        self.reports.heard.get().all
+        self.reports.counts.get().all
     }
 
     /// Resolves once `count` is exceeded.
     pub(crate) async fn more_than(&self, count: u64) {
-        self.reports.heard.until(|heard| heard.all > count).await;
+        self.reports.counts.until(|counts| counts.all > count).await;
     }
 }
 
@@ -135,7 +135,7 @@ impl Listener {
 struct Reports {
     /// How many subscriptions are acknowledged now.
     acknowledged: OrderedWatch<usize>,
-    heard: OrderedWatch<Heard>,
+    counts: OrderedWatch<MessageCounts>,
     /// Notified when a subscription breaks.
     fewer: Notify,
 }
@@ -170,10 +170,10 @@ impl NodeListener {
                 Ok(mut subscription) => {
                     self.reports.acknowledged.change(|count| *count += 1);
                     if interrupted {
-                        self.hear();
+                        self.count_message();
                     }
                     while subscription.messages.changed().await.is_ok() {
-                        self.hear();
+                        self.count_message();
                     }
                     self.reports.acknowledged.change(|count| *count -= 1);
                     self.reports.fewer.notify_one();
@@ -191,10 +191,10 @@ impl NodeListener {
         }
     }
 
-    fn hear(&self) {
-        self.reports.heard.change(|heard| {
-            heard.all += 1;
-            heard.first += u64::from(self.is_first);
+    fn count_message(&self) {
+        self.reports.counts.change(|counts| {
+            counts.all += 1;
+            counts.first += u64::from(self.is_first);
         });
     }
 }

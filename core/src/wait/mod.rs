@@ -6,5 +6,5 @@ mod listener;
 mod ordered_watch;
 pub(crate) mod place;
 pub(crate) mod registry;
-pub(crate) mod ticket;
+pub(crate) mod turn;
 pub(crate) mod waiter;

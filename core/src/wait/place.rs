@@ -24,14 +24,16 @@ use crate::{
 /// long at most: all of them at once, not one after another.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
-/// One acquire's place in a lock's queue. Dropped before `settle`, it gives up the place and any grant, so that the
+/// One acquire's place in a lock's queue: takes, confirms and gives up the place. Which of this client's waiters sends
+/// these requests, and when, is decided by [`InLine`](super::line::InLine). Dropped before `into_grant`, it gives up the place and any grant, so that the
 /// next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
     owner: OwnerKey,
     /// Whether a reply has said that the server has a place or a grant for it.
     there: bool,
-    settled: bool,
+    /// Whether a grant was made of it, which the tenure releases.
+    granted: bool,
 }
 
 struct PlaceRequest {
@@ -82,7 +84,7 @@ impl Place {
     ) -> Self {
         let (quorum, names, unanswered) = (quorum.clone(), names.clone(), Mutex::default());
         let request = PlaceRequest { quorum, primitive, names, entry, unanswered };
-        Self { request: Arc::new(request), owner, there: false, settled: false }
+        Self { request: Arc::new(request), owner, there: false, granted: false }
     }
 
     pub(crate) fn entry(&self) -> &QueueEntry {
@@ -105,14 +107,14 @@ impl Place {
         }
         self.there |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
         match answer {
-            Ok(granted @ QueueReply::Granted { .. }) => self.alone(call, (since, granted), limit).await,
+            Ok(granted @ QueueReply::Granted { .. }) => self.follow_unanswered(call, (since, granted), limit).await,
             other => (since, other),
         }
     }
 
     /// After a grant, makes sure that no unanswered request can run after the tenure's end: it would take a place for
     /// nobody. Each is followed by another request that is ordered after it.
-    async fn alone(
+    async fn follow_unanswered(
         &self,
         call: ScriptCall,
         mut granted: (Stamp, QueueReply),
@@ -131,14 +133,14 @@ impl Place {
     }
 
     /// Makes a grant of the server's reply. Fails if less than a twentieth of the ttl is left.
-    pub(crate) fn settle(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
+    pub(crate) fn into_grant(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
             let detail =
                 format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.request.entry.ttl);
             return Err(NodeError::new(NodeErrorKind::NotRun, detail));
         }
-        self.settled = true;
+        self.granted = true;
         let presences = vec![Presence::Held(deadline)];
         let (late, sent) = (FanOut::default(), vec![SentOn::default()]);
         Ok(Grant { token: token as u64, slots, since, presences, late, sent })
@@ -154,7 +156,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.settled && !mutant!(PlaceKept) {
+        if !self.granted && !mutant!(PlaceKept) {
             self.request.give_up(self.there);
         }
     }

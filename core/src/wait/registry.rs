@@ -21,14 +21,14 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    wait::{line::Line, listener::Listener, ticket::Ticket},
+    wait::{line::Line, listener::Listener, turn::Turn},
 };
 
 /// How long a lock's listener is kept after its last waiter left: under contention the next one comes soon.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Something that an owner holds.
-pub(crate) trait Held: Send + Sync + 'static {
+/// A holding of a lock by an owner: a tenure, or its stand-in in a test.
+pub(crate) trait Holding: Send + Sync + 'static {
     /// The lock's key in the registry.
     fn key(&self) -> &str;
 
@@ -59,9 +59,9 @@ struct Locks<T> {
     fresh: usize,
 }
 
-impl<T: Held> Locks<T> {
-    /// Removes ended tenures that nobody can refer to any more. Runs after as many were added as there are entries, so
-    /// that it costs each of them little.
+impl<T: Holding> Locks<T> {
+    /// Removes ended tenures that nobody can refer to any more. Runs once as many tenures were added as there are entries,
+    /// so that the cost for each added tenure is small.
     fn sweep(&mut self) {
         self.fresh += 1;
         if self.fresh <= self.entries.len() + SWEEP_LEAST {
@@ -76,7 +76,8 @@ impl<T: Held> Locks<T> {
 }
 
 impl<T> Locks<T> {
-    fn listening(&mut self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> &mut Listening {
+    /// The entry of a lock's listener, which `make` creates if there is none.
+    fn entry_of_listener(&mut self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> &mut Listening {
         self.listeners.entry(key.to_owned()).or_insert_with(|| Listening {
             listener: make(),
             lines: [Arc::default(), Arc::default()],
@@ -90,7 +91,7 @@ const SWEEP_LEAST: usize = 64;
 
 struct Entry<T> {
     tenures: Vec<Arc<T>>,
-    queue: VecDeque<Arc<Ticket>>,
+    queue: VecDeque<Arc<Turn>>,
     outage: Option<Outage>,
     /// Whether a quorum has answered any acquire since this entry was created.
     answered: bool,
@@ -102,10 +103,10 @@ impl<T> Default for Entry<T> {
     }
 }
 
-impl<T: Held> Entry<T> {
+impl<T: Holding> Entry<T> {
     fn take_in(&mut self, tenure: Arc<T>) {
-        for ticket in self.queue.iter().filter(|ticket| ticket.owner == *tenure.owner()) {
-            ticket.wake.notify_one();
+        for turn in self.queue.iter().filter(|turn| turn.owner == *tenure.owner()) {
+            turn.wake.notify_one();
         }
         self.tenures.push(tenure);
     }
@@ -114,7 +115,8 @@ impl<T: Held> Entry<T> {
 /// The listener of a lock, which successive waiters share.
 struct Listening {
     listener: Arc<Listener>,
-    /// Its waiters with places in the lock's queue on the server, and those in the queue of readers.
+    /// `[0]`: the waiters in the lock's queue on the server; of a read/write lock, in its queue of writers. `[1]`: those in
+    /// its queue of readers.
     lines: [Arc<Line>; 2],
     /// When a waiter last left.
     used: Instant,
@@ -140,7 +142,7 @@ pub(crate) enum Local<T> {
     Free,
 }
 
-impl<T: Held> Registry<T> {
+impl<T: Holding> Registry<T> {
     /// The state of a lock in this client, for `owner`.
     pub(crate) fn lookup(&self, key: &str, owner: &OwnerKey) -> Local<T> {
         let locks = &mut self.locks.lock().entries;
@@ -170,7 +172,7 @@ impl<T: Held> Registry<T> {
         locks.entries.entry(tenure.key().to_owned()).or_default().take_in(tenure);
     }
 
-    /// The same, unless its owner holds the lock here already. Returns whether it added the tenure.
+    /// Adds a tenure as `insert` does, unless its owner holds the lock here already. Returns whether it added the tenure.
     pub(crate) fn insert_first(&self, tenure: &Arc<T>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();
@@ -210,49 +212,42 @@ impl<T: Held> Registry<T> {
         (owner, shared): (OwnerKey, bool),
         thread: Option<u64>,
         blocked: bool,
-    ) -> Arc<Ticket> {
+    ) -> Arc<Turn> {
         let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
-        let stuck = |other: &Arc<Ticket>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
-        let place = queue.iter().position(stuck).unwrap_or(queue.len());
-        let ticket = Arc::new(Ticket {
-            owner,
-            shared,
-            thread,
-            blocked,
-            wake: Notify::new(),
-            first: AtomicBool::new(place == 0),
-        });
-        if let (0, Some(second)) = (place, queue.front()) {
+        let stuck = |other: &Arc<Turn>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
+        let index = queue.iter().position(stuck).unwrap_or(queue.len());
+        let turn =
+            Arc::new(Turn { owner, shared, thread, blocked, wake: Notify::new(), first: AtomicBool::new(index == 0) });
+        if let (0, Some(second)) = (index, queue.front()) {
             second.first.store(false, SeqCst);
         }
-        queue.insert(place, ticket.clone());
-        ticket
+        queue.insert(index, turn.clone());
+        turn
     }
 
     /// Whether this waiter and all before it may hold the lock at the same time.
-    pub(crate) fn may_share(&self, key: &str, ticket: &Arc<Ticket>) -> bool {
+    pub(crate) fn may_share(&self, key: &str, turn: &Arc<Turn>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
-        ticket.shared
-            && queue.find(|other| !other.shared || Arc::ptr_eq(other, ticket)).is_some_and(|other| other.shared)
+        turn.shared && queue.find(|other| !other.shared || Arc::ptr_eq(other, turn)).is_some_and(|other| other.shared)
     }
 
     /// Whether a thread is blocked until it is granted the lock.
     pub(crate) fn is_blocked(&self, key: &str, thread: u64) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
-        queue.any(|ticket| ticket.blocked && ticket.thread == Some(thread))
+        queue.any(|turn| turn.blocked && turn.thread == Some(thread))
     }
 
     /// Removes a waiter from the queue, and wakes the next one.
-    pub(crate) fn leave(self: &Arc<Self>, key: &str, ticket: &Arc<Ticket>) {
+    pub(crate) fn leave(self: &Arc<Self>, key: &str, turn: &Arc<Turn>) {
         let mut locks = self.locks.lock();
         let Some(entry) = locks.entries.get_mut(key) else { return };
-        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, ticket)) {
+        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, turn)) {
             entry.queue.pop_front();
         } else {
-            entry.queue.retain(|other| !Arc::ptr_eq(other, ticket));
+            entry.queue.retain(|other| !Arc::ptr_eq(other, turn));
         }
         #[cfg(all(test, feature = "shuttle"))]
         if crate::faults::broken("nobody is woken") {
@@ -299,24 +294,24 @@ impl<T: Held> Registry<T> {
     /// Wakes every waiter.
     pub(crate) fn wake_all(&self) {
         let locks = &self.locks.lock().entries;
-        locks.values().flat_map(|entry| &entry.queue).for_each(|ticket| ticket.wake.notify_one());
+        locks.values().flat_map(|entry| &entry.queue).for_each(|turn| turn.wake.notify_one());
     }
 
     /// The listener of a lock, if there is one.
-    pub(crate) fn listening(&self, key: &str) -> Option<Arc<Listener>> {
+    pub(crate) fn existing_listener(&self, key: &str) -> Option<Arc<Listener>> {
         Some(self.locks.lock().listeners.get(key)?.listener.clone())
     }
 
-    /// Records that a waiter was granted the lock after it had lost `missed` races for it.
-    pub(crate) fn won(&self, key: &str, missed: u32) {
+    /// Records how many races for the lock a waiter had lost (`missed`) before it was granted the lock.
+    pub(crate) fn note_lost_races(&self, key: &str, missed: u32) {
         if let Some(known) = self.locks.lock().listeners.get(key) {
-            known.listener.won(missed);
+            known.listener.note_lost_races(missed);
         }
     }
 
     /// The listener of a lock, which the first waiter that needs it creates.
     pub(crate) fn listener(&self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> Arc<Listener> {
-        self.locks.lock().listening(key, make).listener.clone()
+        self.locks.lock().entry_of_listener(key, make).listener.clone()
     }
 
     /// A listener that also subscribes to the channel that wakes this client alone, and the line of waiters that it
@@ -328,7 +323,7 @@ impl<T: Held> Registry<T> {
         make: impl Fn() -> Arc<Listener>,
     ) -> (Arc<Listener>, Arc<Line>) {
         let mut locks = self.locks.lock();
-        let listening = locks.listening(key, &make);
+        let listening = locks.entry_of_listener(key, &make);
         if !listening.listener.is_queued() {
             listening.listener = make();
         }
@@ -350,7 +345,7 @@ impl<T: Held> Registry<T> {
         if let Some(entry) = self.locks.lock().entries.get_mut(key) {
             if entry.outage.is_some() {
                 // Waiters without a place in the server's queue can request one again.
-                entry.queue.iter().for_each(|ticket| ticket.wake.notify_one());
+                entry.queue.iter().for_each(|turn| turn.wake.notify_one());
             }
             (entry.outage, entry.answered) = (None, true);
         }

@@ -1,4 +1,4 @@
-//! One waiter: its place in this client's queue, its time limit and its pauses. A pause ends with a message, the expiry
+//! One waiter: its turn in this client's queue, its time limit and its pauses. A pause ends with a message, the expiry
 //! of the lease that was seen, its turn, or a poll. Of what it waits for, it knows only the names.
 
 use std::{
@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     backoff,
     line::InLine,
-    listener::{Heard, Listener},
-    registry::{Held, Registry},
-    ticket::Ticket,
+    listener::{Listener, MessageCounts},
+    registry::{Holding, Registry},
+    turn::Turn,
 };
 use crate::{
     owner::OwnerKey,
@@ -27,8 +27,8 @@ use crate::{
 
 /// Why a waiter cannot try at once, and what it waits for.
 pub(crate) enum Pause {
-    /// It can try now.
-    None,
+    /// No pause: it can try now.
+    No,
     /// Other waiters of this client are first.
     Turn,
     /// Another owner of this client holds the lock until this resolves.
@@ -43,10 +43,10 @@ pub(crate) enum Pause {
     Line,
 }
 
-/// The wait is over.
+/// The wait is over. So is that of a try: it has no place in the queue and never pauses.
 pub(crate) struct Over;
 
-pub(crate) struct Waiter<T: Held> {
+pub(crate) struct Waiter<T: Holding> {
     registry: Arc<Registry<T>>,
     quorum: Arc<Quorum>,
     primitive: Primitive,
@@ -55,28 +55,29 @@ pub(crate) struct Waiter<T: Held> {
     wait: Option<Duration>,
     /// On the clock of timers: setting the wall clock ends no wait.
     started: Instant,
-    ticket: Option<Arc<Ticket>>,
+    /// Its entry in this client's queue.
+    turn: Option<Arc<Turn>>,
     /// The number of split votes in a row.
     splits: u32,
-    /// How often it tried after a release.
+    /// The number of `Busy` pauses that ended before the wait was over. Each is followed by a try, in a race with others.
     races: u32,
     /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
-    /// The listener's counts before the last try; `None` if a message may have been missed.
-    heard: Option<Heard>,
-    /// The listener's count before the last try, whether or not a message may have been missed.
-    count: u64,
+    /// The listener's counts before the last try; `None` if it may have missed a message.
+    counts_if_complete: Option<MessageCounts>,
+    /// The listener's count of all messages before the last try, even if it may have missed one.
+    count_before: u64,
     /// Its place in the lock's queue on the server.
     line: Option<InLine>,
 }
 
-impl<T: Held> Drop for Waiter<T> {
+impl<T: Holding> Drop for Waiter<T> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl<T: Held> Waiter<T> {
+impl<T: Holding> Waiter<T> {
     pub(crate) fn new(
         registry: Arc<Registry<T>>,
         quorum: Arc<Quorum>,
@@ -91,12 +92,12 @@ impl<T: Held> Waiter<T> {
             names,
             wait,
             started: Instant::now(),
-            ticket: None,
+            turn: None,
             splits: 0,
             races: 0,
             contended: false,
-            heard: None,
-            count: 0,
+            counts_if_complete: None,
+            count_before: 0,
             line: None,
         }
     }
@@ -128,21 +129,21 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Whether it is its turn, or it has no place in the queue.
-    pub(crate) fn is_first(&self) -> bool {
-        self.ticket.as_ref().is_none_or(|ticket| ticket.first.load(SeqCst))
+    /// Whether no waiter of this client is before it: it is first in the queue, or it is a try and has no turn.
+    pub(crate) fn may_go(&self) -> bool {
+        self.turn.as_ref().is_none_or(|turn| turn.first.load(SeqCst))
     }
 
     /// Whether it and all waiters before it may hold the lock at the same time.
     pub(crate) fn is_behind_sharers(&self) -> bool {
-        self.ticket.as_ref().is_some_and(|ticket| self.registry.may_share(self.names.local(), ticket))
+        self.turn.as_ref().is_some_and(|turn| self.registry.may_share(self.names.local(), turn))
     }
 
-    /// Takes a place in this client's queue, unless it has one. `blocked`: the thread is blocked until the lock is
+    /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is
     /// granted, and goes ahead of its own tasks.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
-        if self.ticket.is_none() {
-            self.ticket = Some(self.registry.enqueue(
+        if self.turn.is_none() {
+            self.turn = Some(self.registry.enqueue(
                 self.names.local(),
                 (owner.clone(), self.primitive.is_shared()),
                 thread,
@@ -151,24 +152,24 @@ impl<T: Held> Waiter<T> {
         }
     }
 
-    /// Leaves the queue.
+    /// Leaves this client's queue, and the line of those with a place on the server.
     pub(crate) fn leave(&mut self) {
         self.line = None;
-        if let Some(ticket) = self.ticket.take() {
-            self.registry.leave(self.names.local(), &ticket);
+        if let Some(turn) = self.turn.take() {
+            self.registry.leave(self.names.local(), &turn);
         }
     }
 
-    /// Its place in the queue, so that the supervisor can remove it from there.
-    pub(crate) fn ticket(&self) -> Option<Arc<Ticket>> {
-        self.ticket.clone()
+    /// Its turn in this client's queue, so that the supervisor can remove it from there.
+    pub(crate) fn turn(&self) -> Option<Arc<Turn>> {
+        self.turn.clone()
     }
 
     /// Starts a try: messages from now on end the pause that follows it.
-    pub(crate) fn tries(&mut self) {
-        let listener = self.registry.listening(self.names.local());
-        self.heard = listener.as_ref().and_then(|listener| listener.heard());
-        self.count = listener.as_ref().map_or(0, |listener| listener.count());
+    pub(crate) fn begin_try(&mut self) {
+        let listener = self.registry.existing_listener(self.names.local());
+        self.counts_if_complete = listener.as_ref().and_then(|listener| listener.counts());
+        self.count_before = listener.as_ref().map_or(0, |listener| listener.count());
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
         self.contended |= begins && listener.is_some_and(|listener| listener.has_rivals());
     }
@@ -188,27 +189,26 @@ impl<T: Held> Waiter<T> {
         self.line.as_ref().is_none_or(InLine::is_due)
     }
 
-    /// Takes in the place that the server gave it: its ticket number in the lock's queue, and how many entries are
-    /// ahead. `look`: after how long something may have to be done that no message announces.
-    pub(crate) fn placed(&mut self, client: &str, ticket: i64, ahead: u64, look: Option<Duration>) {
-        let Some(place) = &self.ticket else { return };
+    /// Takes the place that the server gave it: its ticket number in the lock's queue, and how many entries are ahead. `look`: after how long something may have to be done that no message announces.
+    pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, look: Option<Duration>) {
+        let Some(turn) = &self.turn else { return };
         let start = || Listener::start(&self.quorum, &self.names, Some(client));
         let line = self.registry.line(self.names.local(), self.primitive, start);
         if let Some(known) = self.line.take_if(|known| known.ticket() != ticket) {
             known.lost();
         }
         let look = backoff::in_line(self.quorum.protocol.announces(self.primitive), ahead, look);
-        self.line.get_or_insert_with(|| InLine::new(line, ticket, place.clone())).waits(self.count, look);
+        self.line.get_or_insert_with(|| InLine::new(line, ticket, turn.clone())).waits(self.count_before, look);
     }
 
-    /// Records that it was granted the lock.
-    pub(crate) fn won(&mut self) {
+    /// Notes that it was granted the lock: wakes other readers, and records the lost races.
+    pub(crate) fn note_grant(&mut self) {
         if let Some(line) = self.line.as_mut().filter(|_| self.primitive.reads()) {
             // The other readers may be granted it, too.
             line.share();
         }
         if self.races > 0 {
-            self.registry.won(self.names.local(), self.races - 1);
+            self.registry.note_lost_races(self.names.local(), self.races - 1);
         }
     }
 
@@ -216,7 +216,7 @@ impl<T: Held> Waiter<T> {
     pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), Over> {
         self.contended = matches!(pause, Pause::Split | Pause::Busy(_));
         match pause {
-            Pause::None => Ok(()),
+            Pause::No => Ok(()),
             Pause::Turn => self.until(pin!(std::future::pending())).await,
             Pause::Held(mut ended) => self.until(ended.as_mut()).await,
             Pause::Split => {
@@ -232,9 +232,9 @@ impl<T: Held> Waiter<T> {
                 self.splits = 0;
                 let start = || Listener::start(&self.quorum, &self.names, None);
                 let listener = self.registry.listener(self.names.local(), start);
-                let patience = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);
+                let until_poll = backoff::before_poll(self.quorum.protocol.announces(self.primitive), free_in);
                 let (news, mut polls) = (self.news(&listener), false);
-                self.until(pin!(async { polls = timeout(patience, news).await.is_err() })).await?;
+                self.until(pin!(async { polls = timeout(until_poll, news).await.is_err() })).await?;
                 // After a poll it sends its requests to all nodes at once: the first node may have missed a release.
                 self.contended = !polls;
                 self.races += 1;
@@ -245,15 +245,15 @@ impl<T: Held> Waiter<T> {
 
     /// Resolves when the lock may be free.
     async fn news(&self, listener: &Listener) {
-        let Some(heard) = self.heard else {
+        let Some(counts) = self.counts_if_complete else {
             // A release may have come before the subscription: try again once subscribed.
             return listener.ready().await;
         };
-        listener.news(heard).await;
+        listener.news(counts).await;
         if self.quorum.nodes.len() > 1 {
             // The release reaches all nodes at about the same time. The node that gets the next request first matters
             // most.
-            let _ = timeout(Duration::from_millis(1), listener.news_of_first(heard)).await;
+            let _ = timeout(Duration::from_millis(1), listener.news_of_first(counts)).await;
         }
         timer::brief(backoff::after_release(self.races, listener.has_rivals())).await;
     }
@@ -261,11 +261,11 @@ impl<T: Held> Waiter<T> {
     /// Waits for `event`, for a wake-up, or for the end of the wait. Takes `Pin<&mut>`: passed by value, each nested
     /// async fn would store the future again, and thousands may wait.
     async fn until(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), Over> {
-        let Some(ticket) = &self.ticket else { return Err(Over) };
+        let Some(turn) = &self.turn else { return Err(Over) };
         let woken = async {
             tokio::select! {
                 biased;
-                () = ticket.wake.notified() => {}
+                () = turn.wake.notified() => {}
                 () = event => {}
             }
         };

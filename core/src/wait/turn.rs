@@ -1,10 +1,12 @@
-//! A waiter's place in this client's queue of one lock.
+//! A waiter's turn: its entry in this client's queue of one lock. The queue on a server has places instead, with ticket
+//! numbers (`place.rs`).
 
 use tokio::sync::Notify;
 
 use crate::{owner::OwnerKey, sync::atomic::AtomicBool};
 
-pub(crate) struct Ticket {
+/// One entry in this client's queue of one lock.
+pub(crate) struct Turn {
     pub(super) owner: OwnerKey,
     /// Whether others may hold the lock at the same time.
     pub(super) shared: bool,
@@ -14,5 +16,6 @@ pub(crate) struct Ticket {
     pub(super) blocked: bool,
     /// Notified when the waiter should check the lock again.
     pub(crate) wake: Notify,
+    /// Whether it is the first in the queue.
     pub(crate) first: AtomicBool,
 }
