@@ -1,16 +1,17 @@
-// Fencing in SQL: each transaction presents the token, the first one of a tenure too. To be copied; see docs/fencing.md.
+// Fencing in SQL: each transaction registers the token, starting with the first one of a tenure. Copy this code; see
+// docs/fencing.md.
 //
-// The token is a column of the row that the lock protects. Works with PostgreSQL, MySQL and SQLite by JDBC, which counts
-// the rows that an UPDATE finds. (MySQL by itself counts those it changes: leave `useAffectedRows` alone.)
+// The token is a column of the row that the lock protects. This works with PostgreSQL, MySQL and SQLite over JDBC,
+// which counts the rows that an UPDATE finds. MySQL itself counts only changed rows: do not set `useAffectedRows`.
 
 package dev.redlock.examples
 
 import java.sql.Connection
 
-/** A newer holder of the lock was here: stop. */
+/** The row has the token of a newer holder: stop. */
 class OutdatedToken(message: String) : Exception(message)
 
-/** Runs a block as one transaction under a token; throws [OutdatedToken] before it if a larger token was here. */
+/** Registers `token` and runs `access` in one transaction. Throws [OutdatedToken] if the row has a larger token. */
 fun <T> Connection.fenced(account: Long, token: Long, access: () -> T): T {
     autoCommit = false
     try {
@@ -25,14 +26,14 @@ fun <T> Connection.fenced(account: Long, token: Long, access: () -> T): T {
     }
 }
 
-/** Reads, thinks, writes: under a lock, in two transactions, because thinking takes long. */
+/** Reads and writes under a lock, in two transactions: no transaction is open during the computation between them. */
 fun deposit(connection: Connection, account: Long, amount: Long, token: Long) {
     val balance = connection.fenced(account, token) { connection.balance(account) }
     val new = balance + amount
     connection.fenced(account, token) { connection.update("UPDATE account SET balance = ? WHERE id = ?", new, account) }
 }
 
-/** What is in an account. */
+/** The balance of an account. */
 fun Connection.balance(account: Long): Long = prepareStatement("SELECT balance FROM account WHERE id = ?").use {
     it.setLong(1, account)
     it.executeQuery().run {
@@ -41,7 +42,7 @@ fun Connection.balance(account: Long): Long = prepareStatement("SELECT balance F
     }
 }
 
-/** Runs a statement; returns how many rows it found. */
+/** Runs a statement and returns how many rows it found. */
 fun Connection.update(statement: String, vararg values: Long): Int = prepareStatement(statement).use {
     values.forEachIndexed { index, value -> it.setLong(index + 1, value) }
     it.executeUpdate()

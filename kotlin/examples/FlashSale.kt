@@ -1,18 +1,20 @@
-// A flash sale: one console, many customers. Whoever reserves it has a while to pay, and nobody else can buy meanwhile.
+// A flash sale: one console, many customers. A customer who reserves it has some time to pay, and nobody else can buy
+// it in that time.
 //
 //     scripts/kotlin-run dev.redlock.examples.FlashSaleKt [redis-url]
 //
-// The environment variable TIME_TO_PAY says how many seconds a customer has, if not 6.
+// The environment variable TIME_TO_PAY sets how many seconds a customer has; default: 6.
 //
 // The reservation is a lock with an explicit owner, the customer, and a fixed ttl, the time to pay:
 //
-// - The web server takes it, and its process may end: fixed leases of explicit owners outlive their process.
-// - The payment service is another process. It needs no handle, only the customer: `lock(…, owner = customer).release()`.
-// - If the payment fails, the item is back on sale at once; if nothing ever comes from the bank, when the ttl ends.
+// - The web server acquires it. Its process may end then: fixed leases of explicit owners outlive their process.
+// - The payment service is another process. It needs no lease, only the customer:
+//   `lock(…, owner = customer).release()`.
+// - If the payment fails, the item is back on sale at once. If the bank never answers, it is back when the ttl ends.
 //
-// The lock says who may buy now. Who bought is a row in the shop's database, and the row remembers the largest token of
-// a reservation that it has seen. A bank that answers after the ttl has the token of an older reservation: that sale is
-// refused, also if nobody has bought the item since, and the money goes back.
+// The lock decides who may buy now. The shop's database has the buyer in a row, with the largest token of a reservation
+// so far. If the bank answers after the ttl and a newer reservation has registered its token, the database refuses the
+// sale, even if nobody has bought the item since. The customer gets the money back.
 
 package dev.redlock.examples
 
@@ -30,13 +32,13 @@ import kotlin.time.Duration.Companion.seconds
 private const val ITEM = "console"
 private val TIME_TO_PAY = (System.getenv("TIME_TO_PAY") ?: "6").toInt().seconds
 
-/** The lock that all services mean. */
+/** The lock of the reservation, the same in all services. */
 private fun reservation(customer: String, wait: Duration = Duration.ZERO) =
     lock("flash-sale:$ITEM", owner = customer, ttl = TIME_TO_PAY, wait = wait)
 
-// ---- the shop's database: any database that updates a row if a condition holds will do ----------------------------
+// ---- the shop's database: any that can update a row on a condition ------------------------------------------------
 
-/** Runs one statement in a transaction of its own; returns how many rows it changed. */
+/** Runs one statement in a transaction of its own and returns how many rows it changed. */
 private fun execute(database: Path, statement: String, vararg values: Any): Int = connect(database).use { connection ->
     connection.prepareStatement(statement).run {
         values.forEachIndexed { index, value -> setObject(index + 1, value) }
@@ -44,7 +46,7 @@ private fun execute(database: Path, statement: String, vararg values: Any): Int 
     }
 }
 
-/** Who bought the item. */
+/** The buyer of the item, if it is sold. */
 private fun buyer(database: Path): String? = connect(database).use { connection ->
     connection.createStatement().executeQuery("SELECT buyer FROM item").getString(1)
 }
@@ -53,14 +55,14 @@ private fun connect(path: Path): Connection = DriverManager.getConnection("jdbc:
 
 // ---- the web server: reserves ---------------------------------------------------------------------------------------
 
-/** Reserves the item, returns the reservation's token or 0, and ends, as a process does in a deploy. */
+/** Reserves the item and returns the reservation's token, or 0. The process ends then, as it would in a deploy. */
 private suspend fun reserve(database: Path, customer: String, wait: Duration): Long {
     val lease = reservation(customer, wait).run { if (wait == Duration.ZERO) tryAcquire() else acquire() }
     if (lease == null) {
         say("web", "sorry $customer, somebody else is paying right now")
         return 0
     }
-    // The first access of each tenure registers its token: from now on no older reservation can buy.
+    // The first access of each tenure registers its token: from then on the database refuses older reservations.
     val register = "UPDATE item SET fence = ?1 WHERE fence <= ?1 AND buyer IS NULL"
     if (execute(database, register, lease.token) == 0) {
         say("web", "sorry $customer, it is sold to ${buyer(database)}")
@@ -73,12 +75,12 @@ private suspend fun reserve(database: Path, customer: String, wait: Duration): L
 
 // ---- the payment service: sells, or gives back ----------------------------------------------------------------------
 
-/** Does what the bank's answer asks for. The token went to the bank and back, as a reference of the payment. */
+/** Handles the bank's answer. The token went to the bank and back as the reference of the payment. */
 private suspend fun settle(database: Path, customer: String, token: Long, accepted: Boolean) {
     if (accepted) {
         val sale = "UPDATE item SET buyer = ? WHERE fence = ? AND buyer IS NULL"
         if (execute(database, sale, customer, token) == 0) {
-            // The reservation ended by itself. What this customer may have reserved since is another one: not ours.
+            // The reservation had ended by its ttl. Do not release: the customer may have a newer reservation by now.
             say("payments", "$customer paid too late, and gets the money back")
             return
         }
@@ -93,11 +95,11 @@ private suspend fun settle(database: Path, customer: String, token: Long, accept
     }
 }
 
-// ---- what happens on this day ---------------------------------------------------------------------------------------
+// ---- the course of the sale -----------------------------------------------------------------------------------------
 
 private fun say(who: String, what: String) = println("${who.padStart(8)}: $what")
 
-/** Runs a service as a process of its own, as if on another machine; returns the number that it answers, or 0. */
+/** Runs a service as a process of its own, as if on another machine. Returns the number that it prints, or 0. */
 private fun service(vararg arguments: Any?): Long {
     val process = startJvm("dev.redlock.examples.FlashSaleKt", arguments.map { "${it ?: ""}" })
     val (answers, lines) = process.inputReader().readLines().partition { it.toLongOrNull() != null }
@@ -116,7 +118,7 @@ fun main(arguments: Array<String>): Unit = runBlocking {
     }
 }
 
-/** Lets five customers want the same console. */
+/** Four customers try to buy the same console. */
 private fun day(url: String?) {
     val database = Files.createTempFile("shop", ".db")
     fun web(customer: String, wait: Duration = Duration.ZERO) = service(url, "web", database, customer, wait)

@@ -1,10 +1,10 @@
-// Processes for the examples: each plays several machines.
+// Starts processes for the examples, in which several machines take part.
 
 package dev.redlock.examples
 
 import java.nio.file.Path
 
-/** Starts a main class in a JVM of its own; its standard output is for the caller to read. */
+/** Starts a main class in a JVM of its own. The caller must read its standard output. */
 internal fun startJvm(mainClass: String, arguments: List<String>): Process {
     val java = Path.of(System.getProperty("java.home"), "bin", "java").toString()
     val command = listOf(java, "-cp", System.getProperty("java.class.path"), mainClass) + arguments

@@ -1,19 +1,19 @@
-// A scheduler: each tick's job runs on one of many machines, once, although machines die and hang in the middle of it.
+// A scheduler: each tick's job runs once, on one of many machines, even if machines die or hang during the job.
 //
 //     scripts/kotlin-run dev.redlock.examples.SchedulerKt [redis-url]
 //
-// Every worker wants to run every tick's job. The lock lets one of them; the others wait, and then find it done. What
-// that means, exactly:
+// Every worker tries to run every tick's job. One gets the lock; the others wait, and then find the job done. The
+// guarantees:
 //
-// - **Running is at least once.** A worker that dies in the middle frees the lock within one lease, and the next one
-//   runs the job again, from the start. No lock can tell whether the dead worker's last step still happened.
-// - **The effect is exactly once.** The job's result and the mark "done" are written in one transaction, which demands
-//   that the tick has no newer token than the writer's. A worker that was stopped for longer than its lease and wakes
-//   up as if nothing had happened has an older token: its write changes nothing.
+// - **The job runs at least once.** The lock of a worker that dies is free within one lease, and the next worker runs
+//   the job again from the start. No lock can tell whether the dead worker's last step took effect.
+// - **The result is written exactly once.** The job's result and the mark "done" are written in one transaction, which
+//   fails if the tick has a newer token than the writer. A worker that was paused for longer than its lease has an
+//   older token: its write changes nothing.
 // - **Effects elsewhere** (an e-mail, a payment) cannot be part of that transaction. Give them the tick as an
 //   idempotency key, or accept that they may happen twice.
 //
-// The database is SQLite so that this runs anywhere; any one with transactions does.
+// The database is SQLite so that this runs anywhere. Any database with transactions works.
 
 package dev.redlock.examples
 
@@ -37,16 +37,16 @@ import kotlin.time.Duration.Companion.seconds
 private const val WORKERS = 4
 private const val TICKS = 6
 private val PERIOD = 500.milliseconds
-private val LEASE = 2.seconds // how long a dead worker keeps the others waiting; 30 s unless configured
+private val LEASE = 2.seconds // how long a dead worker keeps the others waiting; the default is 30 s
 
-// What goes wrong, at the first attempt of a tick.
+// The ticks in whose first attempt the worker dies or hangs.
 private const val DIES_AT = 2
 private const val HANGS_AT = 4
 
-/** A newer holder of the lock was here. */
+/** The tick has the token of a newer holder. */
 private class Outdated : Exception()
 
-/** The database of the job: its results, and which ticks are done. */
+/** The database of the job: the results and the ticks that are done. */
 private class Store(path: Path) {
     private val connection: Connection = DriverManager.getConnection("jdbc:sqlite:$path?busy_timeout=30000")
 
@@ -67,13 +67,13 @@ private class Store(path: Path) {
         buildList { while (rows.next()) add(List(rows.metaData.columnCount) { rows.getInt(it + 1) }) }
     }
 
-    /** Both or neither. */
+    /** Runs the block in one transaction: all of its statements take effect, or none. */
     private fun <T> transaction(block: () -> T): T {
         execute("BEGIN IMMEDIATE")
         return runCatching(block).onSuccess { execute("COMMIT") }.onFailure { execute("ROLLBACK") }.getOrThrow()
     }
 
-    /** Registers a token, as the first access of a tenure must; returns which attempt it is, 0 when all is done. */
+    /** Registers a token, as the first access of a tenure must. Returns the attempt's number, or 0 if it is done. */
     fun begin(tick: Int, token: Long): Int = transaction {
         execute("INSERT OR IGNORE INTO tick VALUES (?, 0, 0, NULL)", tick)
         val register =
@@ -83,7 +83,7 @@ private class Store(path: Path) {
         if (done == 1) 0 else attempts
     }
 
-    /** Writes the result and the mark, unless somebody else has taken over. */
+    /** Writes the result and the mark "done", unless a newer holder has registered its token. */
     fun finish(tick: Int, token: Long, worker: Int) = transaction {
         val done = "UPDATE tick SET done = 1 WHERE number = ? AND fence = ? AND done IS NULL"
         if (execute(done, tick, token) == 0) throw Outdated()
@@ -97,7 +97,7 @@ private class Store(path: Path) {
     )
 }
 
-/** Runs a tick's job if nobody has; the lock is held. */
+/** Runs a tick's job unless it is done. The caller holds the lock. */
 private suspend fun run(store: Store, tick: Int, lease: Lease, worker: Int) {
     val attempt = store.begin(tick, lease.token)
     if (attempt == 0) return
@@ -107,13 +107,13 @@ private suspend fun run(store: Store, tick: Int, lease: Lease, worker: Int) {
         println("worker $worker dies")
         Runtime.getRuntime().halt(1) // as kill -9 does: nothing is released
     }
-    // Woken up long after its lease. The body would be cancelled then; this worker does not look, as code sometimes
-    // cannot.
+    // A worker that wakes up after its lease would be cancelled here. This one ignores the cancellation, as code
+    // sometimes must.
     withContext(NonCancellable) {
         if (attempt == 1 && tick == HANGS_AT) {
             println("worker $worker hangs")
             signal(ProcessHandle.current().pid(), "STOP")
-            Thread.sleep(200) // the signal takes a moment, and must not hit a transaction
+            Thread.sleep(200) // until the signal arrives: it must not stop the process inside a transaction
         }
         try {
             store.finish(tick, lease.token, worker)
@@ -124,7 +124,7 @@ private suspend fun run(store: Store, tick: Int, lease: Lease, worker: Int) {
     }
 }
 
-/** Is one of the machines. */
+/** Runs the worker of one machine. */
 private suspend fun work(url: String?, database: Path, worker: Int, begin: Long) {
     configure(url?.let(::listOf), RedlockOptions(watchdog = LEASE))
     val store = Store(database)
@@ -133,7 +133,7 @@ private suspend fun work(url: String?, database: Path, worker: Int, begin: Long)
         try {
             lock("scheduler:report").withLock { lease -> run(store, tick, lease, worker) }
         } catch (_: LockLost) {
-            // The lease ended inside; the store has refused the write.
+            // The lease ended during the job, and the store refused the write.
         }
     }
 }
@@ -144,7 +144,7 @@ fun main(arguments: Array<String>) {
         val (database, worker, begin) = arguments.drop(1)
         return runBlocking { work(url, Path.of(database), worker.toInt(), begin.toLong()) }
     }
-    // Starts the workers, wakes the one that hangs, and looks at what came out.
+    // Starts the workers, resumes the one that hangs, and prints the results.
     val database = Files.createTempFile("jobs", ".db")
     val store = Store(database).apply { create() }
     val begin = System.currentTimeMillis()
@@ -153,7 +153,7 @@ fun main(arguments: Array<String>) {
     }
     val output = workers.map { worker -> thread { worker.inputReader().forEachLine(::println) } }
     while (!store.isDone(HANGS_AT) && workers.any(Process::isAlive)) Thread.sleep(50)
-    // Wakes the one that hangs; the others do not notice.
+    // SIGCONT resumes the worker that hangs and has no effect on the others.
     workers.filter(Process::isAlive).forEach { signal(it.pid(), "CONT") }
     workers.forEach { it.waitFor() }
     output.forEach { it.join() }
