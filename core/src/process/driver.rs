@@ -32,9 +32,9 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// The driver of a request that is made here and now: the background, if another runtime polls the future than the
-    /// one in which it was made.
-    pub(crate) fn here(self) -> Self {
+    /// The driver that a request made now can use: this one, or the background's if this is a runtime of the program and
+    /// the caller does not run in it.
+    pub(crate) fn usable_now(self) -> Self {
         match self {
             Self::Program(id) if program::current(id).is_none() => Self::Background,
             other => other,

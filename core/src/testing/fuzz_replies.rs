@@ -14,7 +14,7 @@ use proptest::{collection::vec, prelude::*, sample};
 use redis::Value;
 
 use super::{
-    errors::refusal,
+    errors::error_from_reply,
     identify::{always, micros},
     replies::script_reply,
 };
@@ -414,7 +414,7 @@ fn check_others(bytes: &[u8]) {
     // The other functions that read a server's bytes must not panic.
     if let Ok(value) = redis::parse_redis_value(bytes) {
         if let Value::ServerError(error) = &value {
-            assert!(refusal(error).detail.chars().count() <= 200, "{shown}");
+            assert!(error_from_reply(error).detail.chars().count() <= 200, "{shown}");
         }
         let _ = always(&value);
         let _ = micros(value);

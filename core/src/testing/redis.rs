@@ -20,9 +20,9 @@ use tokio::{
 };
 
 use super::{
+    connection::CHECKED_AFTER_IDLE,
     connection::MOST_UNANSWERED,
-    connection::RESTED,
-    errors::{not_run, permanent, refusal_text},
+    errors::{error_from_reply_text, not_run_error, permanent_error},
     sentinel::Sentinels,
     *,
 };
@@ -434,7 +434,7 @@ async fn unanswered_requests_are_bounded() {
     }
     let soon = Duration::from_millis(50);
     let error = tested.node.eval(Driver::Background, set("x"), soon, SentOn::default()).await.unwrap_err();
-    assert_eq!(error, not_run("1024 requests unanswered"));
+    assert_eq!(error, not_run_error("1024 requests unanswered"));
     server.signal("-CONT");
     // A clean-up waits behind all of them, and so does the ping.
     let connection = tested.node.inner().unwrap().state.lock().background.clone().unwrap().id.clone();
@@ -475,7 +475,7 @@ async fn a_node_that_was_never_there_is_found_later() {
     server.kill();
     let mut tested = Tested::new(&server.url());
     let error = tested.eval(set("x")).await.unwrap_err();
-    assert_eq!(error, not_run("connection refused"));
+    assert_eq!(error, not_run_error("connection refused"));
     assert!(matches!(tested.event().await, Event::NodeDown { .. }));
     server.restart();
     tested.changed().await;
@@ -526,7 +526,7 @@ async fn a_caller_that_gave_up_is_cleaned_up_behind_a_barrier() {
         };
         let connection = tokio::task::spawn_blocking(give_up).await.unwrap();
         assert_eq!(connection.driver, Driver::Caller);
-        assert!(node.node.inner().unwrap().state.lock().own.values().all(|own| own.connection.is_none()));
+        assert!(node.node.inner().unwrap().state.lock().lanes.values().all(|lane| lane.connection.is_none()));
         let clean_up = node.node.eval_after(connection, del("lock"), PATIENCE);
         let clean_up = tokio::spawn(clean_up);
         server.signal("-CONT");
@@ -591,19 +591,19 @@ fn a_caller_notices_that_its_connection_ended_meanwhile() {
     };
     eval().unwrap();
     for _ in 0..10 {
-        let number = tested.node.inner().unwrap().state.lock().own[&Lane::Of(Driver::Caller)]
+        let number = tested.node.inner().unwrap().state.lock().lanes[&Lane::Of(Driver::Caller)]
             .connection
             .as_ref()
             .unwrap()
             .number();
         server.run("CLIENT KILL TYPE normal");
         let killed = Instant::now();
-        while killed.elapsed() < RESTED {
+        while killed.elapsed() < CHECKED_AFTER_IDLE {
             thread::yield_now();
         }
         eval().unwrap();
         assert_ne!(
-            tested.node.inner().unwrap().state.lock().own[&Lane::Of(Driver::Caller)]
+            tested.node.inner().unwrap().state.lock().lanes[&Lane::Of(Driver::Caller)]
                 .connection
                 .as_ref()
                 .unwrap()
@@ -720,12 +720,12 @@ async fn what_a_server_refuses_is_told_apart() {
     assert_eq!(kind(set("x")).await.kind, NodeErrorKind::NotRun);
 
     let wrapped = "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
-    assert_eq!(refusal_text(wrapped).kind, NodeErrorKind::WrongType);
+    assert_eq!(error_from_reply_text(wrapped).kind, NodeErrorKind::WrongType);
     let noperm = "NOPERM User bob has no permissions to run the 'set' command";
-    assert_eq!(refusal_text(noperm), permanent(noperm));
-    assert_eq!(refusal_text("BUSY Redis is busy").kind, NodeErrorKind::NotRun);
-    assert_eq!(refusal_text("LOADING Redis is loading").kind, NodeErrorKind::NotRun);
-    assert_eq!(refusal_text("ERR boom").detail, "boom");
+    assert_eq!(error_from_reply_text(noperm), permanent_error(noperm));
+    assert_eq!(error_from_reply_text("BUSY Redis is busy").kind, NodeErrorKind::NotRun);
+    assert_eq!(error_from_reply_text("LOADING Redis is loading").kind, NodeErrorKind::NotRun);
+    assert_eq!(error_from_reply_text("ERR boom").detail, "boom");
 
     let error = Tested::new(&format!("{}/99", server.url())).eval(set("x")).await.unwrap_err();
     assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
@@ -758,7 +758,7 @@ async fn a_quorum_needs_to_know_the_run() {
     let mut call = set("x");
     tested.eval(call.clone()).await.unwrap();
     call.identify = true;
-    assert_eq!(tested.eval(call).await, Err(permanent("needs the right to run INFO")));
+    assert_eq!(tested.eval(call).await, Err(permanent_error("needs the right to run INFO")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -782,9 +782,9 @@ async fn a_closed_node_refuses() {
     let tested = Tested::new(&server.url());
     tested.eval(set("x")).await.unwrap();
     tested.node.close();
-    assert_eq!(tested.eval(set("x")).await, Err(not_run("closed")));
+    assert_eq!(tested.eval(set("x")).await, Err(not_run_error("closed")));
     let subscription = tested.node.subscribe("a".to_owned()).await;
-    assert_eq!(subscription.map(drop), Err(not_run("closed")));
+    assert_eq!(subscription.map(drop), Err(not_run_error("closed")));
     let deadline = Instant::now() + PATIENCE;
     while !matches!(server.run("CLIENT LIST"), Value::BulkString(list)
         if String::from_utf8_lossy(&list).lines().count() == 1)
@@ -879,7 +879,7 @@ async fn a_socket_file_works() {
     tested.eval(set("x")).await.unwrap();
     let missing = Tested::new("unix:///nonexistent/redis.sock");
     let error = missing.eval(set("x")).await.unwrap_err();
-    assert_eq!(error, not_run("no such socket"));
+    assert_eq!(error, not_run_error("no such socket"));
 }
 
 fn openssl(dir: &std::path::Path, arguments: &str) {

@@ -20,20 +20,21 @@ use super::hosted;
 use super::{
     CLOSED_BY_SERVER, Inner,
     connection::{Attempt, Connecting, Connection, Lane, MOST_UNANSWERED},
-    errors::{closed, lacks_hello, no_connection, not_run, refused_connection},
-    health::{Health, Standing},
+    errors::{closed_error, connect_error, connect_timeout_error, lacks_hello, not_run_error},
+    health::{Health, SendDecision},
     identify::identify,
-    patient,
+    within_limit,
 };
 use crate::{
     process::{driver::Driver, program, runtime},
     server::{BoxFuture, ConnectionId, NodeError},
 };
 
-/// The state of an own lane, as a request finds it.
-enum Found {
+/// The state of a lane other than the background's, as a request finds it.
+enum LaneLookup {
     Connection(Arc<Connection>),
-    Nothing,
+    /// The request must make the connection.
+    Unconnected,
     /// The background must connect first.
     Wait,
     Fail(NodeError),
@@ -42,29 +43,31 @@ enum Found {
 impl Inner {
     /// Returns the background connection. Waits for it for the connect time-out or `timeout`, whichever is shorter.
     pub(super) async fn background(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
-        let look = || {
+        let connection = || {
             let mut state = self.state.lock();
-            match self.standing(&mut state) {
-                Standing::Go => state.background.clone().map(Ok),
-                Standing::Wait => None,
-                Standing::Fail(error) => Some(Err(error)),
+            match self.decide_send(&mut state) {
+                SendDecision::Send => state.background.clone().map(Ok),
+                SendDecision::Wait => None,
+                SendDecision::Fail(error) => Some(Err(error)),
             }
         };
-        if let Some(found) = look() {
+        if let Some(found) = connection() {
             return found;
         }
         let limit = timeout.min(self.connect_timeout);
         // Boxed, because it is seldom needed: otherwise the future of every request would contain it.
-        let mut waiting = Box::pin(self.look_again(look));
-        patient(Driver::Background, limit, waiting.as_mut()).await.unwrap_or_else(|| Err(no_connection(limit)))
+        let mut waiting = Box::pin(self.wait_until(connection));
+        within_limit(Driver::Background, limit, waiting.as_mut())
+            .await
+            .unwrap_or_else(|| Err(connect_timeout_error(limit)))
     }
 
-    /// Calls `look` now and after each notification, until it returns a value.
-    pub(super) async fn look_again<T>(&self, look: impl Fn() -> Option<T>) -> T {
+    /// Calls `find` now and after each notification of `news`, until it returns a value.
+    pub(super) async fn wait_until<T>(&self, find: impl Fn() -> Option<T>) -> T {
         let mut news = self.news.subscribe();
         loop {
             news.mark_unchanged();
-            if let Some(found) = look() {
+            if let Some(found) = find() {
                 return found;
             }
             // The sender is in `self`.
@@ -72,55 +75,60 @@ impl Inner {
         }
     }
 
-    /// Returns the connection of an own lane. Its waiters drive the attempt together, since nothing else does.
-    pub(super) async fn own(self: &Arc<Self>, lane: Lane, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
-        match self.find(lane) {
-            Found::Connection(connection) if connection.outlived_its_rest().await => return Ok(connection),
-            Found::Fail(error) => return Err(error),
-            Found::Connection(_) | Found::Nothing | Found::Wait => {}
+    /// Returns the connection of a lane other than the background's. Its waiters drive the attempt to connect together,
+    /// since nothing else does.
+    pub(super) async fn lane_connection(
+        self: &Arc<Self>,
+        lane: Lane,
+        timeout: Duration,
+    ) -> Result<Arc<Connection>, NodeError> {
+        match self.look_up(lane) {
+            LaneLookup::Connection(connection) if connection.is_alive_after_idle().await => return Ok(connection),
+            LaneLookup::Fail(error) => return Err(error),
+            LaneLookup::Connection(_) | LaneLookup::Unconnected | LaneLookup::Wait => {}
         }
         let limit = timeout.min(self.connect_timeout);
-        patient(lane.driver(), limit, Box::pin(self.make(lane)).as_mut()).await.unwrap_or_else(|| {
-            let error = no_connection(limit);
+        within_limit(lane.driver(), limit, Box::pin(self.make(lane)).as_mut()).await.unwrap_or_else(|| {
+            let error = connect_timeout_error(limit);
             if limit == self.connect_timeout {
-                self.own_attempt_failed(&error);
+                self.lane_attempt_failed(&error);
             }
             Err(error)
         })
     }
 
-    fn find(self: &Arc<Self>, lane: Lane) -> Found {
+    fn look_up(self: &Arc<Self>, lane: Lane) -> LaneLookup {
         let mut state = self.state.lock();
         if state.closed {
-            return Found::Fail(closed());
+            return LaneLookup::Fail(closed_error());
         }
-        // An own lane needs no background connection, only a node that is not known to be down.
+        // The lane needs no background connection, only a node that is not known to be down.
         let known_to_be_down = match state.health {
             Health::Idle | Health::Up => false,
             Health::Connecting => state.reported,
-            Health::Silent { .. } | Health::Failing { .. } => true,
+            Health::Unresponsive { .. } | Health::Failing { .. } => true,
         };
         if !known_to_be_down {
-            let known = state.own.get(&lane).and_then(|own| own.connection.clone());
-            return known.map_or(Found::Nothing, Found::Connection);
+            let known = state.lanes.get(&lane).and_then(|lane| lane.connection.clone());
+            return known.map_or(LaneLookup::Unconnected, LaneLookup::Connection);
         }
-        match self.standing(&mut state) {
-            Standing::Fail(error) => Found::Fail(error),
-            Standing::Go | Standing::Wait => Found::Wait,
+        match self.decide_send(&mut state) {
+            SendDecision::Fail(error) => LaneLookup::Fail(error),
+            SendDecision::Send | SendDecision::Wait => LaneLookup::Wait,
         }
     }
 
     /// Makes the connection of a lane, joins the attempt under way, or returns the connection that others made.
     async fn make(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
-        let found = || Some(self.find(lane)).filter(|found| !matches!(found, Found::Wait));
-        match self.look_again(found).await {
-            Found::Connection(connection) => return Ok(connection),
-            Found::Fail(error) => return Err(error),
-            Found::Nothing | Found::Wait => {}
+        let found = || Some(self.look_up(lane)).filter(|found| !matches!(found, LaneLookup::Wait));
+        match self.wait_until(found).await {
+            LaneLookup::Connection(connection) => return Ok(connection),
+            LaneLookup::Fail(error) => return Err(error),
+            LaneLookup::Unconnected | LaneLookup::Wait => {}
         }
         let connection = self.attempt(lane).await?;
         // It may have broken meanwhile, if this was not polled for a while.
-        if connection.retired.load(SeqCst) { Err(not_run("connection replaced")) } else { Ok(connection) }
+        if connection.retired.load(SeqCst) { Err(not_run_error("connection replaced")) } else { Ok(connection) }
     }
 
     /// Returns the attempt under way to connect a lane, or starts one. Ignores an attempt older than the connect
@@ -128,46 +136,46 @@ impl Inner {
     fn attempt(self: &Arc<Self>, lane: Lane) -> Connecting {
         let mut state = self.state.lock();
         let is_young = |attempt: &Attempt| attempt.began.elapsed() < self.connect_timeout;
-        state.own.retain(|_, own| own.connection.is_some() || own.attempt.as_ref().is_some_and(is_young));
-        let own = state.own.entry(lane).or_default();
-        if let Some(known) = own.attempt.as_ref().filter(|known| is_young(known)).and_then(Attempt::connecting) {
+        state.lanes.retain(|_, lane| lane.connection.is_some() || lane.attempt.as_ref().is_some_and(is_young));
+        let lane_state = state.lanes.entry(lane).or_default();
+        if let Some(known) = lane_state.attempt.as_ref().filter(|known| is_young(known)).and_then(Attempt::connecting) {
             return known;
         }
         let (inner, began) = (Arc::clone(self), Instant::now());
         let making: BoxFuture<_> = Box::pin(async move { inner.make_anew(lane, began).await });
         let connecting = making.shared();
-        own.attempt = Some(Attempt::new(&connecting, began));
+        lane_state.attempt = Some(Attempt::new(&connecting, began));
         connecting
     }
 
     /// Performs one attempt to connect.
     async fn make_anew(self: &Arc<Self>, lane: Lane, began: Instant) -> Result<Arc<Connection>, NodeError> {
-        let made = self.connect(lane).await.inspect_err(|error| self.own_attempt_failed(error));
+        let made = self.connect(lane).await.inspect_err(|error| self.lane_attempt_failed(error));
         let connection = {
             let mut state = self.state.lock();
             let is_closed = state.closed;
-            let own = state.own.entry(lane).or_default();
-            own.attempt.take_if(|attempt| attempt.began == began);
+            let lane_state = state.lanes.entry(lane).or_default();
+            lane_state.attempt.take_if(|attempt| attempt.began == began);
             // Only borrowed: `made` must be dropped after the mutex is released.
             let made = made.as_ref().map_err(NodeError::clone)?;
             if is_closed {
-                return Err(closed());
+                return Err(closed_error());
             }
             if made.dead.load(SeqCst) {
-                return Err(not_run(CLOSED_BY_SERVER));
+                return Err(not_run_error(CLOSED_BY_SERVER));
             }
             // A later attempt may have been faster.
-            own.connection.get_or_insert_with(|| made.clone()).clone()
+            lane_state.connection.get_or_insert_with(|| made.clone()).clone()
         };
         self.warn_of_eviction(&connection.facts);
         Ok(connection)
     }
 
-    /// Removes and retires the connection with this number. Returns false if no own lane has it.
+    /// Removes and retires the connection with this number. Returns false if only the background lane may have it.
     pub(super) fn retire(&self, number: u64) -> bool {
         let gone = {
             let mut state = self.state.lock();
-            state.own.values_mut().find_map(|own| own.connection.take_if(|known| known.number() == number))
+            state.lanes.values_mut().find_map(|lane| lane.connection.take_if(|known| known.number() == number))
         };
         gone.is_some_and(|connection| {
             connection.retire();
@@ -181,7 +189,7 @@ impl Inner {
             // The background drives this lane: the caller might stop polling.
             let inner = Arc::clone(self);
             let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
-            return connected.unwrap_or_else(|| Err(closed()));
+            return connected.unwrap_or_else(|| Err(closed_error()));
         }
         self.connect_here(lane).await
     }
@@ -189,7 +197,7 @@ impl Inner {
     async fn connect_here(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
         tokio::time::timeout(self.connect_timeout, self.handshake(lane))
             .await
-            .unwrap_or_else(|_| Err(no_connection(self.connect_timeout)))
+            .unwrap_or_else(|_| Err(connect_timeout_error(self.connect_timeout)))
     }
 
     async fn handshake(self: &Arc<Self>, lane: Lane) -> Result<Arc<Connection>, NodeError> {
@@ -198,10 +206,10 @@ impl Inner {
         let dead = Arc::new(AtomicBool::new(false));
         let redis = self.log_in(lane.driver(), number, &dead).await?;
         let mut facts = identify(&redis).await?;
-        if facts.replica && self.target.follows() {
-            return Err(not_run("the master that the Sentinels name is a replica yet, or by now"));
+        if facts.replica && self.target.can_fail_over() {
+            return Err(not_run_error("the master that the Sentinels name is a replica yet, or by now"));
         }
-        self.hear_elections();
+        self.watch_elections();
         if self.in_cluster {
             // A slot may come from another server: restarts of this one say nothing about its keys.
             (facts.lost_at, facts.durable) = (0, false);
@@ -267,7 +275,7 @@ impl Inner {
                 other => other,
             },
         };
-        connected.map_err(|error| refused_connection(&error))
+        connected.map_err(|error| connect_error(&error))
     }
 }
 

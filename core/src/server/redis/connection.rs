@@ -24,10 +24,13 @@ use crate::{
 
 /// The maximum of unanswered requests on a connection. Clean-ups must not be lost, so they may use twice as many.
 pub(super) const MOST_UNANSWERED: usize = 1024;
-/// The idle time after which an own lane's connection is checked: if no caller drove it, its end is still unread.
-pub(super) const RESTED: Duration = Duration::from_millis(10);
+/// The idle time after which the connection of a lane other than the background's is checked before use: if no caller
+/// drove it, its end is still unread.
+pub(super) const CHECKED_AFTER_IDLE: Duration = Duration::from_millis(10);
 
-/// Identifies a connection of a node, which has at most one for each lane.
+/// Identifies a connection of a node, which has at most one for each lane. The background's lane is
+/// `Of(Driver::Background)`: the reviver makes its connection. The connections of all other lanes are made by the
+/// requests that need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     /// For all requests with this driver.
@@ -46,9 +49,9 @@ impl Lane {
     }
 }
 
-/// The connection of an own lane: of any lane but the background's, which `State` keeps.
+/// The state of a lane other than the background's.
 #[derive(Default)]
-pub(super) struct Own {
+pub(super) struct LaneState {
     pub(super) connection: Option<Arc<Connection>>,
     pub(super) attempt: Option<Attempt>,
 }
@@ -153,11 +156,11 @@ impl Connection {
         );
     }
 
-    /// Whether the connection is still usable. After `RESTED` without a request its end may be unread, because nothing
-    /// drove it.
-    pub(super) async fn outlived_its_rest(&self) -> bool {
-        let rested = self.used.lock().elapsed() >= RESTED;
-        if !rested {
+    /// Whether the connection is still usable. After `CHECKED_AFTER_IDLE` without a request its end may be unread,
+    /// because nothing drove it.
+    pub(super) async fn is_alive_after_idle(&self) -> bool {
+        let was_idle = self.used.lock().elapsed() >= CHECKED_AFTER_IDLE;
+        if !was_idle {
             return true;
         }
         // Yields a few times, so that a pending end is read. Otherwise this request would be lost with the connection.
@@ -181,15 +184,15 @@ impl Connection {
 pub(super) struct Ended<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Ended<F> {
-    pub(super) fn new(tell: F) -> Self {
-        Self(Some(tell))
+    pub(super) fn new(call: F) -> Self {
+        Self(Some(call))
     }
 }
 
 impl<F: FnOnce()> Drop for Ended<F> {
     fn drop(&mut self) {
-        if let Some(tell) = self.0.take() {
-            tell();
+        if let Some(call) = self.0.take() {
+            call();
         }
     }
 }

@@ -14,48 +14,48 @@ const NO_REDIS: &str =
     "does not speak Redis' protocol; is it the right port, and if it has TLS, is it a rediss:// URL?";
 
 /// An error after which the request is known not to have run.
-pub(super) fn not_run(detail: impl Into<String>) -> NodeError {
+pub(super) fn not_run_error(detail: impl Into<String>) -> NodeError {
     NodeError::new(NodeErrorKind::NotRun, detail)
 }
 
 /// An error that a later try meets again.
-pub(super) fn permanent(detail: impl Into<String>) -> NodeError {
+pub(super) fn permanent_error(detail: impl Into<String>) -> NodeError {
     NodeError::new(NodeErrorKind::Permanent, detail)
 }
 
 /// The error of a node that was closed.
-pub(super) fn closed() -> NodeError {
-    not_run("closed")
+pub(super) fn closed_error() -> NodeError {
+    not_run_error("closed")
 }
 
 /// The error in a forked child: the node belongs to the parent.
-pub(super) fn forked() -> NodeError {
-    not_run("made before a fork")
+pub(super) fn forked_error() -> NodeError {
+    not_run_error("made before a fork")
 }
 
 /// The error of an attempt to connect that timed out.
-pub(super) fn no_connection(limit: Duration) -> NodeError {
-    not_run(format!("no answer to the connection within {limit:.1?}"))
+pub(super) fn connect_timeout_error(limit: Duration) -> NodeError {
+    not_run_error(format!("no answer to the connection within {limit:.1?}"))
 }
 
 /// The error of a request that timed out: it may have run.
-pub(super) fn no_answer(limit: Duration) -> NodeError {
+pub(super) fn reply_timeout_error(limit: Duration) -> NodeError {
     NodeError::new(NodeErrorKind::Unknown, format!("no answer within {limit:.1?}"))
 }
 
 /// The error of a request that was not sent, because too many others are unanswered.
-pub(super) fn unanswered(count: usize) -> NodeError {
-    not_run(format!("{count} requests unanswered"))
+pub(super) fn too_many_unanswered_error(count: usize) -> NodeError {
+    not_run_error(format!("{count} requests unanswered"))
 }
 
 /// Maps a server's error reply.
-pub(super) fn refusal(error: &ServerError) -> NodeError {
+pub(super) fn error_from_reply(error: &ServerError) -> NodeError {
     let details = error.details().unwrap_or_default();
-    refusal_text(&format!("{} {details}", error.code()))
+    error_from_reply_text(&format!("{} {details}", error.code()))
 }
 
 /// Maps the text of an error reply, which begins with its code.
-pub(super) fn refusal_text(text: &str) -> NodeError {
+pub(super) fn error_from_reply_text(text: &str) -> NodeError {
     let (text, in_script) = without_place(text);
     let code = text.split(' ').next().unwrap_or_default();
     let lower = text.to_ascii_lowercase();
@@ -153,10 +153,10 @@ fn advice(code: &str, lower: &str) -> Option<Advice> {
 }
 
 /// Makes a redirection a permanent error: the URL does not say that the server belongs to a cluster.
-pub(super) fn misplaced(error: NodeError) -> NodeError {
+pub(super) fn redirect_error(error: NodeError) -> NodeError {
     match error.hint {
         Some(Hint::Moved(_) | Hint::Ask(_)) => {
-            permanent(shortened(&error.detail, "; it is a server of a Redis Cluster: use redis+cluster://"))
+            permanent_error(shortened(&error.detail, "; it is a server of a Redis Cluster: use redis+cluster://"))
         }
         _ => error,
     }
@@ -196,25 +196,25 @@ pub(super) fn lacks_hello(error: &RedisError) -> bool {
 }
 
 /// Maps the error of a failed attempt to connect. No request was sent, so none ran.
-pub(super) fn refused_connection(error: &RedisError) -> NodeError {
+pub(super) fn connect_error(error: &RedisError) -> NodeError {
     if let Some(text) = server_text(error) {
-        let error = refusal_text(&text);
-        return if error.is_permanent() { error } else { not_run(error.detail) };
+        let error = error_from_reply_text(&text);
+        return if error.is_permanent() { error } else { not_run_error(error.detail) };
     }
     match error.kind() {
         // The crate drops the server's text.
-        ErrorKind::AuthenticationFailed => permanent("wrong user or password, or the server has none"),
-        ErrorKind::Parse if is_cut_short(error) => not_run(CLOSED_EARLY),
-        ErrorKind::Parse => permanent(NO_REDIS),
-        ErrorKind::InvalidClientConfig => permanent(error.to_string()),
+        ErrorKind::AuthenticationFailed => permanent_error("wrong user or password, or the server has none"),
+        ErrorKind::Parse if is_cut_short(error) => not_run_error(CLOSED_EARLY),
+        ErrorKind::Parse => permanent_error(NO_REDIS),
+        ErrorKind::InvalidClientConfig => permanent_error(error.to_string()),
         _ => {
             let io = source::<io::Error>(error);
             let tls = io
                 .and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>())
                 .or_else(|| source::<rustls::Error>(error));
             match tls {
-                Some(tls) => permanent(format!("TLS: {tls}{}", tls_advice(tls))),
-                None => not_run(match io {
+                Some(tls) => permanent_error(format!("TLS: {tls}{}", tls_advice(tls))),
+                None => not_run_error(match io {
                     Some(io) if is_closed(io) => CLOSED_EARLY.to_owned(),
                     Some(io) => io_text(io),
                     None => error.to_string(),
@@ -240,7 +240,7 @@ fn tls_advice(error: &rustls::Error) -> &'static str {
 }
 
 /// Maps the error of a connection that broke during a request.
-pub(super) fn failure(error: &RedisError) -> NodeError {
+pub(super) fn broken_connection_error(error: &RedisError) -> NodeError {
     let detail = match source::<io::Error>(error) {
         Some(io) => io_text(io),
         None if error.kind() == ErrorKind::Parse && !is_cut_short(error) => NO_REDIS.to_owned(),

@@ -1,15 +1,19 @@
 //! The health of a node, as its background connection shows it, and the reviver: the task that reconnects.
 //!
 //! ```text
-//! Idle ──first use──▶ Connecting ──▶ Up ──a reply is overdue──▶ Silent ──a reply, or a newer connection──▶ Up
-//!                      │     ▲        └──────connection broke──────┤
-//!                failed│     └──────────────────────◀──────────────┘
-//!                      ▼     │ a request after a pause
-//!                     Failing ──the reviver connects──▶ Up
+//! Idle         ──first use──▶ Connecting
+//! Connecting   ──connected──▶ Up
+//! Connecting   ──failed─────▶ Failing
+//! Up           ──a reply is overdue──▶ Unresponsive
+//! Up           ──connection broke──▶ Connecting
+//! Unresponsive ──a reply, or a newer connection──▶ Up
+//! Unresponsive ──connection broke──▶ Connecting
+//! Failing      ──the reviver connects──▶ Up
+//! Failing      ──a request after a pause──▶ Connecting
 //! ```
 //!
-//! Requests wait while `Connecting` (first use, or just lost). They fail at once while `Silent` or `Failing`, so that a
-//! dead node costs no time. Callers and event loops have their own connections, but share this health.
+//! Requests wait while `Connecting` (first use, or just lost). They fail at once while `Unresponsive` or `Failing`, so
+//! that a dead node costs no time. Callers and event loops have their own connections, but share this health.
 
 use std::{
     pin::pin,
@@ -21,8 +25,8 @@ use tokio::time::Instant;
 
 use super::{
     CLOSED_BY_SERVER, Inner, State, Task,
-    connection::{Connection, Lane, Own},
-    errors::{closed, failure, not_run},
+    connection::{Connection, Lane, LaneState},
+    errors::{broken_connection_error, closed_error, not_run_error},
     identify::Facts,
     request::ping,
     target::Target,
@@ -47,7 +51,8 @@ pub(super) enum Health {
     Idle,
     Connecting,
     Up,
-    Silent {
+    /// A reply is overdue since then, on a connection that is still open.
+    Unresponsive {
         since: Instant,
     },
     Failing {
@@ -57,34 +62,37 @@ pub(super) enum Health {
 }
 
 /// Whether a request may be sent now.
-pub(super) enum Standing {
-    Go,
+pub(super) enum SendDecision {
+    Send,
+    /// Until the background connection is made.
     Wait,
     Fail(NodeError),
 }
 
 impl Inner {
     /// Decides whether a request may be sent. Starts or wakes the reviver if the node needs a connection.
-    pub(super) fn standing(self: &Arc<Self>, state: &mut State) -> Standing {
+    pub(super) fn decide_send(self: &Arc<Self>, state: &mut State) -> SendDecision {
         if state.closed {
-            return Standing::Fail(closed());
+            return SendDecision::Fail(closed_error());
         }
         match &state.health {
-            Health::Up => Standing::Go,
-            Health::Connecting => Standing::Wait,
-            Health::Silent { since } => Standing::Fail(not_run(format!("no answer for {:.1?}", since.elapsed()))),
+            Health::Up => SendDecision::Send,
+            Health::Connecting => SendDecision::Wait,
+            Health::Unresponsive { since } => {
+                SendDecision::Fail(not_run_error(format!("no answer for {:.1?}", since.elapsed())))
+            }
             Health::Failing { error, at } => {
                 if state.attempting || at.elapsed() <= LONGEST_PAUSE {
-                    return Standing::Fail(error.clone());
+                    return SendDecision::Fail(error.clone());
                 }
                 state.health = Health::Connecting;
                 self.revive(state, Duration::ZERO);
-                Standing::Wait
+                SendDecision::Wait
             }
             Health::Idle => {
                 state.health = Health::Connecting;
                 self.revive(state, Duration::ZERO);
-                Standing::Wait
+                SendDecision::Wait
             }
         }
     }
@@ -117,7 +125,7 @@ impl Inner {
         state.reviver = Some(Task(runtime::background().spawn(reviver)));
     }
 
-    /// Whether the node is `Connecting`, `Silent` or `Failing`.
+    /// Whether the node is `Connecting`, `Unresponsive` or `Failing`.
     pub(super) fn is_troubled(&self) -> bool {
         let state = self.state.lock();
         !state.closed && !matches!(state.health, Health::Idle | Health::Up)
@@ -127,7 +135,7 @@ impl Inner {
         let report = {
             let mut state = self.state.lock();
             state.attempting = false;
-            if state.closed || matches!(state.health, Health::Up | Health::Silent { .. }) {
+            if state.closed || matches!(state.health, Health::Up | Health::Unresponsive { .. }) {
                 return;
             }
             let report = !std::mem::replace(&mut state.reported, true);
@@ -139,8 +147,9 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// Handles a failed attempt of an own lane to connect. From now on the reviver tries, so that other lanes need not.
-    pub(super) fn own_attempt_failed(self: &Arc<Self>, error: &NodeError) {
+    /// Handles a failed attempt to connect a lane other than the background's. From now on the reviver tries, so that the
+    /// lanes need not.
+    pub(super) fn lane_attempt_failed(self: &Arc<Self>, error: &NodeError) {
         let mut state = self.state.lock();
         if state.closed || !matches!(state.health, Health::Idle) {
             return;
@@ -172,12 +181,12 @@ impl Inner {
                 return Ok(());
             }
             if connection.dead.load(SeqCst) {
-                return Err(not_run(CLOSED_BY_SERVER));
+                return Err(not_run_error(CLOSED_BY_SERVER));
             }
-            if self.target.follows() {
+            if self.target.can_fail_over() {
                 // Connections of other lanes to another run lead to the former master.
-                let led_elsewhere = |own: &mut Own| own.connection.take_if(|c| c.id.run != connection.id.run);
-                former.extend(state.own.values_mut().filter_map(led_elsewhere));
+                let led_elsewhere = |lane: &mut LaneState| lane.connection.take_if(|c| c.id.run != connection.id.run);
+                former.extend(state.lanes.values_mut().filter_map(led_elsewhere));
             }
             old = state.background.replace(Arc::clone(connection));
             state.health = Health::Up;
@@ -233,9 +242,9 @@ impl Inner {
         self.changed();
     }
 
-    /// Starts to follow the Sentinels' elections, if there are Sentinels. The node leaves a master as soon as they
+    /// Watches the Sentinels' elections, if there are Sentinels. The node leaves a master as soon as they
     /// elect another, even if the old one still answers.
-    pub(super) fn hear_elections(self: &Arc<Self>) {
+    pub(super) fn watch_elections(self: &Arc<Self>) {
         let Target::Followed(sentinels) = &*self.target else { return };
         let mut state = self.state.lock();
         if state.closed || state.follower.is_some() {
@@ -258,8 +267,8 @@ impl Inner {
     fn abandon(self: &Arc<Self>, cause: &str) {
         let (connections, report): (Vec<_>, _) = {
             let mut state = self.state.lock();
-            let own = state.own.values().filter_map(|own| own.connection.as_ref());
-            let connections = state.background.iter().chain(own).map(|connection| connection.number()).collect();
+            let others = state.lanes.values().filter_map(|lane| lane.connection.as_ref());
+            let connections = state.background.iter().chain(others).map(|connection| connection.number()).collect();
             let mut report = false;
             if !state.closed && matches!(state.health, Health::Idle) {
                 // Only other lanes are connected. From now on they wait for the background connection.
@@ -285,41 +294,42 @@ impl Inner {
         if !current || !matches!(state.health, Health::Up) {
             return;
         }
-        let report = self.fall_silent(&mut state, since);
+        let report = self.mark_unresponsive(&mut state, since);
         drop(state);
         self.report_down(report);
     }
 
-    fn fall_silent(self: &Arc<Self>, state: &mut State, since: Instant) -> Option<String> {
-        state.health = Health::Silent { since };
+    fn mark_unresponsive(self: &Arc<Self>, state: &mut State, since: Instant) -> Option<String> {
+        state.health = Health::Unresponsive { since };
         // Not at once: the reply may merely be late.
         self.revive(state, FIRST_PAUSE);
         let report = !std::mem::replace(&mut state.reported, true);
         report.then(|| format!("no answer for {:.1?}", since.elapsed()))
     }
 
-    /// Handles an overdue reply in an own lane. The background finds out when the node answers again.
-    pub(super) fn own_overdue(self: &Arc<Self>, since: Instant) {
+    /// Handles an overdue reply in a lane other than the background's. The background lane finds out when the node answers
+    /// again.
+    pub(super) fn lane_overdue(self: &Arc<Self>, since: Instant) {
         let mut state = self.state.lock();
         if state.closed {
             return;
         }
-        let silence = || format!("no answer for {:.1?}", since.elapsed());
+        let cause = || format!("no answer for {:.1?}", since.elapsed());
         match (&state.health, state.background.clone()) {
             (Health::Up, Some(connection)) => {
-                let report = self.fall_silent(&mut state, since);
+                let report = self.mark_unresponsive(&mut state, since);
                 drop(state);
                 self.report_down(report);
                 self.probe(&connection, since);
             }
             (Health::Idle, _) => {
-                state.health = Health::Failing { error: not_run(silence()), at: Instant::now() };
+                state.health = Health::Failing { error: not_run_error(cause()), at: Instant::now() };
                 self.revive(&mut state, Duration::ZERO);
                 let report = !std::mem::replace(&mut state.reported, true);
                 drop(state);
-                self.report_down(report.then(silence));
+                self.report_down(report.then(cause));
             }
-            // Known already, or the reviver is about to find out.
+            // The node is known to be down, or the reviver is about to find out.
             _ => {}
         }
     }
@@ -329,7 +339,7 @@ impl Inner {
         {
             let mut state = self.state.lock();
             let current = state.background.as_ref().is_some_and(|c| c.number() == number);
-            if !current || !matches!(state.health, Health::Silent { .. }) {
+            if !current || !matches!(state.health, Health::Unresponsive { .. }) {
                 return;
             }
             state.health = Health::Up;
@@ -364,7 +374,7 @@ impl Inner {
                 };
                 // An error reply is a reply, too.
                 if let Err(error) = reply {
-                    inner.broke(number, &failure(&error).detail);
+                    inner.broke(number, &broken_connection_error(&error).detail);
                     return;
                 }
                 probed.unanswered.fetch_sub(abandoned, SeqCst);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
 use super::{
-    errors::{not_run, permanent, refusal, refused_connection},
+    errors::{connect_error, error_from_reply, not_run_error, permanent_error},
     replies::reply,
 };
 use crate::{protocol::script::Reply, server::NodeError};
@@ -55,10 +55,10 @@ impl Facts {
         let number = |name| field(name).and_then(|value| value.parse::<i64>().ok());
         if field("loading") == Some("1") {
             // While it loads, it reports that it has no append-only file.
-            return Err(not_run("LOADING Redis is loading the dataset in memory"));
+            return Err(not_run_error("LOADING Redis is loading the dataset in memory"));
         }
         if field("redis_mode") == Some("sentinel") {
-            return Err(permanent(
+            return Err(permanent_error(
                 "is a Sentinel, which keeps no locks: use redis+sentinel://, with the master's name",
             ));
         }
@@ -85,13 +85,13 @@ async fn request(redis: &MultiplexedConnection, parts: &[&str]) -> Result<Value,
         command.arg(*part);
     }
     match redis.clone().send_packed_command(&command).await {
-        Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(refusal(&error)),
+        Ok(Value::ServerError(error)) if matches!(error.code(), "NOAUTH" | "DENIED") => Err(error_from_reply(&error)),
         // Temporary: a later attempt gets the facts.
         Ok(Value::ServerError(error)) if matches!(error.code(), "BUSY" | "LOADING" | "MASTERDOWN") => {
-            Err(not_run(refusal(&error).detail))
+            Err(not_run_error(error_from_reply(&error).detail))
         }
         Ok(value) => Ok(value),
-        Err(error) => Err(refused_connection(&error)),
+        Err(error) => Err(connect_error(&error)),
     }
 }
 

@@ -54,8 +54,8 @@ mod target;
 
 pub(crate) use self::cluster::ClusterNode;
 use self::{
-    connection::{Connection, Lane, Own},
-    errors::forked,
+    connection::{Connection, Lane, LaneState},
+    errors::forked_error,
     health::Health,
     pubsub::PubSubConnection,
     target::Target,
@@ -98,7 +98,7 @@ impl RedisNode {
             in_cluster,
             connect_timeout: config.connect_timeout,
             reply_timeout: config.reply_timeout,
-            guarded: settings.guarded(),
+            guarded: settings.uses_markers(),
             events,
             state: Mutex::new(State::default()),
             changes: watch::Sender::new(0),
@@ -110,7 +110,7 @@ impl RedisNode {
     }
 
     fn inner(&self) -> Result<&Arc<Inner>, NodeError> {
-        self.inner.get().ok_or_else(forked)
+        self.inner.get().ok_or_else(forked_error)
     }
 
     /// Runs `act` with the state of this process. Fails in a forked child.
@@ -197,11 +197,11 @@ struct Inner {
 #[derive(Default)]
 struct State {
     health: Health,
-    /// Present exactly while `Up` or `Silent`.
+    /// The connection of the background's lane. Present exactly while `Up` or `Unresponsive`.
     background: Option<Arc<Connection>>,
-    /// The connections of all other lanes.
-    own: HashMap<Lane, Own>,
-    /// The task that makes the background connection; runs while `Connecting`, `Silent` or `Failing`.
+    /// All lanes but the background's.
+    lanes: HashMap<Lane, LaneState>,
+    /// The task that makes the background connection; runs while `Connecting`, `Unresponsive` or `Failing`.
     reviver: Option<Task>,
     /// True while the reviver connects, false while it pauses.
     attempting: bool,
@@ -234,18 +234,18 @@ impl Inner {
     }
 
     fn close(&self) {
-        let (background, own, reviver, subscriber, follower);
+        let (background, lanes, reviver, subscriber, follower);
         {
             let mut state = self.state.lock();
             state.closed = true;
             state.health = Health::Idle;
             background = state.background.take();
-            own = std::mem::take(&mut state.own);
+            lanes = std::mem::take(&mut state.lanes);
             reviver = state.reviver.take();
             subscriber = state.subscriber.take();
             follower = state.follower.take();
         }
-        for connection in background.into_iter().chain(own.into_values().filter_map(|own| own.connection)) {
+        for connection in background.into_iter().chain(lanes.into_values().filter_map(|lane| lane.connection)) {
             connection.retire();
         }
         drop((reviver, subscriber, follower));
@@ -260,8 +260,8 @@ impl Inner {
     }
 }
 
-/// Waits for `future`, for `limit` at most.
-async fn patient<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+/// Waits for `future`, for `limit` at most; then returns `None`.
+async fn within_limit<F: Future>(driver: Driver, limit: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
     // Most futures here need no timer at all.
     if let Poll::Ready(output) = poll!(&mut future) {
         return Some(output);

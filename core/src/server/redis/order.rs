@@ -13,11 +13,14 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Inner,
     connection::{Connection, MOST_UNANSWERED, Outstanding},
-    errors::{closed, failure, no_answer, no_connection, refusal, unanswered},
+    errors::{
+        broken_connection_error, closed_error, connect_timeout_error, error_from_reply, reply_timeout_error,
+        too_many_unanswered_error,
+    },
     health::Health,
-    patient,
-    replies::answer,
+    replies::reply_to_call,
     request::{With, command, exchange},
+    within_limit,
 };
 use crate::{
     process::driver::Driver,
@@ -64,7 +67,7 @@ impl Inner {
         let (connection, barrier) = self.behind(id, timeout).await?;
         self.check_identity(&connection, &call)?;
         if connection.unanswered.load(SeqCst) >= 2 * MOST_UNANSWERED {
-            return Err(unanswered(2 * MOST_UNANSWERED));
+            return Err(too_many_unanswered_error(2 * MOST_UNANSWERED));
         }
         let since = Instant::now();
         let (done, result) = oneshot::channel();
@@ -75,7 +78,7 @@ impl Inner {
         });
         let mut result = pin!(result);
         let usual = timeout.min(self.reply_timeout);
-        let mut reply = patient(Driver::Background, usual, result.as_mut()).await;
+        let mut reply = within_limit(Driver::Background, usual, result.as_mut()).await;
         if reply.is_none() {
             if let Some(number) = host {
                 // Its event loop or runtime may be blocked: the next try uses another connection.
@@ -85,13 +88,13 @@ impl Inner {
                 self.overdue(connection.number(), since);
             }
             self.probe(&connection, since);
-            reply = patient(Driver::Background, timeout.saturating_sub(usual), result.as_mut()).await;
+            reply = within_limit(Driver::Background, timeout.saturating_sub(usual), result.as_mut()).await;
         }
         match reply {
             Some(Ok(result)) => result,
             // The task was aborted with its connection.
             Some(Err(_)) => Err(NodeError::new(NodeErrorKind::Unknown, "connection replaced")),
-            None => Err(no_answer(timeout)),
+            None => Err(reply_timeout_error(timeout)),
         }
     }
 
@@ -107,7 +110,7 @@ impl Inner {
         }
         // No request may use a connection that is about to be killed.
         self.retire(former.number);
-        let other = self.at_hand(timeout).await?;
+        let other = self.background_for_clean_up(timeout).await?;
         let barrier = Barrier::between(former, other.facts.run.as_deref());
         Ok((other, barrier))
     }
@@ -118,27 +121,27 @@ impl Inner {
             return None;
         }
         let state = self.state.lock();
-        let own = state.own.values().filter_map(|own| own.connection.as_ref());
-        state.background.iter().chain(own).find(|known| known.number() == id.number).cloned()
+        let others = state.lanes.values().filter_map(|lane| lane.connection.as_ref());
+        state.background.iter().chain(others).find(|known| known.number() == id.number).cloned()
     }
 
     /// Returns the background connection, even if the node does not answer on it. Waits until there is one.
-    async fn at_hand(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
-        let look = || {
+    async fn background_for_clean_up(self: &Arc<Self>, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
+        let connection = || {
             let mut state = self.state.lock();
             if state.closed {
-                return Some(Err(closed()));
+                return Some(Err(closed_error()));
             }
             if state.background.is_none() {
                 // Called only to wake the reviver: unlike a request, a clean-up waits for a failing node.
-                let _ = self.standing(&mut state);
+                let _ = self.decide_send(&mut state);
             }
             state.background.clone().map(Ok)
         };
-        let found = patient(Driver::Background, timeout, pin!(self.look_again(look))).await;
+        let found = within_limit(Driver::Background, timeout, pin!(self.wait_until(connection))).await;
         found.unwrap_or_else(|| match &self.state.lock().health {
             Health::Failing { error, .. } => Err(error.clone()),
-            _ => Err(no_connection(timeout)),
+            _ => Err(connect_timeout_error(timeout)),
         })
     }
 
@@ -175,10 +178,10 @@ impl Inner {
         match value {
             Ok(value) => {
                 outstanding.answered();
-                self.understand(connection, answer(value, call))
+                self.check_reply(connection, reply_to_call(value, call))
             }
             Err(error) => {
-                let error = failure(&error);
+                let error = broken_connection_error(&error);
                 self.broke(connection.number(), &error.detail);
                 Err(error)
             }
@@ -206,7 +209,7 @@ impl Inner {
             format!(
                 "cannot close a connection of its own ({}); a lock that nobody waits for any more may stay until its \
                  ttl",
-                refusal(error).detail
+                error_from_reply(error).detail
             )
         });
     }

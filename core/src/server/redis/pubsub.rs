@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     CLOSED_BY_SERVER, Inner, Task,
     errors::{
-        closed, failure, lacks_hello, no_answer, no_connection, not_run, refusal, refusal_text, refused_connection,
-        server_text,
+        broken_connection_error, closed_error, connect_error, connect_timeout_error, error_from_reply,
+        error_from_reply_text, lacks_hello, not_run_error, reply_timeout_error, server_text,
     },
-    health::{Health, Standing},
+    health::{Health, SendDecision},
     replies::into_text,
     setup::Clients,
     target::Target,
@@ -75,48 +75,48 @@ enum Sink {
 }
 
 /// An event from a pub/sub connection.
-enum Heard {
+enum PubSubEvent {
     Message(String),
     /// The server ended a subscription, because the slot moved to another server.
     Ended(String),
 }
 
 impl Sink {
-    async fn open(clients: &Clients, sharded: bool) -> Result<(Self, BoxStream<'static, Heard>), NodeError> {
+    async fn open(clients: &Clients, sharded: bool) -> Result<(Self, BoxStream<'static, PubSubEvent>), NodeError> {
         if let (true, Some(client)) = (sharded, &clients.resp3) {
             match Self::open_sharded(client).await {
                 Err(error) if lacks_hello(&error) => {}
-                opened => return opened.map_err(|error| refused_connection(&error)),
+                opened => return opened.map_err(|error| connect_error(&error)),
             }
         }
-        let connection = clients.resp2.get_async_pubsub().await.map_err(|error| refused_connection(&error))?;
+        let connection = clients.resp2.get_async_pubsub().await.map_err(|error| connect_error(&error))?;
         let (sink, messages) = connection.split();
-        let heard = messages.map(|message| Heard::Message(message.get_channel_name().to_owned()));
-        Ok((Self::Plain(sink), heard.boxed()))
+        let events = messages.map(|message| PubSubEvent::Message(message.get_channel_name().to_owned()));
+        Ok((Self::Plain(sink), events.boxed()))
     }
 
-    async fn open_sharded(client: &Client) -> redis::RedisResult<(Self, BoxStream<'static, Heard>)> {
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let on_push = move |push: PushInfo| tell.send(push).map_err(|_| SendError);
+    async fn open_sharded(client: &Client) -> redis::RedisResult<(Self, BoxStream<'static, PubSubEvent>)> {
+        let (push_sender, mut push_receiver) = mpsc::unbounded_channel();
+        let on_push = move |push: PushInfo| push_sender.send(push).map_err(|_| SendError);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(on_push);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let pushes = stream::poll_fn(move |context| told.poll_recv(context));
-        let heard = pushes
+        let pushes = stream::poll_fn(move |context| push_receiver.poll_recv(context));
+        let events = pushes
             .take_while(|push| std::future::ready(push.kind != PushKind::Disconnection))
-            .filter_map(|push| std::future::ready(heard(push)));
-        Ok((Self::Sharded(connection), heard.boxed()))
+            .filter_map(|push| std::future::ready(pub_sub_event(push)));
+        Ok((Self::Sharded(connection), events.boxed()))
     }
 
-    async fn ask(self, channel: &str, join: bool) -> Result<(), NodeError> {
+    async fn send(self, channel: &str, join: bool) -> Result<(), NodeError> {
         let mut connection = match self {
             Self::Plain(mut sink) => {
-                let asked = if join { sink.subscribe(channel).await } else { sink.unsubscribe(channel).await };
-                return asked.map_err(|error| {
+                let sent = if join { sink.subscribe(channel).await } else { sink.unsubscribe(channel).await };
+                return sent.map_err(|error| {
                     let text = server_text(&error);
-                    text.map_or_else(|| failure(&error), |text| refusal_text(&text))
+                    text.map_or_else(|| broken_connection_error(&error), |text| error_from_reply_text(&text))
                 });
             }
             Self::Sharded(connection) => connection,
@@ -125,10 +125,10 @@ impl Sink {
         for name in commands {
             let mut command = redis::cmd(name);
             command.arg(channel);
-            match connection.send_packed_command(&command).await.map_err(|error| failure(&error))? {
+            match connection.send_packed_command(&command).await.map_err(|error| broken_connection_error(&error))? {
                 // Servers before 7.0 have no shard channels.
-                Value::ServerError(error) if refusal(&error).detail.starts_with("unknown command") => {}
-                Value::ServerError(error) => return Err(refusal(&error)),
+                Value::ServerError(error) if error_from_reply(&error).detail.starts_with("unknown command") => {}
+                Value::ServerError(error) => return Err(error_from_reply(&error)),
                 _ => {}
             }
         }
@@ -137,15 +137,15 @@ impl Sink {
 }
 
 /// Converts a push message to an event, if it is one.
-fn heard(push: PushInfo) -> Option<Heard> {
+fn pub_sub_event(push: PushInfo) -> Option<PubSubEvent> {
     let name = match push.data.into_iter().next()? {
         Value::BulkString(name) => into_text(name),
         Value::SimpleString(name) => name,
         _ => return None,
     };
     match push.kind {
-        PushKind::Message | PushKind::SMessage => Some(Heard::Message(name)),
-        PushKind::SUnsubscribe => Some(Heard::Ended(name)),
+        PushKind::Message | PushKind::SMessage => Some(PubSubEvent::Message(name)),
+        PushKind::SUnsubscribe => Some(PubSubEvent::Ended(name)),
         _ => None,
     }
 }
@@ -158,7 +158,7 @@ impl Inner {
             let (admission, admitted) = oneshot::channel();
             let join = Change::Join { channel: channel.clone(), admission };
             if self.subscriber()?.send(join).is_ok() {
-                let subscribed = admitted.await.unwrap_or_else(|_| Err(not_run(CLOSED_BY_SERVER)));
+                let subscribed = admitted.await.unwrap_or_else(|_| Err(not_run_error(CLOSED_BY_SERVER)));
                 if let Err(error) = &subscribed
                     && error.is_permanent()
                 {
@@ -169,16 +169,16 @@ impl Inner {
                 return subscribed;
             }
         }
-        Err(not_run(CLOSED_BY_SERVER))
+        Err(not_run_error(CLOSED_BY_SERVER))
     }
 
     fn subscriber(self: &Arc<Self>) -> Result<mpsc::UnboundedSender<Change>, NodeError> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(closed());
+            return Err(closed_error());
         }
-        if matches!(state.health, Health::Silent { .. } | Health::Failing { .. })
-            && let Standing::Fail(error) = self.standing(&mut state)
+        if matches!(state.health, Health::Unresponsive { .. } | Health::Failing { .. })
+            && let SendDecision::Fail(error) = self.decide_send(&mut state)
         {
             return Err(error);
         }
@@ -234,41 +234,41 @@ impl Actor {
         let (sink, mut messages) = match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return error,
-            Err(_) => return no_connection(self.connect_timeout),
+            Err(_) => return connect_timeout_error(self.connect_timeout),
         };
-        let mut asked = FuturesUnordered::<PendingChange>::new();
+        let mut pending = FuturesUnordered::<PendingChange>::new();
         loop {
             tokio::select! {
                 change = inbox.recv() => {
-                    let ask = match change {
+                    let next = match change {
                         Some(Change::Join { channel, admission }) => self.join(channel, admission),
                         Some(Change::Leave { channel }) => self.leave(channel),
-                        None => return closed(),
+                        None => return closed_error(),
                     };
-                    asked.extend(ask.map(|(channel, join)| self.ask(&sink, channel, join)));
+                    pending.extend(next.map(|(channel, join)| self.start_change(&sink, channel, join)));
                 }
-                Some((channel, join, result)) = asked.next() => {
+                Some((channel, join, result)) = pending.next() => {
                     match result {
                         // No reply: later requests on this connection would get none either.
                         Err(error) if error.kind == NodeErrorKind::Unknown => return error,
                         result => {
-                            let ask = self.done(channel, join, result);
-                            asked.extend(ask.map(|(channel, join)| self.ask(&sink, channel, join)));
+                            let next = self.done(channel, join, result);
+                            pending.extend(next.map(|(channel, join)| self.start_change(&sink, channel, join)));
                         }
                     }
                 }
                 message = messages.next() => {
                     match message {
-                        None => return not_run(CLOSED_BY_SERVER),
-                        Some(Heard::Message(name)) => {
+                        None => return not_run_error(CLOSED_BY_SERVER),
+                        Some(PubSubEvent::Message(name)) => {
                             if let Some(channel) = self.channels.get(&name) {
                                 channel.messages.send_modify(|count| *count += 1);
                             }
                         }
                         // The server ended it unrequested. All waiters subscribe again, at the new owners of the slots.
-                        Some(Heard::Ended(name)) => {
+                        Some(PubSubEvent::Ended(name)) => {
                             if self.channels.get(&name).is_some_and(|channel| channel.phase != Phase::Leaving) {
-                                return not_run("the slot of a channel went to another server");
+                                return not_run_error("the slot of a channel went to another server");
                             }
                         }
                     }
@@ -277,11 +277,11 @@ impl Actor {
         }
     }
 
-    fn ask(&self, sink: &Sink, channel: String, join: bool) -> PendingChange {
+    fn start_change(&self, sink: &Sink, channel: String, join: bool) -> PendingChange {
         let (sink, timeout) = (sink.clone(), self.reply_timeout);
         Box::pin(async move {
-            let asked = tokio::time::timeout(timeout, sink.ask(&channel, join)).await;
-            let result = asked.unwrap_or_else(|_| Err(no_answer(timeout)));
+            let reply = tokio::time::timeout(timeout, sink.send(&channel, join)).await;
+            let result = reply.unwrap_or_else(|_| Err(reply_timeout_error(timeout)));
             (channel, join, result)
         })
     }

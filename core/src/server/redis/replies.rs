@@ -2,7 +2,7 @@
 
 use redis::{ServerError, Value};
 
-use super::errors::{refusal, shortened};
+use super::errors::{error_from_reply, shortened};
 use crate::{
     protocol::script::{Reply, ScriptCall},
     server::{NodeError, NodeErrorKind},
@@ -18,7 +18,7 @@ pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
         Value::Okay => Reply::Text("OK".to_owned()),
         Value::Nil => Reply::List(Vec::new()),
         Value::Array(values) => Reply::List(values.into_iter().map(reply).collect::<Result<_, _>>()?),
-        Value::ServerError(error) => return Err(refusal(&error)),
+        Value::ServerError(error) => return Err(error_from_reply(&error)),
         _ => return Err(unexpected()),
     })
 }
@@ -37,7 +37,7 @@ pub(super) fn script_reply(value: Value) -> Result<Reply, NodeError> {
 
 /// Converts the reply to a call. If a right is missing, adds which one: servers before 7.2 name only the line of the
 /// script, in which `missing` finds the commands.
-pub(super) fn answer(value: Value, call: &ScriptCall) -> Result<Reply, NodeError> {
+pub(super) fn reply_to_call(value: Value, call: &ScriptCall) -> Result<Reply, NodeError> {
     let missing = match &value {
         Value::ServerError(error) => missing(error, call),
         _ => None,

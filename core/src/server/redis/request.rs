@@ -12,10 +12,13 @@ use tokio::time::Instant;
 use super::{
     Inner,
     connection::{Connection, Lane, MOST_UNANSWERED, Outstanding},
-    errors::{closed, failure, misplaced, no_answer, not_run, refusal, unanswered},
+    errors::{
+        broken_connection_error, closed_error, error_from_reply, not_run_error, redirect_error, reply_timeout_error,
+        too_many_unanswered_error,
+    },
     identify::Facts,
-    patient,
-    replies::{answer, script_reply},
+    replies::{reply_to_call, script_reply},
+    within_limit,
 };
 use crate::{
     process::{driver::Driver, runtime},
@@ -30,14 +33,14 @@ use crate::{
 /// Commands that go out in one write with a request, so that nothing comes between.
 #[derive(Clone, Copy, Default)]
 pub(super) struct With {
-    /// Before it: ASKING, so that a server that is taking over the slot serves the request.
+    /// Before it: ASKING. Without it, the server to which a slot migrates would redirect the request back.
     pub(super) asking: bool,
     /// After it: WAIT, with the number of replicas and the time limit.
     pub(super) replicas: Option<(u32, Duration)>,
 }
 
 impl Inner {
-    /// Runs a script. `asking`: whether a server that is giving its slot away redirected the request here.
+    /// Runs a script. `asking`: whether the request was redirected here by -ASK, during the migration of its slot.
     pub(super) async fn run(
         self: &Arc<Self>,
         driver: Driver,
@@ -48,7 +51,7 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         let with = With { asking, replicas: None };
         if call.replicas == 0 {
-            let connection = self.connection(driver.here(), timeout).await?;
+            let connection = self.connection(driver.usable_now(), timeout).await?;
             return self.eval(&connection, call, timeout, sent, with).await;
         }
         Box::pin(self.replicated(call, timeout, sent, with)).await
@@ -75,7 +78,7 @@ impl Inner {
         let mut caller = Caller(Some(sent.clone()));
         let (inner, call, sent) = (Arc::clone(self), call.clone(), sent.clone());
         let task = runtime::detached(async move { inner.take_turn(&call, timeout, &sent, with).await });
-        let reply = task.await.unwrap_or_else(|| Err(closed()));
+        let reply = task.await.unwrap_or_else(|| Err(closed_error()));
         caller.0 = None;
         reply
     }
@@ -89,11 +92,11 @@ impl Inner {
         mut with: With,
     ) -> Result<Reply, NodeError> {
         let started = Instant::now();
-        let Some(_turn) = patient(Lane::Replicated.driver(), timeout, pin!(self.replicated.lock())).await else {
-            return Err(not_run("replicas have not acknowledged earlier locks yet"));
+        let Some(_turn) = within_limit(Lane::Replicated.driver(), timeout, pin!(self.replicated.lock())).await else {
+            return Err(not_run_error("replicas have not acknowledged earlier locks yet"));
         };
         let left = timeout.saturating_sub(started.elapsed());
-        let connection = self.own(Lane::Replicated, left).await?;
+        let connection = self.lane_connection(Lane::Replicated, left).await?;
         // Shorter than the reply time-out: a server that waits for replicas must not count as down.
         let limit = left.min(self.reply_timeout) / 2;
         with.replicas = Some((call.replicas, limit));
@@ -103,10 +106,10 @@ impl Inner {
     /// Returns the connection for requests with this driver.
     async fn connection(self: &Arc<Self>, driver: Driver, timeout: Duration) -> Result<Arc<Connection>, NodeError> {
         if driver != Driver::Background {
-            let own = self.own(Lane::Of(driver), timeout).await;
+            let connected = self.lane_connection(Lane::Of(driver), timeout).await;
             // The attempt may have shown that the runtime cannot drive connections; then the background does.
-            if own.is_ok() || driver.here() == driver {
-                return own;
+            if connected.is_ok() || driver.usable_now() == driver {
+                return connected;
             }
         }
         self.background(timeout).await
@@ -117,7 +120,7 @@ impl Inner {
         let connection = self.background(timeout).await?;
         match self.request(&connection, &ping(), None, timeout, With::default()).await? {
             // NOPERM is a reply, too: the node answers, only the right to PING is missing. NOAUTH does not get here.
-            Value::ServerError(error) if error.code() != "NOPERM" => Err(refusal(&error)),
+            Value::ServerError(error) if error.code() != "NOPERM" => Err(error_from_reply(&error)),
             _ => {
                 Ok(NodeInfo::new(connection.facts.run.as_deref().map(str::to_owned), connection.facts.version.clone()))
             }
@@ -135,37 +138,37 @@ impl Inner {
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
-            Box::pin(self.room(connection, timeout)).await?;
+            Box::pin(self.wait_for_room(connection, timeout)).await?;
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.id.clone())?;
         let value = self.request(connection, &command, Some(call), timeout, with).await?;
-        self.understand(connection, answer(value, call))
+        self.check_reply(connection, reply_to_call(value, call))
     }
 
     /// Checks a reply. If it shows that the server is no longer a master, ends the connection.
-    pub(super) fn understand(
+    pub(super) fn check_reply(
         self: &Arc<Self>,
         connection: &Connection,
         reply: Result<Reply, NodeError>,
     ) -> Result<Reply, NodeError> {
         match reply {
-            Err(error) if error.hint == Some(Hint::Replica) && self.target.follows() => {
+            Err(error) if error.hint == Some(Hint::Replica) && self.target.can_fail_over() => {
                 self.broke(connection.number(), "became a replica");
-                Err(not_run("became a replica"))
+                Err(not_run_error("became a replica"))
             }
-            Err(error) if !self.in_cluster => Err(misplaced(error)),
+            Err(error) if !self.in_cluster => Err(redirect_error(error)),
             other => other,
         }
     }
 
     /// Waits until the connection accepts a further request. A healthy host may make thousands at once.
-    async fn room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
+    async fn wait_for_room(&self, connection: &Connection, timeout: Duration) -> Result<(), NodeError> {
         let room = async {
             loop {
                 let answered = connection.answers.notified();
                 if connection.retired.load(SeqCst) {
-                    return Err(not_run("connection replaced"));
+                    return Err(not_run_error("connection replaced"));
                 }
                 if connection.unanswered.load(SeqCst) < MOST_UNANSWERED {
                     return Ok(());
@@ -174,9 +177,9 @@ impl Inner {
             }
         };
         connection.queued.fetch_add(1, SeqCst);
-        let room = patient(connection.id.driver, timeout.min(self.reply_timeout), pin!(room)).await;
+        let room = within_limit(connection.id.driver, timeout.min(self.reply_timeout), pin!(room)).await;
         connection.queued.fetch_sub(1, SeqCst);
-        room.unwrap_or_else(|| Err(unanswered(MOST_UNANSWERED)))
+        room.unwrap_or_else(|| Err(too_many_unanswered_error(MOST_UNANSWERED)))
     }
 
     /// Fails if a call needs the server's identity and INFO did not report it.
@@ -202,14 +205,14 @@ impl Inner {
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
         let exchange = pin!(exchange(connection, command, call, with));
-        let reply = patient(connection.id.driver, timeout, exchange).await;
+        let reply = within_limit(connection.id.driver, timeout, exchange).await;
         match reply {
             Some(Ok(value)) => {
                 outstanding.answered();
                 Ok(value)
             }
             Some(Err(error)) => {
-                let error = failure(&error);
+                let error = broken_connection_error(&error);
                 self.broke(connection.number(), &error.detail);
                 Err(error)
             }
@@ -217,10 +220,10 @@ impl Inner {
                 if timeout == self.reply_timeout {
                     match connection.lane {
                         Lane::Of(Driver::Background) => self.overdue(connection.number(), since),
-                        Lane::Of(_) | Lane::Replicated => self.own_overdue(since),
+                        Lane::Of(_) | Lane::Replicated => self.lane_overdue(since),
                     }
                 }
-                Err(no_answer(timeout))
+                Err(reply_timeout_error(timeout))
             }
         }
     }
@@ -266,7 +269,7 @@ async fn send_with(redis: &mut MultiplexedConnection, request: &Cmd, with: With)
     Ok(match (with.replicas, acknowledged) {
         // Only a grant needs an acknowledgement.
         (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
-            lacking(needed, limit, acknowledged).map_or(value, |detail| failed(&detail))
+            shortfall(needed, limit, acknowledged).map_or(value, |detail| error_reply(&detail))
         }
         _ => value,
     })
@@ -279,20 +282,20 @@ fn granted(value: &Value) -> bool {
 }
 
 /// Returns the error text if too few replicas acknowledged, otherwise `None`.
-fn lacking(needed: u32, limit: Duration, reply: Value) -> Option<String> {
+fn shortfall(needed: u32, limit: Duration, reply: Value) -> Option<String> {
     match reply {
         Value::Int(count) if count >= i64::from(needed) => None,
         Value::Int(count) => {
             let limit = limit.as_millis();
             Some(format!("only {count} of {needed} replicas acknowledged the lock within {limit} ms"))
         }
-        Value::ServerError(error) => Some(format!("WAIT: {}", refusal(&error).detail)),
+        Value::ServerError(error) => Some(format!("WAIT: {}", error_from_reply(&error).detail)),
         _ => Some("WAIT: unexpected kind of reply".to_owned()),
     }
 }
 
 /// Builds an error reply, as a server sends it.
-fn failed(detail: &str) -> Value {
+fn error_reply(detail: &str) -> Value {
     // The crate has no other way to make one.
     let error = redis::parse_redis_value(format!("-ERR {detail}\r\n").as_bytes());
     error.unwrap_or(Value::Nil)

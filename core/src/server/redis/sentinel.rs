@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisResult, Value, 
 use tokio::sync::mpsc;
 
 use super::{
-    errors::{not_run, permanent, refusal, refused_connection},
+    errors::{connect_error, error_from_reply, not_run_error, permanent_error},
     replies::into_text,
     setup::{Clients, client},
 };
@@ -104,14 +104,14 @@ impl Sentinels {
         let limit = self.connect_timeout / 2;
         // In the background, which alone can wait for a socket, whatever drives the caller.
         let asking = ask(self.group.clone(), Arc::clone(&self.service), limit);
-        let masters = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run("closed")))?;
+        let masters = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run_error("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
             && *address == masters.address
         {
             return Ok(Arc::clone(clients));
         }
         let endpoint = Endpoint { transport: masters.address.clone().transport(self.tls), ..self.master.clone() };
-        let clients = Clients::new(&endpoint, &self.material).map_err(|error| permanent(error.to_string()))?;
+        let clients = Clients::new(&endpoint, &self.material).map_err(|error| permanent_error(error.to_string()))?;
         let clients = Arc::new(clients);
         *self.known.lock() = Some((masters.address, Arc::clone(&clients)));
         Ok(clients)
@@ -165,7 +165,8 @@ async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) 
         .map(|one| {
             let asking = tokio::time::timeout(limit, ask_one(one, &service));
             async move {
-                let answer = asking.await.unwrap_or_else(|_| Err(not_run(format!("no answer within {limit:.1?}"))));
+                let answer =
+                    asking.await.unwrap_or_else(|_| Err(not_run_error(format!("no answer within {limit:.1?}"))));
                 answer.map_err(|error| (one.address.to_string(), error))
             }
         })
@@ -186,22 +187,22 @@ async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) 
     let lasting = failed.iter().all(|(_, error)| error.is_permanent());
     let each: Vec<_> = failed.iter().map(|(address, error)| format!("{address}: {error}")).collect();
     let detail = format!("no Sentinel names a master: {}", each.join(", "));
-    Err(if lasting { permanent(detail) } else { not_run(detail) })
+    Err(if lasting { permanent_error(detail) } else { not_run_error(detail) })
 }
 
 /// Queries one Sentinel for the master of the service.
 async fn ask_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;
-    let mut connection = connection.map_err(|error| refused_connection(&error))?;
+    let mut connection = connection.map_err(|error| connect_error(&error))?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("MASTER").arg(service);
-    let value = connection.send_packed_command(&command).await.map_err(|error| refused_connection(&error))?;
+    let value = connection.send_packed_command(&command).await.map_err(|error| connect_error(&error))?;
     match value {
         Value::ServerError(error) => {
-            let error = refusal(&error);
+            let error = error_from_reply(&error);
             let unknown = error.detail.contains("No such master");
-            Err(if unknown { permanent(format!("knows no master {service:?}")) } else { error })
+            Err(if unknown { permanent_error(format!("knows no master {service:?}")) } else { error })
         }
         Value::Array(parts) => {
             let mut texts = parts.into_iter().map(|part| match part {
@@ -218,9 +219,9 @@ async fn ask_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError
                     _ => {}
                 }
             }
-            let (Some(host), Some(port)) = (host, port) else { return Err(permanent("is no Sentinel")) };
+            let (Some(host), Some(port)) = (host, port) else { return Err(permanent_error("is no Sentinel")) };
             Ok(Master { epoch, address: Address { host, port } })
         }
-        _ => Err(permanent("is no Sentinel")),
+        _ => Err(permanent_error("is no Sentinel")),
     }
 }

@@ -31,8 +31,8 @@ impl Target {
         }
     }
 
-    /// Whether the server can change later.
-    pub(super) fn follows(&self) -> bool {
+    /// Whether the Sentinels can elect another server later.
+    pub(super) fn can_fail_over(&self) -> bool {
         matches!(self, Self::Followed(_))
     }
 

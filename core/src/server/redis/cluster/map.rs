@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{Cmd, Value};
 use tokio::{sync::watch, time::Instant};
 
-use super::{Inner, blame};
+use super::{Inner, with_server_name};
 use crate::{
     error::LockError,
     process::driver::Driver,
@@ -21,26 +21,26 @@ use crate::{
         Node, NodeError,
         redis::{
             RedisNode,
-            errors::{closed, not_run, permanent, refusal},
-            patient,
+            errors::{closed_error, error_from_reply, not_run_error, permanent_error},
             replies::{into_text, reply},
             request::With,
+            within_limit,
         },
     },
     url::{Address, Endpoint},
 };
 
-/// The maximum of masters, and of seeds, that are queried for the map at once.
-const ASKED: usize = 5;
+/// How many masters, and how many seeds, are queried for the map at once.
+const MOST_QUERIED: usize = 5;
 /// After the first map, how long to wait for a newer one from the other servers.
-const SECOND_OPINION: Duration = Duration::from_millis(20);
+const WAIT_FOR_NEWER: Duration = Duration::from_millis(20);
 /// The same after a map that says that the cluster is down.
-const BETTER_NEWS: Duration = Duration::from_millis(200);
+const WAIT_FOR_HEALTHY: Duration = Duration::from_millis(200);
 /// The minimum time between two attempts to learn the map.
 const LEARNING_PAUSE: Duration = Duration::from_millis(100);
 /// The pause between attempts while a master is down: it will come back or be replaced.
 const TROUBLE_PAUSE: Duration = Duration::from_millis(250);
-/// The index of the owner of a slot that no master serves.
+/// Marks a slot that no master serves: not an index into `Map::masters`.
 pub(super) const NOBODY: u16 = u16::MAX;
 
 /// The known servers of a cluster and the owner of each slot.
@@ -74,23 +74,23 @@ impl Inner {
         {
             let map = self.map.lock();
             if map.closed {
-                return Err(closed());
+                return Err(closed_error());
             }
             if let Some(owner) = map.owner(slot) {
                 return Ok(owner);
             }
         }
         learned.mark_unchanged();
-        self.doubt();
-        let attempt = patient(Driver::Background, timeout, pin!(learned.changed())).await;
+        self.relearn();
+        let attempt = within_limit(Driver::Background, timeout, pin!(learned.changed())).await;
         let map = self.map.lock();
         if map.closed {
-            return Err(closed());
+            return Err(closed_error());
         }
         map.owner(slot).ok_or_else(|| match (&map.error, attempt) {
             (Some(error), _) => error.clone(),
-            (None, Some(_)) => not_run(format!("nobody in the cluster serves slot {slot}")),
-            (None, None) => not_run(format!("nobody told where the cluster's slots are within {timeout:.1?}")),
+            (None, Some(_)) => not_run_error(format!("nobody in the cluster serves slot {slot}")),
+            (None, None) => not_run_error(format!("no server returned the slot map within {timeout:.1?}")),
         })
     }
 
@@ -107,13 +107,13 @@ impl Inner {
         }
         let mut learned = self.learned.subscribe();
         learned.mark_unchanged();
-        self.doubt();
-        patient(Driver::Background, timeout, pin!(learned.changed())).await?.ok()?;
+        self.relearn();
+        within_limit(Driver::Background, timeout, pin!(learned.changed())).await?.ok()?;
         other()
     }
 
     /// Learns the map again in the background, unless that is under way.
-    pub(super) fn doubt(self: &Arc<Self>) {
+    pub(super) fn relearn(self: &Arc<Self>) {
         let pause = {
             let mut map = self.map.lock();
             if map.closed || std::mem::replace(&mut map.learning, true) {
@@ -126,7 +126,7 @@ impl Inner {
             tokio::time::sleep(pause).await;
             loop {
                 inner.map.lock().began = Some(Instant::now());
-                let slots = inner.ask().await;
+                let slots = inner.query_servers().await;
                 if !inner.install(slots) {
                     return;
                 }
@@ -140,26 +140,26 @@ impl Inner {
     }
 
     /// Queries some servers for the map. Returns the newest one from a healthy part of the cluster.
-    async fn ask(self: &Arc<Self>) -> Result<ClusterSlots, NodeError> {
-        let candidates = {
+    async fn query_servers(self: &Arc<Self>) -> Result<ClusterSlots, NodeError> {
+        let servers = {
             let mut map = self.map.lock();
-            let mut others: Vec<Address> = map.masters.clone();
-            fastrand::shuffle(&mut others);
-            others.truncate(ASKED);
+            let mut candidates: Vec<Address> = map.masters.clone();
+            fastrand::shuffle(&mut candidates);
+            candidates.truncate(MOST_QUERIED);
             let mut seeds = self.seeds.clone();
             fastrand::shuffle(&mut seeds);
-            seeds.truncate(ASKED);
-            others.extend(seeds);
-            others.sort();
-            others.dedup();
+            seeds.truncate(MOST_QUERIED);
+            candidates.extend(seeds);
+            candidates.sort();
+            candidates.dedup();
             let members =
-                others.into_iter().filter_map(|address| Some((self.member(&mut map, &address).ok()?, address)));
+                candidates.into_iter().filter_map(|address| Some((self.member(&mut map, &address).ok()?, address)));
             members.collect::<Vec<_>>()
         };
         let limit = self.settings.config.reply_timeout.min(self.settings.config.connect_timeout);
-        let mut answers: FuturesUnordered<_> = candidates
+        let mut answers: FuturesUnordered<_> = servers
             .iter()
-            .map(|(member, address)| async move { (member, tell(member, address, limit).await) })
+            .map(|(member, address)| async move { (member, request_map(member, address, limit).await) })
             .collect();
         let (mut best, mut failed): (Option<ClusterSlots>, Vec<NodeError>) = (None, Vec::new());
         let mut until = None;
@@ -172,20 +172,20 @@ impl Inner {
                 None => break,
                 Some((_, Ok(slots))) => {
                     // A server that hangs must not delay the result.
-                    let over = Instant::now() + if slots.healthy { SECOND_OPINION } else { BETTER_NEWS };
+                    let over = Instant::now() + if slots.healthy { WAIT_FOR_NEWER } else { WAIT_FOR_HEALTHY };
                     until = Some(until.map_or(over, |until: Instant| until.min(over)));
                     let rank = |slots: &ClusterSlots| (slots.healthy, slots.epoch);
                     if best.as_ref().is_none_or(|best| rank(best) < rank(&slots)) {
                         best = Some(slots);
                     }
                 }
-                Some((member, Err(error))) => failed.push(blame(member, error)),
+                Some((member, Err(error))) => failed.push(with_server_name(member, error)),
             }
         }
         best.ok_or_else(|| {
             let each: Vec<_> = failed.iter().map(|error| error.detail.clone()).collect();
             let detail = format!("no server of the cluster answers: {}", each.join(", "));
-            if failed.iter().all(NodeError::is_permanent) { permanent(detail) } else { not_run(detail) }
+            if failed.iter().all(NodeError::is_permanent) { permanent_error(detail) } else { not_run_error(detail) }
         })
     }
 
@@ -204,7 +204,7 @@ impl Inner {
                 }
                 Ok(slots) => {
                     let before = std::mem::take(&mut map.masters);
-                    map.error = (!slots.healthy).then(|| not_run("CLUSTERDOWN: the cluster is down"));
+                    map.error = (!slots.healthy).then(|| not_run_error("CLUSTERDOWN: the cluster is down"));
                     map.owners.fill(NOBODY);
                     for (first, last, address) in &slots.ranges {
                         if self.member(&mut map, address).is_ok() {
@@ -279,26 +279,26 @@ async fn forward(inner: Weak<Inner>, mut changes: watch::Receiver<u64>) {
     while changes.changed().await.is_ok() {
         let Some(inner) = inner.upgrade() else { return };
         inner.changes.send_modify(|count| *count += 1);
-        inner.doubt();
+        inner.relearn();
     }
 }
 
 /// Requests the map from one server.
-async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<ClusterSlots, NodeError> {
+async fn request_map(member: &RedisNode, address: &Address, limit: Duration) -> Result<ClusterSlots, NodeError> {
     let inner = member.inner()?;
     let connection = inner.background(limit).await?;
-    let ask = |what: &'static str| {
+    let request = |subcommand: &'static str| {
         let mut command = Cmd::new();
-        command.arg("CLUSTER").arg(what);
+        command.arg("CLUSTER").arg(subcommand);
         let connection = &connection;
         async move { inner.request(connection, &command, None, limit, With::default()).await }
     };
-    let (slots, info) = tokio::try_join!(ask("SLOTS"), ask("INFO"))?;
-    let Reply::Text(info) = reply(info)? else { return Err(permanent("CLUSTER INFO: unexpected kind of reply")) };
+    let (slots, info) = tokio::try_join!(request("SLOTS"), request("INFO"))?;
+    let Reply::Text(info) = reply(info)? else { return Err(permanent_error("CLUSTER INFO: unexpected kind of reply")) };
     let field = |name| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let (mut ranges, mut members) = (Vec::new(), Vec::new());
     let slots = match slots {
-        Value::ServerError(error) => return Err(refusal(&error)),
+        Value::ServerError(error) => return Err(error_from_reply(&error)),
         other => list(other),
     };
     for range in slots {
@@ -327,7 +327,7 @@ async fn tell(member: &RedisNode, address: &Address, limit: Duration) -> Result<
     }
     let healthy = field("cluster_state") == Some("ok");
     if ranges.is_empty() && healthy {
-        return Err(not_run("has no slots yet"));
+        return Err(not_run_error("has no slots yet"));
     }
     let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
     Ok(ClusterSlots { healthy, epoch, ranges, members })

@@ -14,7 +14,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use self::map::{Map, NOBODY};
 use super::{
     RedisNode,
-    errors::{closed, forked, not_run, permanent},
+    errors::{closed_error, forked_error, not_run_error, permanent_error},
     timer,
 };
 use crate::{
@@ -101,7 +101,7 @@ impl ClusterNode {
     ) -> BoxFuture<Result<T, NodeError>> {
         match self.inner.get() {
             Some(inner) => Box::pin(act(Arc::clone(inner))),
-            None => Box::pin(ready(Err(forked()))),
+            None => Box::pin(ready(Err(forked_error()))),
         }
     }
 }
@@ -197,11 +197,11 @@ impl Inner {
             let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.asking).await;
             let Err(error) = result else { return result };
             if sent.is_closed() {
-                return Err(blame(&trip.member, error));
+                return Err(with_server_name(&trip.member, error));
             }
             trip.hops += 1;
             if trip.hops > HOPS_AT_ONCE {
-                self.doubt();
+                self.relearn();
                 trip.pause().await;
                 if trip.left().is_zero() {
                     let detail = format!("the cluster's servers disagree: {}", error.detail);
@@ -209,7 +209,7 @@ impl Inner {
                 }
             }
             if trip.left().is_zero() {
-                return Err(blame(&trip.member, error));
+                return Err(with_server_name(&trip.member, error));
             }
             (trip.member, trip.asking) = self.next(&mut trip, error).await?;
         }
@@ -228,11 +228,11 @@ impl Inner {
             (_, NodeErrorKind::NotRun) => {
                 // Another server may have taken over the slot.
                 let next = self.successor(trip.slot, &trip.member, trip.left()).await;
-                next.map(|next| (next, false)).ok_or_else(|| blame(&trip.member, error))
+                next.map(|next| (next, false)).ok_or_else(|| with_server_name(&trip.member, error))
             }
             _ => {
-                self.doubt();
-                Err(blame(&trip.member, error))
+                self.relearn();
+                Err(with_server_name(&trip.member, error))
             }
         }
     }
@@ -261,8 +261,8 @@ impl Inner {
                 }
                 Err(NodeError { hint: Some(_), .. }) => {}
                 Err(error) if owns => {
-                    self.doubt();
-                    return Err(blame(&carrier, error));
+                    self.relearn();
+                    return Err(with_server_name(&carrier, error));
                 }
                 // Whatever the carrier may still run affects only its own data: the cluster chose another owner.
                 Err(_) => {}
@@ -281,13 +281,13 @@ impl Inner {
                     member = self.moved(slot, &address, &member)?;
                 }
                 Err(error) => {
-                    self.doubt();
-                    return Err(blame(&member, error));
+                    self.relearn();
+                    return Err(with_server_name(&member, error));
                 }
                 done => return done,
             }
         }
-        Err(not_run("the slot of the channel keeps moving"))
+        Err(not_run_error("the slot of the channel keeps moving"))
     }
 
     /// Pings all masters, each of which must answer. Returns the info of the owner of slot 0.
@@ -296,13 +296,13 @@ impl Inner {
         let masters: Vec<_> = {
             let map = self.map.lock();
             if map.owners.contains(&NOBODY) {
-                return Err(not_run("nobody serves some of the cluster's slots"));
+                return Err(not_run_error("nobody serves some of the cluster's slots"));
             }
             map.masters.iter().filter_map(|address| map.members.get(address).cloned()).collect()
         };
         let pongs = masters
             .iter()
-            .map(|member| async move { member.ping(timeout).await.map_err(|error| blame(member, error)) });
+            .map(|member| async move { member.ping(timeout).await.map_err(|error| with_server_name(member, error)) });
         let mut facts = NodeInfo::new(None, None);
         for (member, pong) in masters.iter().zip(join_all(pongs).await) {
             let pong = pong?;
@@ -316,7 +316,7 @@ impl Inner {
     /// Returns the server at an address that server `by` named. Without a host, the host is that of `by`.
     fn named(self: &Arc<Self>, address: &str, by: &RedisNode) -> Result<Arc<RedisNode>, NodeError> {
         let mut map = self.map.lock();
-        let wrong = || not_run(format!("the cluster sends to {address:?}, which is no address"));
+        let wrong = || not_run_error(format!("the cluster sends to {address:?}, which is no address"));
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
         let host = if host.is_empty() || host == "?" {
@@ -326,10 +326,10 @@ impl Inner {
             host.trim_start_matches('[').trim_end_matches(']').to_owned()
         };
         if map.closed {
-            return Err(closed());
+            return Err(closed_error());
         }
         let made = self.member(&mut map, &Address { host, port });
-        made.map_err(|error| permanent(error.to_string()))
+        made.map_err(|error| permanent_error(error.to_string()))
     }
 
     /// Records the new owner of a slot, and learns those of the other slots in the background.
@@ -342,7 +342,7 @@ impl Inner {
                 map.assign(slot, slot, &address);
             }
         }
-        self.doubt();
+        self.relearn();
         Ok(owner)
     }
 }
@@ -355,7 +355,7 @@ struct Trip {
     deadline: Instant,
     /// The server that gets the request next.
     member: Arc<RedisNode>,
-    /// Whether a server that is giving its slot away redirected the request there.
+    /// Whether the request was redirected there by -ASK, during the migration of its slot. ASKING then precedes it.
     asking: bool,
     hops: usize,
 }
@@ -390,7 +390,7 @@ impl Trip {
     }
 }
 
-/// Adds the server's name to the text of an error.
-fn blame(member: &RedisNode, error: NodeError) -> NodeError {
+/// Returns the error with the server's name in front of its text.
+fn with_server_name(member: &RedisNode, error: NodeError) -> NodeError {
     NodeError { detail: format!("{}: {}", member.name(), error.detail), ..error }
 }
