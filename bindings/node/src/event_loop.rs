@@ -92,7 +92,7 @@ impl Loop {
 
 /// Ends the calls and closes the clients of an event loop, also when its worker thread was terminated.
 fn end_all(calls: &Calls, clients: &Clients) {
-    calls.end();
+    calls.abandon_all();
     let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
     block(join_all(clients.iter().filter_map(Weak::upgrade).map(|client| client.close())));
 }

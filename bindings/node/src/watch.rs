@@ -36,6 +36,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.abandon_all();
     }
 }

@@ -316,16 +316,24 @@ impl Calls {
             }
             Do::Downgrade(lease) => Ok(Self::start_unstoppable(queue, lease.downgrade(), Value::from)),
             Do::TryUpgrade(lease) => Ok(Self::start_unstoppable(queue, lease.try_upgrade(), Value::Flag)),
-            Do::Lost(lease, limit) => pending(queue.start_waiting(operations::lost(lease, limit).map(QueuedResult::Outcome))),
-            Do::Events(events) => pending(queue.start_stoppable(operations::happened(events).map(QueuedResult::Outcome))),
+            Do::Lost(lease, limit) => {
+                pending(queue.start_waiting(operations::lost(lease, limit).map(QueuedResult::Outcome)))
+            }
+            Do::Events(events) => {
+                pending(queue.start_stoppable(operations::happened(events).map(QueuedResult::Outcome)))
+            }
             Do::Locked(lock) => Ok(Self::start_unstoppable(queue, lock.locked(), Value::Flag)),
             Do::Inspect(lock) => Ok(Self::start_unstoppable(queue, lock.inspect(), Value::Info)),
             Do::Available(lock) => Ok(Self::start_unstoppable(queue, lock.available(), Value::Count)),
             Do::ReleaseValue(value) => Ok(Self::start_unstoppable(queue, value.release(), Value::Flag)),
-            Do::RetimeValue(value, how, millis) => Ok(Self::start_unstoppable(queue, value.retime(how, millis), Value::Flag)),
+            Do::RetimeValue(value, how, millis) => {
+                Ok(Self::start_unstoppable(queue, value.retime(how, millis), Value::Flag))
+            }
             Do::IsValueThere(value) => Ok(Self::start_unstoppable(queue, value.is_there(), Value::Flag)),
             Do::Ping(client) => Ok(Self::start_unstoppable(queue, client.ping(), Value::from)),
-            Do::ForceRelease(client, name) => Ok(Self::start_unstoppable(queue, client.force_release(name), Value::Flag)),
+            Do::ForceRelease(client, name) => {
+                Ok(Self::start_unstoppable(queue, client.force_release(name), Value::Flag))
+            }
             Do::InitNodes(client) => Ok(Self::start_unstoppable(queue, client.init_nodes(), Value::from)),
             Do::Attach(client, text, owner) => {
                 pending(queue.start_unstoppable(client.attach_uncollected(text, owner).map(queued_grant)))

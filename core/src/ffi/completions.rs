@@ -4,12 +4,14 @@
 //! caller takes its grant when it runs.
 //!
 //! ```text
-//! started ─result─▶ queued ─announce─▶ announced ─take─▶ taken by the host
-//!                                                ─take, too late─▶ started again    (drain: announce, take)
-//! started ─abandon─▶ aborted    queued, announced ─abandon, or the queue is dropped─▶ dropped
+//! complete: started ──▶ queued
+//! drain:    queued ──▶ taken
+//! announce: queued ──▶ announced, or taken if its caller need not take anything
+//! take:     announced ──▶ taken
+//! abandon:  started ──▶ stopped, or runs on and its result is dropped; queued, announced ──▶ dropped
 //! ```
-//! A result that nobody takes is dropped here, which releases a lease. A grant that is given back before it is taken is
-//! no result: its call starts over.
+//! A grant that was given back too early to be taken is no result: `drain` and `take` then start its call over (started).
+//! Dropping the queue drops all results in it. To drop a result that holds a lease releases the lock.
 
 #[cfg(target_os = "linux")]
 use std::task::Poll;
@@ -35,16 +37,16 @@ use crate::{process::runtime, server::BoxFuture, sync::Mutex};
 /// The result of a call, as the queue holds it.
 pub trait Entry: Sized + Send + 'static {
     /// The form in which the host receives it.
-    type Taken: Send;
+    type HostValue: Send;
 
     /// Called when it is queued. It may stay queued for long, since the host's event loop may be blocked.
     fn queued(&self) {}
 
-    /// Splits it into what is announced to the host and the part that its caller must still take, if any.
-    fn tell(self) -> (Self::Taken, Option<Self>);
+    /// Splits it into the value that is announced to the host, and the part that its caller must still take, if any.
+    fn announcement(self) -> (Self::HostValue, Option<Self>);
 
     /// Hands it to the host. If its grant was given back before, returns the call that starts over.
-    fn take(self) -> Result<Self::Taken, BoxFuture<Self>>;
+    fn take(self) -> Result<Self::HostValue, BoxFuture<Self>>;
 }
 
 /// The calls of one host, and their results.
@@ -53,8 +55,8 @@ pub struct CompletionQueue<T: Entry> {
     wake: Box<dyn Fn() + Send + Sync>,
     #[cfg(target_os = "linux")]
     reactor: Option<Arc<Reactor>>,
-    /// The host drains right after the current run of its reactor, so it needs no wake-up.
-    draining: AtomicBool,
+    /// True while the host runs its reactor in order to drain right afterwards: it needs no wake-up then.
+    will_drain: AtomicBool,
 }
 
 /// A call that was started.
@@ -133,7 +135,7 @@ impl<T: Entry> Completion<T> {
             state.done.push((self.id, result));
             state.done.len() == 1
         };
-        if first && !queue.draining.load(SeqCst) {
+        if first && !queue.will_drain.load(SeqCst) {
             (queue.wake)();
         }
     }
@@ -148,7 +150,7 @@ impl<T: Entry> CompletionQueue<T> {
             wake: Box::new(wake),
             #[cfg(target_os = "linux")]
             reactor: None,
-            draining: AtomicBool::new(false),
+            will_drain: AtomicBool::new(false),
         })
     }
 
@@ -160,7 +162,7 @@ impl<T: Entry> CompletionQueue<T> {
             state: Mutex::new(State::new()),
             wake: Box::new(move || woken.make_readable()),
             reactor: Some(reactor),
-            draining: AtomicBool::new(false),
+            will_drain: AtomicBool::new(false),
         })
     }
 
@@ -170,9 +172,9 @@ impl<T: Entry> CompletionQueue<T> {
         self.reactor.as_ref()
     }
 
-    /// Starts a future in the host's reactor. It is dropped if the call is abandoned.
+    /// Starts a call in the host's reactor. `abandon` stops it. Returns the result if the call ends at its first poll.
     #[cfg(target_os = "linux")]
-    pub fn run_in(
+    pub fn start_in_reactor(
         self: &Arc<Self>,
         reactor: &Arc<Reactor>,
         future: impl Future<Output = T> + Send + 'static,
@@ -181,34 +183,36 @@ impl<T: Entry> CompletionQueue<T> {
         if let Poll::Ready(result) = reactor.poll_first(future.as_mut()) {
             return Started::Done(result);
         }
-        let mut now = false;
+        let mut run_at_once = false;
         let id = self.start(|completion| {
             let (call, stop) = future::abortable(async move { completion.complete(future.await) });
-            now = reactor.add(call.map(drop));
+            run_at_once = reactor.add(call.map(drop));
             Some(Stop::Call(stop))
         });
-        if now {
-            self.run_once();
+        if run_at_once {
+            self.run_reactor();
         }
         Started::Pending(id)
     }
 
-    /// Runs the host's reactor, so that it sends the waiting requests. `drain` still returns the results.
+    /// Runs the host's reactor once, so that it sends the waiting requests. Calls that end in this run stay queued until
+    /// `drain` or `announce`.
     #[cfg(target_os = "linux")]
-    pub fn run_once(&self) {
+    pub fn run_reactor(&self) {
         let Some(reactor) = &self.reactor else { return };
         if reactor.has_thread() {
             reactor.try_run_once();
             return;
         }
         reactor.send();
-        // A call can end without incoming data; then the descriptor does not wake the host.
+        // A call may have ended in `send`, without incoming data: then the descriptor does not wake the host.
         if !self.state.lock().done.is_empty() {
             (self.wake)();
         }
     }
 
-    /// Starts a call: `start` gets the place for its result and may return how to stop it.
+    /// Starts a call and returns its number. `start` gets the place for the result. It returns how `abandon` stops the
+    /// call, or `None` if the call runs to its end.
     pub(crate) fn start(self: &Arc<Self>, start: impl FnOnce(Completion<T>) -> Option<Stop>) -> u64 {
         let id = {
             let mut state = self.state.lock();
@@ -225,43 +229,43 @@ impl<T: Entry> CompletionQueue<T> {
         id
     }
 
-    /// Runs a future in the background to its end, even if the call is abandoned.
-    pub fn run(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
+    /// Starts a call in the background. It runs to its end: `abandon` drops only its result.
+    pub fn start_unstoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         self.start(|completion| {
             runtime::background().spawn(async move { completion.complete(future.await) });
             None
         })
     }
 
-    /// Runs a future in the background until the call is abandoned.
-    pub fn watch(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
+    /// Starts a call in the background. `abandon` stops it.
+    pub fn start_stoppable(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         self.start(|completion| {
             let task = runtime::background().spawn(async move { completion.complete(future.await) });
             Some(Stop::Task(task.abort_handle()))
         })
     }
 
-    /// Gives a call up and drops its result, wherever that is. Does nothing if the result was taken. True if the host
-    /// was not notified of the result and never will be.
+    /// Gives a call up, and drops its result if that is queued or announced. Does nothing if the result was taken. True
+    /// if the result was neither announced nor taken, and so never will be.
     pub fn abandon(&self, id: u64) -> bool {
         let (wanted, announced) = {
             let mut state = self.state.lock();
             (state.wanted.remove(&id), state.announced.remove(&id))
         };
         drop(announced);
-        let unheard = wanted.is_some();
+        let was_pending = wanted.is_some();
         if let Some(Some(stop)) = wanted {
             stop.stop();
-            // The reactor drops the call in this run.
+            // A stopped call is dropped at its next poll, which this run makes.
             #[cfg(target_os = "linux")]
-            self.run_once();
+            self.run_reactor();
         }
-        unheard
+        was_pending
     }
 
-    /// Runs a future that waits for an event of this process, until the call is abandoned. It runs in the host's
-    /// reactor if there is one, so that an event that arises there wakes no other thread; else in the background.
-    pub fn listen(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
+    /// Starts a call that waits for an event of this process. `abandon` stops it. It runs in the host's reactor if there
+    /// is one, so that an event that arises there wakes no other thread; else in the background.
+    pub fn start_waiting(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {
             return self.start(|completion| {
@@ -270,11 +274,11 @@ impl<T: Entry> CompletionQueue<T> {
                 Some(Stop::Call(stop))
             });
         }
-        self.watch(future)
+        self.start_stoppable(future)
     }
 
-    /// Keeps the result of a call that ended at once as if it had been announced. Returns its number.
-    pub fn keep(&self, result: T) -> u64 {
+    /// Adds the result of a call that ended at once, as an announced one. Returns its number, for `take`.
+    pub fn add_announced(&self, result: T) -> u64 {
         let mut state = self.state.lock();
         state.last += 1;
         let id = state.last;
@@ -282,13 +286,15 @@ impl<T: Entry> CompletionQueue<T> {
         id
     }
 
-    /// Passes the calls that ended since the last time, oldest first, to `then`, under the lock.
-    fn ended<R>(&self, then: impl FnOnce(&mut State<T>, Vec<(u64, T)>) -> R) -> R {
+    /// Runs the reactor, then passes the calls that ended since the last time to `handle`, oldest first. `handle` runs
+    /// under the lock: `abandon` finds a call in `wanted` or, once it is announced, in `announced`. Abandoned calls are
+    /// left out.
+    fn with_ended<R>(&self, handle: impl FnOnce(&mut State<T>, Vec<(u64, T)>) -> R) -> R {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {
-            self.draining.store(true, SeqCst);
+            self.will_drain.store(true, SeqCst);
             reactor.run_once();
-            self.draining.store(false, SeqCst);
+            self.will_drain.store(false, SeqCst);
         }
         let mut state = self.state.lock();
         let done = std::mem::take(&mut state.done);
@@ -299,56 +305,56 @@ impl<T: Entry> CompletionQueue<T> {
             drop(state);
             state = self.state.lock();
         }
-        let seen_to = then(&mut state, wanted);
+        let result = handle(&mut state, wanted);
         drop(state);
         // Not under the lock: dropping a lease does work of its own.
         drop(abandoned);
-        seen_to
+        result
     }
 
     /// Announces the calls that ended since the last time, oldest first. A result that its caller must take stays here
     /// until then.
-    pub fn announce(&self) -> Vec<(u64, T::Taken)> {
-        self.ended(|state, ended| {
-            let told = ended.into_iter().map(|(id, result)| {
-                let (told, rest) = result.tell();
+    pub fn announce(&self) -> Vec<(u64, T::HostValue)> {
+        self.with_ended(|state, ended| {
+            let announcements = ended.into_iter().map(|(id, result)| {
+                let (value, rest) = result.announcement();
                 state.announced.extend(rest.map(|rest| (id, rest)));
-                (id, told)
+                (id, value)
             });
-            told.collect()
+            announcements.collect()
         })
     }
 
     /// Takes the result of a call that was announced or kept. If its grant was given back before, the call starts over
     /// and is announced again. `None` if the result was taken, if the call was given up, or if there is none.
-    pub fn take(self: &Arc<Self>, id: u64) -> Option<Started<T::Taken>> {
+    pub fn take(self: &Arc<Self>, id: u64) -> Option<Started<T::HostValue>> {
         let result = self.state.lock().announced.remove(&id)?;
-        Some(self.taken(id, result))
+        Some(self.take_or_restart(id, result))
     }
 
     /// Takes the results that came since the last time, oldest first.
-    pub fn drain(self: &Arc<Self>) -> Vec<(u64, T::Taken)> {
-        let ended = self.ended(|_, ended| ended).into_iter();
-        ended.filter_map(|(id, result)| Some((id, self.taken(id, result).done()?))).collect()
+    pub fn drain(self: &Arc<Self>) -> Vec<(u64, T::HostValue)> {
+        let ended = self.with_ended(|_, ended| ended).into_iter();
+        ended.filter_map(|(id, result)| Some((id, self.take_or_restart(id, result).done()?))).collect()
     }
 
-    /// Takes a result, or starts its call over if the grant was given back.
-    fn taken(self: &Arc<Self>, id: u64, result: T) -> Started<T::Taken> {
+    /// Takes a result for the host, or starts its call over if the grant was given back.
+    fn take_or_restart(self: &Arc<Self>, id: u64, result: T) -> Started<T::HostValue> {
         match result.take() {
             Ok(taken) => Started::Done(taken),
-            Err(further) => {
-                self.resume_in_background(id, further);
+            Err(restarted) => {
+                self.resume_in_background(id, restarted);
                 Started::Pending(id)
             }
         }
     }
 
-    /// Continues a call in the background, under its number.
-    fn resume_in_background(self: &Arc<Self>, id: u64, further: BoxFuture<T>) {
+    /// Continues a call in the background, under its number. `abandon` stops it.
+    fn resume_in_background(self: &Arc<Self>, id: u64, restarted: BoxFuture<T>) {
         let completion = Completion { queue: Arc::downgrade(self), id };
         let mut state = self.state.lock();
-        // The result cannot arrive before the call is wanted again: that takes the lock.
-        let task = runtime::background().spawn(async move { completion.complete(further.await) });
+        // `complete` needs the lock, so the result cannot be queued before the call is in `wanted`.
+        let task = runtime::background().spawn(async move { completion.complete(restarted.await) });
         state.wanted.insert(id, Some(Stop::Task(task.abort_handle())));
     }
 }
@@ -365,7 +371,7 @@ impl<T: Entry> Drop for CompletionQueue<T> {
     }
 }
 
-/// Waits for `future`, for `limit` at most: for hosts that wait with a time-out.
+/// Waits for `future`, for `limit` at most; then returns `None`. Without a limit waits until it is done.
 pub(crate) async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>) -> Option<T> {
     match limit {
         None => Some(future.await),

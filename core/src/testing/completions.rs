@@ -50,7 +50,7 @@ fn wakes_once_for_many_results() {
 #[test]
 fn results_come_from_the_background() {
     let (queue, woken) = queue();
-    let id = queue.run(async { Plain(7) });
+    let id = queue.start_unstoppable(async { Plain(7) });
     woken.recv().unwrap();
     assert_eq!(queue.drain(), [(id, 7)]);
 }
@@ -72,14 +72,14 @@ fn abandoned_results_are_dropped_before_and_after_they_are_queued() {
 fn an_abandoned_call_stops_unless_it_must_finish() {
     let (queue, woken) = queue::<Plain<()>>();
     let (signal, dropped) = mpsc::channel::<()>();
-    let watched = queue.watch(async move {
+    let watched = queue.start_stoppable(async move {
         let _signal = signal;
         std::future::pending::<()>().await;
         Plain(())
     });
     let (finish, finished) = mpsc::channel();
     let (go, gone) = tokio::sync::oneshot::channel::<()>();
-    let running = queue.run(async move {
+    let running = queue.start_unstoppable(async move {
         let _ = gone.await;
         finish.send(()).unwrap();
         Plain(())
@@ -100,7 +100,7 @@ fn a_dropped_queue_drops_everything() {
     let (queued, pending) = (started(&queue), started(&queue));
     queued.1.complete(Plain(Counted(dropped.clone())));
     let (signal, ended) = mpsc::channel::<()>();
-    queue.watch(async move {
+    queue.start_stoppable(async move {
         let _signal = signal;
         std::future::pending::<Plain<Counted>>().await
     });
@@ -117,9 +117,9 @@ struct Offered {
 }
 
 impl Entry for Offered {
-    type Taken = Option<Counted>;
+    type HostValue = Option<Counted>;
 
-    fn tell(self) -> (Option<Counted>, Option<Self>) {
+    fn announcement(self) -> (Option<Counted>, Option<Self>) {
         (None, Some(self))
     }
 
@@ -153,7 +153,7 @@ fn announced_offers_stay_until_they_are_taken() {
     assert!(taken.iter().all(Option::is_some) && dropped.load(SeqCst) == 0);
     assert!(queue.take(second.0).is_none());
     // A call that ended at once is not announced.
-    let kept = queue.keep(offered());
+    let kept = queue.add_announced(offered());
     assert!(queue.announce().is_empty());
     assert!(queue.take(kept).and_then(Started::done).flatten().is_some());
 }
@@ -178,11 +178,11 @@ fn announced_offers_are_dropped_when_they_are_abandoned() {
     assert!(!queue.abandon(call.0), "its host has heard of it");
     assert_eq!(dropped.load(SeqCst), 1);
     assert!(queue.take(call.0).is_none());
-    let kept = queue.keep(offered());
+    let kept = queue.add_announced(offered());
     assert!(!queue.abandon(kept) && queue.take(kept).is_none());
     assert_eq!(dropped.load(SeqCst), 2);
     // A result that was taken belongs to its caller.
-    let kept = queue.keep(offered());
+    let kept = queue.add_announced(offered());
     let taken = queue.take(kept);
     assert!(!queue.abandon(kept));
     assert_eq!(dropped.load(SeqCst), 2);

@@ -157,7 +157,7 @@ fn a_thread_waits_for_results_until_the_event_loop_ends() {
             let id = pending(calls.start(Operation::Locked(&lock)));
             assert_eq!(ended.recv().unwrap(), id);
         }
-        calls.end();
+        calls.abandon_all();
         thread.join().unwrap();
     }
 }

@@ -5,9 +5,9 @@ use crate::{ffi::completions::Entry, server::BoxFuture};
 pub(crate) struct Plain<T>(pub(crate) T);
 
 impl<T: Send + 'static> Entry for Plain<T> {
-    type Taken = T;
+    type HostValue = T;
 
-    fn tell(self) -> (T, Option<Self>) {
+    fn announcement(self) -> (T, Option<Self>) {
         (self.0, None)
     }
 

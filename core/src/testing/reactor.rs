@@ -33,9 +33,9 @@ fn results_are_not_hidden_by_calls_that_start() {
     for ends_at_once in [true, false] {
         let reactor = Reactor::of_thread().unwrap();
         let queue = CompletionQueue::with_reactor(reactor.clone());
-        let id = queue.run(async { Plain(()) });
+        let id = queue.start_unstoppable(async { Plain(()) });
         assert!(is_readable(&reactor, Duration::from_secs(30)));
-        let _ = queue.run_in(&reactor, async move {
+        let _ = queue.start_in_reactor(&reactor, async move {
             host_io::current().unwrap().poll_sockets();
             if !ends_at_once {
                 std::future::pending::<()>().await;
@@ -61,7 +61,7 @@ fn an_end_behind_an_answer_is_seen() {
     while ours.peek(&mut all).unwrap() < 5 {}
     let mut socket = reactor.clone().adopt(ours.into()).unwrap();
     let queue = CompletionQueue::with_reactor(reactor.clone());
-    let Started::Pending(id) = queue.run_in(&reactor, async move {
+    let Started::Pending(id) = queue.start_in_reactor(&reactor, async move {
         let mut read = [Vec::new(), Vec::new()];
         for read in &mut read {
             let mut bytes = [0; 64];
@@ -90,7 +90,7 @@ fn what_came_in_waits_for_the_turn() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut socket = reactor.clone().adopt(ours.into()).unwrap();
     let (read, seen) = mpsc::channel();
-    let Started::Pending(id) = queue.run_in(&reactor, async move {
+    let Started::Pending(id) = queue.start_in_reactor(&reactor, async move {
         let mut byte = [0];
         poll_fn(|context| Pin::new(&mut socket).poll_read(context, &mut ReadBuf::new(&mut byte))).await.unwrap();
         read.send(()).unwrap();
@@ -100,7 +100,7 @@ fn what_came_in_waits_for_the_turn() {
     };
     assert_eq!(queue.drain(), []);
     (&theirs).write_all(b"+").unwrap();
-    queue.run_once();
+    queue.run_reactor();
     assert!(seen.try_recv().is_err(), "it was read where it was sent");
     assert!(is_readable(&reactor, Duration::from_secs(30)), "nobody tells of it");
     assert_eq!(queue.drain(), [(id, ())]);
@@ -122,7 +122,7 @@ fn no_call_of_many_threads_is_forgotten() {
                     let (answer, answered) = oneshot::channel();
                     let (end, ended) = mpsc::channel();
                     let ask = ask.clone();
-                    let _ = queue.run_in(&reactor, async move {
+                    let _ = queue.start_in_reactor(&reactor, async move {
                         // As a call does on a connection that was idle.
                         if call % 5 == caller {
                             host_io::current().unwrap().poll_sockets();
