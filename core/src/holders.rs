@@ -39,12 +39,12 @@ pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -
     let ended = quorum.gather(Driver::Background, &quorum.protocol.end(names, owner), reply::end).await;
     let mut replies = match ended {
         // On the wire where locks are strings, a read/write lock has another type.
-        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::Inside)],
+        Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::ReadWrite)],
         ended => ended?,
     };
     // A read/write lock has no explicit owners.
-    if owner.is_none() && replies.iter().any(|(_, end)| *end == End::Inside) {
-        replies.extend(quorum.gather(Driver::Background, &quorum.protocol.end_inside(names), reply::end).await?);
+    if owner.is_none() && replies.iter().any(|(_, end)| *end == End::ReadWrite) {
+        replies.extend(quorum.gather(Driver::Background, &quorum.protocol.end_read_write(names), reply::end).await?);
     }
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
@@ -111,7 +111,7 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
         Ok(replies) => {
             let exclusive = replies.into_iter().map(|(_, seen)| match seen {
                 Seen::Exclusive(holders) => Some(holders),
-                Seen::Inside => None,
+                Seen::ReadWrite => None,
             });
             if let Some(held) = exclusive.collect() {
                 return Ok(held);
@@ -121,7 +121,8 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => {}
         Err(error) => return Err(error),
     }
-    let replies = quorum.gather(Driver::Background, &Protocol::inspect_inside(names), reply::inside).await?;
+    let replies =
+        quorum.gather(Driver::Background, &Protocol::inspect_read_write(names), reply::read_write_holders).await?;
     let held: Vec<Holders> = replies.into_iter().map(|(_, holders)| holders).collect();
     let is_foreign = |holders: &Holders| holders.kind == Kind::Lock && !holders.fields.is_empty();
     if quorum.protocol.wire() == Wire::Token

@@ -168,9 +168,10 @@ mod switched {
                     "    elseif ttl ~= '0' then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
                 )],
                 (Self::PlaceAnew, "queue") => &[("if not ticket then", "if true then")],
-                (Self::DeadPlaceKept, "queue") => {
-                    &[("if lives > now then return entry, lives,", "if true then return entry, now + 5000000,")]
-                }
+                (Self::DeadPlaceKept, "queue") => &[(
+                    "if alive_until > now then return entry, alive_until,",
+                    "if true then return entry, now + 5000000,",
+                )],
                 (Self::TryBarges, "enter") => {
                     &[("if not head or head == entry then", "if not head or head == entry or ARGV[6] == '0' then")]
                 }

@@ -1,5 +1,5 @@
-//! The settings of clients and locks, as plain data. `validation` is the only place that checks them; the rest of the crate
-//! relies on the validated [`Settings`].
+//! The settings of clients and locks, as plain data. `validation` is the only place that checks them; the rest of the
+//! crate relies on the validated [`Settings`].
 
 mod settings;
 mod validation;
@@ -9,7 +9,8 @@ use std::{fmt, str::FromStr, time::Duration};
 pub(crate) use self::{
     settings::Settings,
     validation::{
-        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_unnamed, check_unowned, check_value,
+        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, owner_refused_for_read_write,
+        owner_refused_for_semaphore,
     },
 };
 use crate::{error::LockError, url};
@@ -271,8 +272,8 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// Whether each acquire is an owner of its own, in which no other acquire can nest.
-    pub(crate) fn is_alone(&self) -> bool {
+    /// Whether no acquire nests: with a chosen value or without a ttl, each acquire is an owner of its own.
+    pub(crate) fn never_nests(&self) -> bool {
         self.value.is_some() || self.ttl == Ttl::Never
     }
 }

@@ -14,7 +14,7 @@ const RESOLUTION: Duration = Duration::from_millis(2);
 
 /// How long a token counter must live for a lease of `ttl`: as long as the lease, but zero for a lease without end.
 /// Otherwise such a lease would keep its counter for ever, long after its release.
-fn ending(ttl: Duration) -> Duration {
+fn least_counter_ttl(ttl: Duration) -> Duration {
     if ttl == NEVER { Duration::ZERO } else { ttl }
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) quorum: usize,
     /// The number of nodes.
-    pub(super) majority_of: usize,
+    pub(super) node_count: usize,
 }
 
 impl Settings {
@@ -52,24 +52,24 @@ impl Settings {
 
     /// How long a counter is kept after an acquire with a lease of `ttl` wrote it; `None` for ever.
     pub(crate) fn counter_ttl(&self, ttl: Duration) -> Option<Duration> {
-        self.token_ttl().map(|kept| kept.max(ending(ttl)))
+        self.token_ttl().map(|kept| kept.max(least_counter_ttl(ttl)))
     }
 
     /// How long a counter is kept after it was prolonged for a lease of `ttl`; `None` for ever. Half of it is at least
     /// the lease: a counter is prolonged when less than half is left, and so outlives every lease.
     pub(crate) fn prolonged_counter_ttl(&self, ttl: Duration) -> Option<Duration> {
-        self.token_ttl().map(|kept| kept.max(ending(ttl) * 2))
+        self.token_ttl().map(|kept| kept.max(least_counter_ttl(ttl) * 2))
     }
 
     /// The shortest `token_ttl` of this deployment. A node that lost its counters starts from its clock when it votes
     /// again; until then no counter that other nodes still have may expire.
     pub(super) fn least_token_ttl(&self) -> Duration {
-        if self.majority_of > 1 { self.quarantine().max(MIN_TOKEN_TTL) } else { MIN_TOKEN_TTL }
+        if self.node_count > 1 { self.quarantine().max(MIN_TOKEN_TTL) } else { MIN_TOKEN_TTL }
     }
 
     /// Whether nodes have markers: only if several nodes vote.
-    pub(crate) fn guarded(&self) -> bool {
-        self.majority_of > 1 && self.config.quarantine
+    pub(crate) fn uses_markers(&self) -> bool {
+        self.node_count > 1 && self.config.quarantine
     }
 
     /// Whether any node is a cluster.

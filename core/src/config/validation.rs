@@ -18,6 +18,7 @@ pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 const MOST_REPLICAS: u32 = 1000;
 /// The most permits of a semaphore.
 const MOST_PERMITS: u32 = 65_536;
+
 impl Config {
     /// Checks every field and parses the URLs.
     pub(crate) fn validate(self) -> Result<Settings, LockError> {
@@ -50,7 +51,7 @@ impl Config {
         }
         check_duration("max_ttl", self.max_ttl, MIN_TTL)?;
         check_duration("watchdog", self.watchdog, MIN_WATCHDOG)?;
-        let settings = Settings { endpoints, quorum, majority_of: count, config: self };
+        let settings = Settings { endpoints, quorum, node_count: count, config: self };
         settings.check_quorum_ttl("watchdog", settings.config.watchdog)?;
         if let Some(ttl) = settings.config.token_ttl {
             settings.check_token_ttl(ttl)?;
@@ -104,14 +105,13 @@ pub(crate) fn check_owner(name: &str) -> Result<(), LockError> {
 }
 
 /// The error for an explicit owner of a read/write lock.
-pub(crate) fn check_unnamed() -> Result<(), LockError> {
-    let detail = "has no meaning for a read/write lock: its owners are those of one client";
-    Err(LockError::invalid("owner", detail))
+pub(crate) fn owner_refused_for_read_write() -> LockError {
+    LockError::invalid("owner", "has no meaning for a read/write lock: its owners are those of one client")
 }
 
 /// The error for an explicit owner of a semaphore's permit.
-pub(crate) fn check_unowned() -> Result<(), LockError> {
-    Err(LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own"))
+pub(crate) fn owner_refused_for_semaphore() -> LockError {
+    LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own")
 }
 
 /// Checks the number of slots that an acquire wants. `of`: the number of permits of the semaphore.
@@ -135,7 +135,7 @@ impl Settings {
 
     pub(crate) fn check_quorum_ttl(&self, argument: &'static str, ttl: Duration) -> Result<(), LockError> {
         // Only drop-in shims use a ttl above `MAX_TTL`, and such a lease outlives every server anyway.
-        if self.majority_of > 1 && ttl.min(MAX_TTL) > self.config.max_ttl {
+        if self.node_count > 1 && ttl.min(MAX_TTL) > self.config.max_ttl {
             let detail = format!(
                 "{ttl:?} is more than the client's max_ttl of {:?}, which bounds every ttl on a quorum",
                 self.config.max_ttl
@@ -173,17 +173,17 @@ impl Settings {
             return Err(LockError::invalid("name", "must not contain NUL"));
         }
         if self.on_cluster() && !shares_a_slot(&key) {
-            let detail = "on a cluster, braces must be those of one {tag} that is not empty";
+            let detail = "on a cluster, the name may contain braces only as one non-empty {tag}";
             return Err(LockError::invalid("name", detail));
         }
         self.check_shim(options)?;
-        if options.fair && self.majority_of > 1 {
+        if options.fair && self.node_count > 1 {
             let detail = "needs one server, cluster or Sentinel service: the queues of several would be in different orders, \
                           and those first in them would block each other";
             return Err(LockError::invalid("fair", detail));
         }
-        if options.fair && options.is_alone() {
-            return Err(LockError::invalid("fair", "needs a ttl, and no value of one's own"));
+        if options.fair && options.never_nests() {
+            return Err(LockError::invalid("fair", "cannot be combined with a chosen value or with no ttl"));
         }
         if let Ttl::Fixed(ttl) = options.ttl {
             self.check_fixed(ttl, options)?;
@@ -213,10 +213,13 @@ impl Settings {
         }
         let key = self.check_lock(name, options)?;
         if options.owner.is_some() {
-            check_unnamed()?;
+            return Err(owner_refused_for_read_write());
         }
-        if options.is_alone() {
-            return Err(LockError::invalid("ttl", "is needed for a read/write lock, and no value of one's own"));
+        if options.never_nests() {
+            return Err(LockError::invalid(
+                "ttl",
+                "a read/write lock cannot be combined with a chosen value or with no ttl",
+            ));
         }
         Ok(key)
     }
@@ -230,32 +233,32 @@ impl Settings {
             return Err(LockError::invalid("fair", "is not for semaphores: they always go to whoever asked first"));
         }
         let key = self.check_lock(name, options)?;
-        if self.majority_of > 1 {
-            let detail = "of a semaphore needs one server, cluster or Sentinel service";
-            return Err(LockError::invalid("nodes", detail));
+        if self.node_count > 1 {
+            let detail = "a semaphore needs exactly one node: a server, a cluster or a Sentinel service";
+            return Err(LockError::invalid("urls", detail));
         }
         if options.owner.is_some() {
-            check_unowned()?;
+            return Err(owner_refused_for_semaphore());
         }
-        if options.is_alone() {
-            return Err(LockError::invalid("ttl", "is needed for a semaphore, and no value of one's own"));
+        if options.never_nests() {
+            return Err(LockError::invalid("ttl", "a semaphore cannot be combined with a chosen value or with no ttl"));
         }
         Ok(key)
     }
 
     /// Checks the options that exist only for drop-in shims.
     fn check_shim(&self, options: &LockOptions) -> Result<(), LockError> {
-        if !options.is_alone() {
+        if !options.never_nests() {
             return Ok(());
         }
         let argument = if options.value.is_some() { "value" } else { "ttl" };
         if self.config.wire != Wire::Token {
-            return Err(LockError::invalid(argument, "a value of one's own and no ttl need wire=\"token\""));
+            return Err(LockError::invalid(argument, "a chosen value, or a lock without a ttl, needs wire=\"token\""));
         }
         if options.owner.is_some() {
-            return Err(LockError::invalid("owner", "cannot be given with a value of one's own, nor without a ttl"));
+            return Err(LockError::invalid("owner", "needs a ttl, and cannot be combined with a chosen value"));
         }
-        if options.ttl == Ttl::Never && self.majority_of > 1 {
+        if options.ttl == Ttl::Never && self.node_count > 1 {
             return Err(LockError::invalid(
                 "ttl",
                 "is needed on a quorum, where the client's max_ttl bounds every ttl",
@@ -265,7 +268,7 @@ impl Settings {
     }
 }
 
-/// Checks the text that a caller chose as the value of a key.
+/// Checks a chosen value.
 pub(crate) fn check_value(value: &str) -> Result<(), LockError> {
     if !(1..=65_536).contains(&value.len()) {
         return Err(LockError::invalid("value", format!("must have 1 to 65536 bytes, not {}", value.len())));

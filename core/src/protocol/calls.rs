@@ -66,14 +66,14 @@ macro_rules! arguments {
 }
 
 arguments! {
-    /// `lua/acquire.lua`; a [`Guard`] may follow.
+    /// `lua/acquire.lua`; a [`MarkerCheck`] may follow.
     Acquire { lock, counter } (field, owner, ttl, counter_ttl, proposal)
-    /// `lua/enter.lua`; "1" may follow, on a cluster.
-    Enter { lock, counter, queue, alive } (field, owner, ttl, counter_ttl, client, lease, wake, grants)
-    /// `lua/leave.lua`; "1" may follow, on a cluster.
+    /// `lua/enter.lua`; the flag of [`Protocol::sharded`] may follow.
+    Enter { lock, counter, queue, alive } (field, owner, ttl, counter_ttl, client, place_ttl, wake, grants)
+    /// `lua/leave.lua`; the flag of [`Protocol::sharded`] may follow.
     Leave { lock, counter, queue, alive } (field, entry, counter_ttl, channel, wake, grants)
     /// Makes a script check first whether the node may vote; behind the script's other arguments.
-    Guard { marker } (quarantine)
+    MarkerCheck { marker } (quarantine)
     /// The arguments that a node adds about itself, if [`ScriptCall::identify`] is set; behind all others.
     Identity {} (run, lost_at, durable)
     /// `lua/bump.lua`
@@ -82,47 +82,50 @@ arguments! {
     Renew { lock, ended } (field, ttl)
     /// `lua/prolong.lua`, for one of its tenures.
     Prolong { lock, counter } (field, token, counter_ttl)
-    /// `lua/repair.lua`; a [`Guard`] may follow.
+    /// `lua/repair.lua`; a [`MarkerCheck`] may follow.
     Repair { lock, counter, ended } (field, owner, ttl, token, counter_ttl)
-    /// `lua/release.lua`; "1" may follow, on a cluster.
+    /// `lua/release.lua`; the flag of [`Protocol::sharded`] may follow.
     Release { lock } (field, channel)
-    /// `lua/end.lua`; "1" may follow, on a cluster.
+    /// `lua/end.lua`; the flag of [`Protocol::sharded`] may follow.
     End { lock, ended } (owner, channel)
     /// `lua/inspect.lua`
     Inspect { lock, counter } ()
     /// `lua/attach.lua`
     Attach { lock } (old, new, ttl)
-    /// `lua/retime.lua`
-    Retime { lock } (field, time, how)
+    /// `lua/retime.lua`. `change`: "add", "replace" or "set".
+    Retime { lock } (field, time, change)
     /// The first arguments of every script for one tenure of a read/write lock.
-    Inside { lock, counter, readers } (field, counter_ttl, notes)
-    /// The next arguments of a script that may let waiters in; behind an [`Inside`].
-    Waiting { writing, reading, alive } (wake, how, channel, sharded)
-    /// `lua/read_write/read.lua` and `write.lua`, behind an [`Inside`] and a [`Waiting`]; a [`Guard`] may follow.
-    Admission {} (ttl, client, lease, proposal)
-    /// The `leave` of a read/write lock, behind an [`Inside`] and a [`Waiting`], or of a semaphore, behind a [`Permit`]
-    /// and a [`Turn`].
-    Departure {} (entry)
-    /// `lua/read_write/upgrade.lua`, behind an [`Inside`]; a [`Guard`] may follow.
+    ReadWriteTenure { lock, counter, readers } (field, counter_ttl, reader_key_prefix)
+    /// The next arguments of a script that may let waiters in; behind a [`ReadWriteTenure`]. `handing`: "1" makes the
+    /// next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
+    Waiting { writers_queue, readers_queue, alive } (wake, handing, channel, sharded)
+    /// `lua/read_write/read.lua` and `write.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`]; a [`MarkerCheck`] may
+    /// follow.
+    EnterReadWrite {} (ttl, client, place_ttl, proposal)
+    /// The `leave` of a read/write lock, behind a [`ReadWriteTenure`] and a [`Waiting`], or of a semaphore, behind a
+    /// [`Permit`] and a [`Turn`].
+    LeaveEntry {} (entry)
+    /// `lua/read_write/upgrade.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     Upgrade {} (ttl, proposal)
-    /// `lua/read_write/bump.lua`, behind an [`Inside`].
-    Raise {} (granted, agreed)
+    /// `lua/read_write/bump.lua`, behind a [`ReadWriteTenure`].
+    BumpReadWrite {} (granted, agreed)
     /// `lua/read_write/renew.lua`, for one of its tenures.
-    RenewInside { lock, ended, readers } (field, ttl, notes)
-    /// `lua/read_write/repair.lua`, behind an [`Inside`]; a [`Guard`] may follow.
-    RepairInside { ended } (mode, ttl, token)
-    /// `lua/read_write/end.lua`; "1" may follow, on a cluster.
-    EndInside { lock, counter, readers, ended } (notes, channel, read_write_channel)
+    RenewReadWrite { lock, ended, readers } (field, ttl, reader_key_prefix)
+    /// `lua/read_write/repair.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
+    RepairReadWrite { ended } (mode, ttl, token)
+    /// `lua/read_write/end.lua`; the flag of [`Protocol::sharded`] may follow.
+    EndReadWrite { lock, counter, readers, ended } (reader_key_prefix, channel, read_write_channel)
     /// `lua/read_write/inspect.lua`
-    InspectInside { lock, counter, readers } ()
-    /// `lua/read_write/attach.lua`, behind an [`Inside`] with the new field.
-    AttachInside {} (old, ttl)
+    InspectReadWrite { lock, counter, readers } ()
+    /// `lua/read_write/attach.lua`, behind a [`ReadWriteTenure`] with the new field.
+    AttachReadWrite {} (old, ttl)
     /// The first arguments of every script for one permit of a semaphore.
     Permit { lock, slots, taken, tokens } (field)
-    /// The next arguments of a script that may let waiters in; behind a [`Permit`].
-    Turn { queue, alive } (token_ttl, wake, how, sharded)
+    /// The next arguments of a script that may let waiters in; behind a [`Permit`]. `handing`: "1" makes the next
+    /// waiters holders, "0" only notifies the first.
+    Turn { queue, alive } (token_ttl, wake, handing, sharded)
     /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`Turn`].
-    Take {} (count, of, ttl, client, lease)
+    EnterSemaphore {} (count, of, ttl, client, place_ttl)
     /// `lua/semaphore/renew.lua`, for one of its permits.
     RenewPermit { lock, ended, slots, taken } (field, ttl)
     /// `lua/semaphore/end.lua`, behind a [`Permit`] and a [`Turn`].
@@ -133,12 +136,34 @@ arguments! {
     AttachPermit {} (old, ttl)
     /// `lua/learn.lua`
     Learn { average } (sample, ttl)
-    /// `lua/provision.lua`; an [`Identity`] follows.
-    Provision { marker } (how, seen)
+    /// `lua/provision.lua`; an [`Identity`] follows. `origin`: as [`MarkerOrigin`] has it.
+    Provision { marker } (origin, seen)
 }
 
-/// The owner argument of `acquire.lua` for a value that the caller chose.
-pub(crate) const CHOSEN: &str = "!";
+/// Why a node gets a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkerOrigin {
+    /// The deployment is new: the node votes immediately.
+    New,
+    /// The node lost its keys: its quarantine begins.
+    Lost,
+    /// An operator vouches for the node: it votes immediately, and any earlier marker is replaced.
+    Init,
+}
+
+impl MarkerOrigin {
+    /// The argument of `provision.lua`.
+    fn text(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Lost => "lost",
+            Self::Init => "init",
+        }
+    }
+}
+
+/// The owner argument of `acquire.lua` for a chosen value: a value that the caller gave in place of a generated field.
+pub(crate) const OWNER_OF_CHOSEN_VALUE: &str = "!";
 
 /// Identifies a tenure on the servers.
 #[derive(Clone, Copy)]
@@ -182,29 +207,31 @@ impl Protocol {
         self.settings.counter_ttl(ttl).map_or("0".to_owned(), |ttl| ttl.as_millis().to_string())
     }
 
-    /// On a cluster, makes a script announce to the listeners of the shard, too.
+    /// On a cluster, adds the flag "1", with which a script announces to the listeners of the shard, too.
     pub(super) fn sharded(&self, call: ScriptCall) -> ScriptCall {
         if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
     }
 
     /// If several nodes vote, makes a node check its marker first.
-    pub(super) fn guarded(&self, mut call: ScriptCall) -> ScriptCall {
-        call.identify = self.settings.guarded();
+    pub(super) fn with_marker_check(&self, mut call: ScriptCall) -> ScriptCall {
+        call.identify = self.settings.uses_markers();
         if !call.identify {
             return call;
         }
         let quarantine = self.settings.quarantine().as_micros().to_string();
-        let [keys, args] = Guard { marker: MARKER.to_owned(), quarantine }.lists();
+        let [keys, args] = MarkerCheck { marker: MARKER.to_owned(), quarantine }.lists();
         call.with(keys, args)
     }
 
-    /// Acquires for one tenure. `proposal`: of its token, 0 for none.
+    /// Acquires for one tenure. `proposal`: the proposed token; 0 for none.
     pub(crate) fn acquire(&self, label: Label<'_>, taker: Taker<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let Label { names, field, .. } = label;
         let owner = match taker {
-            Taker::Inside { client, lease } => return self.admit(label, ttl, client, lease, proposal),
-            Taker::Owner(owner) => joinable(owner),
-            Taker::Chosen => CHOSEN.to_owned(),
+            Taker::ReadWrite { client, keeps_readers_out_for } => {
+                return self.enter_read_write(label, ttl, client, keeps_readers_out_for, proposal);
+            }
+            Taker::Owner(owner) => owner_argument(owner),
+            Taker::ChosenValue => OWNER_OF_CHOSEN_VALUE.to_owned(),
         };
         let acquire = Acquire {
             lock: names.lock.clone(),
@@ -216,24 +243,24 @@ impl Protocol {
             proposal: proposal.to_string(),
         };
         let replicas = self.settings.config.min_replicas;
-        ScriptCall { replicas, ..self.guarded(call(&self.scripts.acquire, acquire.lists())) }
+        ScriptCall { replicas, ..self.with_marker_check(call(&self.scripts.acquire, acquire.lists())) }
     }
 
-    /// Acquires for one tenure in its turn, or takes a place in the queue. The place counts for `lease` after each such
-    /// call; with zero it takes none.
+    /// Acquires for one tenure in its turn, or takes a place in the queue. The place counts for `place_ttl` after each
+    /// such call; with zero it takes none.
     pub(crate) fn enter(
         &self,
         primitive: Primitive,
         names: &Names,
         entry: &QueueEntry,
         owner: &OwnerKey,
-        lease: Duration,
+        place_ttl: Duration,
     ) -> ScriptCall {
         let label = Label { primitive, names, field: &entry.field };
         match primitive.family() {
             Family::Lock => {}
-            Family::ReadWrite => return self.admit(label, entry.ttl, &entry.client, lease, 0),
-            Family::Semaphore => return self.take(label, entry, lease),
+            Family::ReadWrite => return self.enter_read_write(label, entry.ttl, &entry.client, place_ttl, 0),
+            Family::Semaphore => return self.enter_semaphore(label, entry, place_ttl),
         }
         let enter = Enter {
             lock: names.lock.clone(),
@@ -241,11 +268,11 @@ impl Protocol {
             queue: names.queue(),
             alive: names.alive(),
             field: entry.field.clone(),
-            owner: joinable(owner),
+            owner: owner_argument(owner),
             ttl: wire_ttl(entry.ttl),
             counter_ttl: self.counter_ttl(entry.ttl),
             client: entry.client.clone(),
-            lease: lease.as_millis().to_string(),
+            place_ttl: place_ttl.as_millis().to_string(),
             wake: names.wake(),
             grants: self.grants(),
         };
@@ -257,15 +284,15 @@ impl Protocol {
     pub(crate) fn leave(&self, primitive: Primitive, names: &Names, entry: &QueueEntry) -> ScriptCall {
         let label = Label { primitive, names, field: &entry.field };
         match primitive.family() {
-            Family::Lock => self.hand_on(label, Some(entry)),
-            Family::ReadWrite => self.depart(label, Some(entry)),
-            Family::Semaphore => self.give_back(label, Some(entry)),
+            Family::Lock => self.leave_lock(label, Some(entry)),
+            Family::ReadWrite => self.leave_read_write(label, Some(entry)),
+            Family::Semaphore => self.leave_semaphore(label, Some(entry)),
         }
     }
 
     /// Ends a tenure of a lock with a queue, or gives up its place. `entry`: the place; `None` if the tenure was
     /// granted.
-    fn hand_on(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
+    fn leave_lock(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let Label { names, field, .. } = label;
         let leave = Leave {
             lock: names.lock.clone(),
@@ -289,10 +316,10 @@ impl Protocol {
         if self.settings.config.min_replicas == 0 { "1".to_owned() } else { "0".to_owned() }
     }
 
-    /// Raises a node's counter from the token that it granted to the token of the quorum.
+    /// Bumps a node's counter from the token that it granted to the token of the quorum.
     pub(crate) fn bump(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
         if label.primitive.is_read_write() {
-            return self.raise(label, granted, agreed);
+            return self.bump_read_write(label, granted, agreed);
         }
         let Label { names, field, .. } = label;
         let bump = Bump {
@@ -314,7 +341,7 @@ impl Protocol {
         let mut tenures = tenures.map(asked).peekable();
         match tenures.peek().map_or(Family::Lock, |(label, _)| label.primitive.family()) {
             Family::Lock => {}
-            Family::ReadWrite => return Self::renew_inside(tenures),
+            Family::ReadWrite => return Self::renew_read_write(tenures),
             Family::Semaphore => return Self::renew_permits(tenures),
         }
         let (mut keys, mut args) = (Vec::new(), Vec::new());
@@ -365,7 +392,7 @@ impl Protocol {
     pub(crate) fn repair(&self, label: Label<'_>, owner: &OwnerKey, token: u64, ttl: Duration) -> ScriptCall {
         match label.primitive.family() {
             Family::Lock => {}
-            Family::ReadWrite => return self.repair_inside(label, token, ttl),
+            Family::ReadWrite => return self.repair_read_write(label, token, ttl),
             // A semaphore is on one server: a permit that is missing there is lost.
             Family::Semaphore => return self.renew_one(label, ttl),
         }
@@ -375,12 +402,12 @@ impl Protocol {
             counter: names.counter(),
             ended: names.ended(),
             field: field.to_owned(),
-            owner: joinable(owner),
+            owner: owner_argument(owner),
             ttl: ttl.as_millis().to_string(),
             token: token.to_string(),
             counter_ttl: self.counter_ttl(ttl),
         };
-        self.guarded(call(&self.scripts.repair, repair.lists()))
+        self.with_marker_check(call(&self.scripts.repair, repair.lists()))
     }
 
     /// Ends a tenure. `announce`: notify the waiters.
@@ -388,9 +415,9 @@ impl Protocol {
         let Label { names, field, .. } = label;
         match label.primitive {
             Primitive::Lock => {}
-            Primitive::Fair => return self.hand_on(label, None),
-            Primitive::Read | Primitive::Write => return self.depart(label, None),
-            Primitive::Permits { .. } => return self.give_back(label, None),
+            Primitive::Fair => return self.leave_lock(label, None),
+            Primitive::Read | Primitive::Write => return self.leave_read_write(label, None),
+            Primitive::Permits { .. } => return self.leave_semaphore(label, None),
         }
         let channel = if announce { names.channel() } else { String::new() };
         let release = Release { lock: names.lock.clone(), field: field.to_owned(), channel };
@@ -419,7 +446,7 @@ impl Protocol {
     pub(crate) fn attach(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
         match new.primitive.family() {
             Family::Lock => {}
-            Family::ReadWrite => return self.attach_inside(new, old, ttl),
+            Family::ReadWrite => return self.attach_read_write(new, old, ttl),
             Family::Semaphore => return Self::attach_permit(new, old, ttl),
         }
         let Label { names, field: new, .. } = new;
@@ -428,9 +455,9 @@ impl Protocol {
     }
 
     /// Changes the ttl of a key that holds this value.
-    pub(crate) fn retime(&self, names: &Names, value: &str, how: &str, millis: i64) -> ScriptCall {
-        let (field, time, how) = (value.to_owned(), millis.to_string(), how.to_owned());
-        call(&self.scripts.retime, Retime { lock: names.lock.clone(), field, time, how }.lists())
+    pub(crate) fn retime(&self, names: &Names, value: &str, change: &str, millis: i64) -> ScriptCall {
+        let (field, time, change) = (value.to_owned(), millis.to_string(), change.to_owned());
+        call(&self.scripts.retime, Retime { lock: names.lock.clone(), field, time, change }.lists())
     }
 
     /// Reads the average hold of a lock, or with a sample updates it.
@@ -441,9 +468,9 @@ impl Protocol {
     }
 
     /// Writes a node's marker. `seen`: the node's time in µs when the marker was missing.
-    pub(crate) fn provision(&self, marker: String, how: &str, seen: i64) -> ScriptCall {
-        let (how, seen) = (how.to_owned(), seen.to_string());
-        ScriptCall { identify: true, ..call(&self.scripts.provision, Provision { marker, how, seen }.lists()) }
+    pub(crate) fn provision(&self, marker: String, origin: MarkerOrigin, seen: i64) -> ScriptCall {
+        let (origin, seen) = (origin.text().to_owned(), seen.to_string());
+        ScriptCall { identify: true, ..call(&self.scripts.provision, Provision { marker, origin, seen }.lists()) }
     }
 }
 
@@ -479,17 +506,18 @@ impl QueueEntry {
 #[derive(Clone, Copy)]
 pub(crate) enum Taker<'a> {
     Owner(&'a OwnerKey),
-    /// No owner: the value, which the caller chose, identifies the holder.
-    Chosen,
-    /// A reader or writer of a read/write lock. `lease`: for how long it keeps new readers out if it is not let in.
-    Inside {
+    /// No owner: the chosen value identifies the holder.
+    ChosenValue,
+    /// A reader or writer of a read/write lock. `keeps_readers_out_for`: how long a writer that is not let in keeps new
+    /// readers out; zero for not at all.
+    ReadWrite {
         client: &'a str,
-        lease: Duration,
+        keeps_readers_out_for: Duration,
     },
 }
 
 /// An owner as an argument of a script; empty for an owner in which no other tenure can nest.
-fn joinable(owner: &OwnerKey) -> String {
+fn owner_argument(owner: &OwnerKey) -> String {
     match owner {
         OwnerKey::Explicit(name) => wire_owner(name),
         OwnerKey::Ambient(_) => String::new(),

@@ -73,17 +73,17 @@ impl Names {
     }
 
     /// The queue of the writers.
-    pub(crate) fn writing(&self) -> String {
+    pub(crate) fn writers_queue(&self) -> String {
         self.of("redlock_wqueue")
     }
 
     /// The queue of the readers.
-    pub(crate) fn reading(&self) -> String {
+    pub(crate) fn readers_queue(&self) -> String {
         self.of("redlock_rqueue")
     }
 
-    /// The beginning of Redisson's keys for readers: each exists for as long as its reader's lease.
-    pub(crate) fn notes(&self) -> String {
+    /// The prefix of Redisson's keys for readers: each exists for as long as its reader's lease.
+    pub(crate) fn reader_key_prefix(&self) -> String {
         let lock = self.lock.as_str();
         if lock.contains('{') { lock.to_owned() } else { ["{", lock, "}"].concat() }
     }

@@ -7,8 +7,8 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            Admission, AttachInside, Departure, EndInside, Inside, InspectInside, Label, Protocol, QueueEntry, Raise,
-            RenewInside, RepairInside, Upgrade, Waiting, joined,
+            AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
+            Protocol, QueueEntry, ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting, joined,
         },
         names::Names,
         primitive::Primitive,
@@ -22,85 +22,85 @@ fn mode(primitive: Primitive) -> String {
 }
 
 impl Protocol {
-    fn inside(&self, label: Label<'_>) -> [Vec<String>; 2] {
-        let inside = Inside {
+    fn tenure_lists(&self, label: Label<'_>) -> [Vec<String>; 2] {
+        let tenure = ReadWriteTenure {
             lock: label.names.lock.clone(),
             counter: label.names.counter(),
             readers: label.names.readers(),
             field: label.field.to_owned(),
             counter_ttl: self.counter_ttl(Duration::ZERO),
-            notes: label.names.notes(),
+            reader_key_prefix: label.names.reader_key_prefix(),
         };
-        inside.lists()
+        tenure.lists()
     }
 
-    fn waiting(&self, label: Label<'_>) -> [Vec<String>; 2] {
+    fn waiting_lists(&self, label: Label<'_>) -> [Vec<String>; 2] {
         let waiting = Waiting {
-            writing: label.names.writing(),
-            reading: label.names.reading(),
+            writers_queue: label.names.writers_queue(),
+            readers_queue: label.names.readers_queue(),
             alive: label.names.alive(),
             wake: label.names.wake(),
-            how: if self.settings.endpoints.len() > 1 { "i".to_owned() } else { self.grants() },
+            handing: if self.settings.endpoints.len() > 1 { "i".to_owned() } else { self.grants() },
             channel: label.names.channel(),
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
         };
         waiting.lists()
     }
 
-    /// Lets a reader or a writer in, or gives it a place that counts for `lease`; zero gives none.
-    pub(super) fn admit(
+    /// Lets a reader or a writer in, or gives it a place that counts for `place_ttl`; zero gives none.
+    pub(super) fn enter_read_write(
         &self,
         label: Label<'_>,
         ttl: Duration,
         client: &str,
-        lease: Duration,
+        place_ttl: Duration,
         proposal: i64,
     ) -> ScriptCall {
         let scripts = read_write_scripts();
         let script = if label.primitive.reads() { &scripts.read } else { &scripts.write };
-        let admission = Admission {
+        let admission = EnterReadWrite {
             ttl: wire_ttl(ttl),
             client: client.to_owned(),
-            lease: lease.as_millis().to_string(),
+            place_ttl: place_ttl.as_millis().to_string(),
             proposal: proposal.to_string(),
         };
-        let call = joined(script, [self.inside(label), self.waiting(label), admission.lists()]);
-        ScriptCall { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
+        let call = joined(script, [self.tenure_lists(label), self.waiting_lists(label), admission.lists()]);
+        ScriptCall { replicas: self.settings.config.min_replicas, ..self.with_marker_check(call) }
     }
 
     /// Ends a tenure, or gives up its place.
-    pub(super) fn depart(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
-        let departure = Departure { entry: entry.map(QueueEntry::text).unwrap_or_default() };
-        let parts = [self.inside(label), self.waiting(label), departure.lists()];
+    pub(super) fn leave_read_write(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
+        let departure = LeaveEntry { entry: entry.map(QueueEntry::text).unwrap_or_default() };
+        let parts = [self.tenure_lists(label), self.waiting_lists(label), departure.lists()];
         joined(&read_write_scripts().leave, parts)
     }
 
     /// Turns a writer into a reader.
     pub(crate) fn downgrade(&self, label: Label<'_>) -> ScriptCall {
-        joined(&read_write_scripts().downgrade, [self.inside(label), self.waiting(label)])
+        joined(&read_write_scripts().downgrade, [self.tenure_lists(label), self.waiting_lists(label)])
     }
 
     /// Turns a reader that is alone into a writer.
     pub(crate) fn upgrade(&self, label: Label<'_>, ttl: Duration, proposal: i64) -> ScriptCall {
         let upgrade = Upgrade { ttl: wire_ttl(ttl), proposal: proposal.to_string() };
-        let call = joined(&read_write_scripts().upgrade, [self.inside(label), upgrade.lists()]);
-        ScriptCall { replicas: self.settings.config.min_replicas, ..self.guarded(call) }
+        let call = joined(&read_write_scripts().upgrade, [self.tenure_lists(label), upgrade.lists()]);
+        ScriptCall { replicas: self.settings.config.min_replicas, ..self.with_marker_check(call) }
     }
 
-    pub(super) fn raise(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
-        let raise = Raise { granted: granted.to_string(), agreed: agreed.to_string() };
-        joined(&read_write_scripts().bump, [self.inside(label), raise.lists()])
+    pub(super) fn bump_read_write(&self, label: Label<'_>, granted: i64, agreed: i64) -> ScriptCall {
+        let raise = BumpReadWrite { granted: granted.to_string(), agreed: agreed.to_string() };
+        joined(&read_write_scripts().bump, [self.tenure_lists(label), raise.lists()])
     }
 
-    pub(super) fn renew_inside<'a>(tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
+    pub(super) fn renew_read_write<'a>(tenures: impl Iterator<Item = (Label<'a>, Duration)>) -> ScriptCall {
         let renew = |(label, ttl): (Label<'_>, Duration)| {
-            let one = RenewInside {
+            let one = RenewReadWrite {
                 lock: label.names.lock.clone(),
                 ended: label.names.ended(),
                 readers: label.names.readers(),
                 field: label.field.to_owned(),
                 ttl: ttl.as_millis().to_string(),
-                notes: label.names.notes(),
+                reader_key_prefix: label.names.reader_key_prefix(),
             };
             one.lists()
         };
@@ -108,29 +108,29 @@ impl Protocol {
         tenures.map(renew).fold(call, |call, [keys, args]| call.with(keys, args))
     }
 
-    pub(super) fn repair_inside(&self, label: Label<'_>, token: u64, ttl: Duration) -> ScriptCall {
-        let repair = RepairInside {
+    pub(super) fn repair_read_write(&self, label: Label<'_>, token: u64, ttl: Duration) -> ScriptCall {
+        let repair = RepairReadWrite {
             ended: label.names.ended(),
             mode: mode(label.primitive),
             ttl: ttl.as_millis().to_string(),
             token: token.to_string(),
         };
-        self.guarded(joined(&read_write_scripts().repair, [self.inside(label), repair.lists()]))
+        self.with_marker_check(joined(&read_write_scripts().repair, [self.tenure_lists(label), repair.lists()]))
     }
 
-    pub(super) fn attach_inside(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
-        let attach = AttachInside { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
-        joined(&read_write_scripts().attach, [self.inside(new), attach.lists()])
+    pub(super) fn attach_read_write(&self, new: Label<'_>, old: &str, ttl: Duration) -> ScriptCall {
+        let attach = AttachReadWrite { old: old.to_owned(), ttl: ttl.as_millis().to_string() };
+        joined(&read_write_scripts().attach, [self.tenure_lists(new), attach.lists()])
     }
 
     /// Ends all tenures of a read/write lock.
-    pub(crate) fn end_inside(&self, names: &Names) -> ScriptCall {
-        let end = EndInside {
+    pub(crate) fn end_read_write(&self, names: &Names) -> ScriptCall {
+        let end = EndReadWrite {
             lock: names.lock.clone(),
             counter: names.counter(),
             readers: names.readers(),
             ended: names.ended(),
-            notes: names.notes(),
+            reader_key_prefix: names.reader_key_prefix(),
             channel: names.lock_channel(),
             read_write_channel: names.read_write_channel(),
         };
@@ -138,8 +138,8 @@ impl Protocol {
     }
 
     /// Reads the holders of a read/write lock.
-    pub(crate) fn inspect_inside(names: &Names) -> ScriptCall {
+    pub(crate) fn inspect_read_write(names: &Names) -> ScriptCall {
         let (lock, counter, readers) = (names.lock.clone(), names.counter(), names.readers());
-        joined(&read_write_scripts().inspect, [InspectInside { lock, counter, readers }.lists()])
+        joined(&read_write_scripts().inspect, [InspectReadWrite { lock, counter, readers }.lists()])
     }
 }

@@ -20,6 +20,7 @@ pub(crate) enum Vote {
     },
     /// Another owner holds the lock, for this time; `None`: without end.
     Denied(Option<Duration>),
+    /// The key is not a lock of this kind.
     Conflict,
     /// The node lost its keys and votes again after this time.
     Quarantine(Duration),
@@ -142,12 +143,12 @@ pub(crate) enum Renewed {
     Ended,
 }
 
-/// The reply to `renew` for this number of tenures: one result for each, or `None`. `inside`: of read/write locks.
-pub(crate) fn renewals(reply: &Reply, tenures: usize, inside: bool) -> Option<Vec<Renewed>> {
+/// The reply to `renew` for this number of tenures: one result for each, or `None`. `read_write`: of read/write locks.
+pub(crate) fn renewals(reply: &Reply, tenures: usize, read_write: bool) -> Option<Vec<Renewed>> {
     let codes = reply.list().filter(|codes| codes.len() == tenures)?;
     let each = codes.iter().map(|code| match code {
         Reply::Int(1) => Some(Renewed::Extended),
-        Reply::Int(2) if inside => Some(Renewed::Reads),
+        Reply::Int(2) if read_write => Some(Renewed::Reads),
         Reply::Int(0) => Some(Renewed::Gone),
         Reply::Int(-1) => Some(Renewed::Taken),
         Reply::Int(-2) => Some(Renewed::Ended),
@@ -178,14 +179,14 @@ pub(crate) enum End {
     /// The key is not a lock.
     Conflict,
     /// The key is a read/write lock, which has a script of its own.
-    Inside,
+    ReadWrite,
 }
 
 /// The reply to `end`.
 pub(crate) fn end(reply: &Reply) -> Option<End> {
     match reply.int()? {
         -1 => Some(End::Conflict),
-        -2 => Some(End::Inside),
+        -2 => Some(End::ReadWrite),
         count => Some(End::Tenures(u64::try_from(count).ok()?)),
     }
 }
@@ -207,7 +208,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds that a reply names.
-    const INSIDE: [Self; 3] = [Self::Lock, Self::Read, Self::Write];
+    const IN_REPLIES: [Self; 3] = [Self::Lock, Self::Read, Self::Write];
 
     /// The kind, spelled the same in every language.
     pub fn as_str(self) -> &'static str {
@@ -220,7 +221,7 @@ impl Kind {
     }
 
     fn named(name: &str) -> Option<Self> {
-        Self::INSIDE.into_iter().find(|kind| kind.as_str() == name)
+        Self::IN_REPLIES.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
@@ -254,13 +255,13 @@ impl Holders {
 pub(crate) enum Seen {
     Exclusive(Holders),
     /// The key is a read/write lock, which has a script of its own.
-    Inside,
+    ReadWrite,
 }
 
 /// The reply to `inspect`.
 pub(crate) fn seen(reply: &Reply) -> Option<Seen> {
     if reply.int() == Some(-2) {
-        return Some(Seen::Inside);
+        return Some(Seen::ReadWrite);
     }
     let [Reply::Int(pttl), Reply::Int(counter), fields @ ..] = reply.list()? else { return None };
     // A key that does not exist has no holder, and one that exists has a holder.
@@ -269,7 +270,7 @@ pub(crate) fn seen(reply: &Reply) -> Option<Seen> {
 }
 
 /// The reply to `read_write/inspect`. A key that exists may have no holders: the leases of all its readers may be over.
-pub(crate) fn inside(reply: &Reply) -> Option<Holders> {
+pub(crate) fn read_write_holders(reply: &Reply) -> Option<Holders> {
     let [Reply::Int(pttl), Reply::Int(counter), Reply::Text(kind), fields @ ..] = reply.list()? else { return None };
     Holders::read([*pttl, *counter], Kind::named(kind)?, fields)
 }

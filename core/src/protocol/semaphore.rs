@@ -7,8 +7,8 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, Departure, EndPermits, InspectPermits, Label, Permit, Protocol, QueueEntry, RenewPermit,
-            Take, Turn, joined,
+            AttachPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit, Protocol, QueueEntry,
+            RenewPermit, Turn, joined,
         },
         names::Names,
         primitive::Primitive,
@@ -49,30 +49,30 @@ impl Protocol {
             alive: names.alive(),
             token_ttl: self.counter_ttl(Duration::ZERO),
             wake: names.wake(),
-            how: self.grants(),
+            handing: self.grants(),
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
         };
         turn.lists()
     }
 
-    /// Acquires slots, or takes a place that counts for `lease`; zero takes none.
-    pub(super) fn take(&self, label: Label<'_>, entry: &QueueEntry, lease: Duration) -> ScriptCall {
+    /// Acquires slots, or takes a place that counts for `place_ttl`; zero takes none.
+    pub(super) fn enter_semaphore(&self, label: Label<'_>, entry: &QueueEntry, place_ttl: Duration) -> ScriptCall {
         let (count, of) = size(label.primitive);
-        let take = Take {
+        let take = EnterSemaphore {
             count: count.to_string(),
             of: of.to_string(),
             ttl: wire_ttl(entry.ttl),
             client: entry.client.clone(),
-            lease: lease.as_millis().to_string(),
+            place_ttl: place_ttl.as_millis().to_string(),
         };
         let parts = [permit(label.names, label.field), self.turn(label.names), take.lists()];
         ScriptCall { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
     }
 
     /// Ends a permit, or gives up its place.
-    pub(super) fn give_back(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
+    pub(super) fn leave_semaphore(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
-        let parts = [permit(label.names, label.field), self.turn(label.names), Departure { entry }.lists()];
+        let parts = [permit(label.names, label.field), self.turn(label.names), LeaveEntry { entry }.lists()];
         joined(&semaphore_scripts().leave, parts)
     }
 

@@ -1,15 +1,16 @@
 //! One ballot: requests to the nodes to grant a tenure, and then to agree on its token.
 //!
-//! The algorithm is "grant, take the maximum, raise by compare-and-set"; it is model-checked. Each node grants with a
+//! The algorithm is "grant, take the maximum, bump by compare-and-set"; it is model-checked. Each node grants with a
 //! token above all that it ever granted, and the quorum's token is the largest of these. Nodes that granted a smaller
-//! one are raised to it, unless they granted another tenure in between. Any two quorums share a node, on which one
+//! one are bumped to it, unless they granted another tenure in between. Any two quorums share a node, on which one
 //! tenure follows the other, so the later tenure has the larger token. Sources: M. Kleppmann, "How to do distributed
 //! locking" (2016), for why tokens; Attiya, Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems"
 //! (1995), for why majorities keep a maximum without consensus.
 //!
-//! Competing acquires send their request to the same node first, and to the others in the order in which that node
-//! grants. Resources that all take in one order (E. W. Dijkstra, "Hierarchical ordering of sequential processes", 1971)
-//! are never split among them.
+//! All competing acquires send their request to the same node first. Only the one that it grants sends its request to
+//! the other nodes, to all of them at once. If the first node does not answer within [`FIRST_GRACE`], the acquire sends
+//! to the others all the same. Votes that all clients take in one order cannot be split (E. W. Dijkstra, "Hierarchical
+//! ordering of sequential processes", 1971).
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
     owner::OwnerKey,
     process::driver::Driver,
     protocol::{
-        calls::{Label, Taker},
+        calls::{Label, MarkerOrigin, Taker},
         names::Names,
         primitive::Primitive,
         reply::{self, Slot, Vote},
@@ -45,12 +46,15 @@ pub(crate) enum Verdict {
     FirstNodeDenied {
         free_in: Duration,
     },
+    /// On more nodes than `spare`, the key is not a lock of this kind.
     Conflict,
-    /// No node could vote yet. The deployment is new, and its nodes have their markers now. `causes`: the error if a
+    /// No node could vote yet. The deployment is new, and its nodes have their markers now. `causes`: the error if the
     /// next ballot finds them missing again.
     Provisioned {
         causes: Vec<NodeCause>,
     },
+    /// More nodes than `spare` cannot grant. `causes`: for each of them the reason. `permanent`: another attempt cannot
+    /// succeed, because more nodes than `spare` refuse for good.
     Unavailable {
         causes: Vec<NodeCause>,
         permanent: bool,
@@ -81,10 +85,10 @@ pub(crate) const BELIEVED_ALONE: Duration = Duration::from_millis(150);
 /// acquired.
 pub(crate) struct Ballot {
     request: Arc<BallotRequest>,
-    /// Whether the caller chose the field.
-    is_value: bool,
+    /// Whether the field is a chosen value.
+    is_chosen_value: bool,
     /// For a read/write lock: the client, and for how long it keeps new readers out if it is not let in.
-    inside: Option<(String, Duration)>,
+    read_write: Option<(String, Duration)>,
     /// Whether other acquires compete for the lock.
     contended: bool,
     ttl: Duration,
@@ -111,10 +115,15 @@ impl BallotRequest {
 /// The replies so far.
 #[derive(Default)]
 struct Tally {
+    /// The nodes that granted, each with its token.
     grants: Vec<(usize, i64)>,
+    /// For each node that denied, for how long the holder's lease lasts there; `None`: without end.
     denied: Vec<Option<Duration>>,
+    /// The number of nodes on which the key is not a lock of this kind.
     conflicts: usize,
+    /// The number of nodes that failed with an error that another attempt cannot mend.
     permanent: usize,
+    /// Why nodes cannot grant: they failed, are in quarantine or lack a marker.
     causes: Vec<NodeCause>,
     /// Nodes without a marker, and their time when they replied so.
     missing: Vec<(usize, i64)>,
@@ -123,21 +132,23 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether the votes so far decide. `open`: how many nodes have not answered.
-    fn stands(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
+    /// Whether the votes so far decide. `open`: how many nodes have not answered. Decided once no further reply can
+    /// change the verdict.
+    fn progress(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
         if self.grants.len() >= needed {
             return Count::Decided(());
         }
-        // Decided once the other replies cannot change the verdict. An outage stays one. The lock is busy only if so
-        // many nodes denied it that no outage is possible. A missing marker means something else if all nodes lack
-        // theirs: then every reply is needed.
-        let useless = self.conflicts + self.causes.len();
-        let busy = self.denied.len() > spare && useless + open <= spare;
-        if (useless > spare || busy) && self.missing.is_empty() {
+        let cannot_grant = self.conflicts + self.causes.len();
+        // More than `spare` nodes cannot grant: it stays an outage.
+        let outage = cannot_grant > spare;
+        // So many nodes denied that q grants are impossible, and the open nodes can no longer make it an outage.
+        let busy = self.denied.len() > spare && cannot_grant + open <= spare;
+        // If a marker is missing, only all replies together tell a new deployment from nodes that lost their keys.
+        if (outage || busy) && self.missing.is_empty() {
             return Count::Decided(());
         }
-        // Once q nodes answered there is no outage. Without q grants the votes are split, and the other nodes have a
-        // short time to decide. A hung minority must not delay this: the votes keep other acquires out.
+        // Once q nodes answered, the other nodes have only a short grace: the votes that this ballot holds keep other
+        // acquires out, so a hung minority must not delay their release.
         let answered = self.grants.len() + self.denied.len() + self.conflicts;
         if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
@@ -155,8 +166,8 @@ impl Ballot {
         let granted = vec![None; quorum.nodes.len()];
         Self {
             request: Arc::new(request),
-            is_value: false,
-            inside: None,
+            is_chosen_value: false,
+            read_write: None,
             contended: false,
             ttl,
             granted,
@@ -166,20 +177,20 @@ impl Ballot {
 
     /// Makes this a ballot for a read/write lock. `holds_back`: for how long the client keeps new readers out if it is
     /// not let in.
-    pub(crate) fn inside(mut self, primitive: Primitive, client: &str, holds_back: Duration) -> Self {
+    pub(crate) fn of_read_write(mut self, primitive: Primitive, client: &str, keeps_readers_out_for: Duration) -> Self {
         if let Some(request) = Arc::get_mut(&mut self.request) {
             request.primitive = primitive;
         }
-        self.inside = Some((client.to_owned(), holds_back));
+        self.read_write = Some((client.to_owned(), keeps_readers_out_for));
         // All nodes get the request at once: each must keep new readers out, and readers do not split votes.
         self.contended = false;
         self
     }
 
-    /// A ballot that writes a value of the caller's choosing, which must not be on any node.
-    pub(crate) fn of_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
+    /// A ballot that writes a chosen value, which must not be on any node.
+    pub(crate) fn of_chosen_value(quorum: &Arc<Quorum>, names: &Arc<Names>, value: String, ttl: Duration) -> Self {
         let mut ballot = Self::new(quorum, names, value, ttl);
-        ballot.is_value = true;
+        ballot.is_chosen_value = true;
         ballot
     }
 
@@ -198,15 +209,15 @@ impl Ballot {
     }
 
     /// The nodes that have not answered.
-    pub(crate) fn silent(&self) -> Vec<NodeCause> {
-        let silent = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
-        silent.map(|(node, _)| self.request.quorum.cause(node, "has not answered")).collect()
+    pub(crate) fn unanswered(&self) -> Vec<NodeCause> {
+        let nodes = self.granted.iter().enumerate().filter(|(_, granted)| granted.is_none());
+        nodes.map(|(node, _)| self.request.quorum.cause(node, "has not answered")).collect()
     }
 
     fn call(&self, owner: &OwnerKey) -> ScriptCall {
-        let taker = match &self.inside {
-            Some((client, lease)) => Taker::Inside { client, lease: *lease },
-            None if self.is_value => Taker::Chosen,
+        let taker = match &self.read_write {
+            Some((client, duration)) => Taker::ReadWrite { client, keeps_readers_out_for: *duration },
+            None if self.is_chosen_value => Taker::ChosenValue,
             None => Taker::Owner(owner),
         };
         self.request.quorum.protocol.acquire(self.request.label(), taker, self.ttl, self.request.quorum.proposal())
@@ -230,7 +241,7 @@ impl Ballot {
             let answer = if mutant!(RetryUnknown) { quorum.insist(node, answer, &call) } else { answer };
             answer
         };
-        let mut first = self.contended.then(|| quorum.first_asked(&request.names));
+        let mut first = self.contended.then(|| quorum.first_node(&request.names));
         let mut answers = match first {
             Some(first) => FanOut::new([ask(first)]).within(Some(FIRST_GRACE)),
             None => FanOut::new((0..nodes).map(ask)),
@@ -238,9 +249,9 @@ impl Ballot {
         let (mut tally, mut open) = (Tally::default(), nodes);
         loop {
             let counted = answers.count(reply::vote, |node, vote| {
-                self.count(&mut tally, node, vote);
+                self.tally_reply(&mut tally, node, vote);
                 open -= 1;
-                tally.stands(needed, spare, open)
+                tally.progress(needed, spare, open)
             });
             // `None` after the last reply or at the time limit. The tally decides in any case.
             let _: Option<()> = counted.await;
@@ -255,14 +266,14 @@ impl Ballot {
             }
         }
         if tally.grants.len() < needed {
-            return self.refused(tally, spare).await;
+            return self.verdict_without_quorum(tally, spare).await;
         }
         let since = if mutant!(DeadlineFromReply) { clock::now() } else { since };
         if !tally.missing.is_empty() {
             let (quorum, names, missing) = (quorum.clone(), self.request.names.clone(), tally.missing.clone());
             // If it fails, the next ballot tries again.
             self.request.quorum.spawn_pending(async move {
-                quorum.provision(&names, &missing, false).await;
+                quorum.write_markers(&names, &missing, MarkerOrigin::Lost).await;
             });
         }
         let token = match quorum.agree(driver, self.request.label(), &tally.grants, self.ttl).await {
@@ -273,8 +284,8 @@ impl Ballot {
         self.conclude(token as u64, since, &tally, answers)
     }
 
-    /// Makes the grant of a quorum that agreed on its token. The very last step: a grant that arrives with less than a twentieth
-    /// of its ttl left does not count.
+    /// Makes the grant of a quorum that agreed on its token. The very last step: a grant that arrives with less than a
+    /// twentieth of its ttl left does not count.
     fn conclude(&mut self, token: u64, since: Stamp, tally: &Tally, late: FanOut) -> Verdict {
         let quorum = &self.request.quorum;
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
@@ -294,7 +305,7 @@ impl Ballot {
         Verdict::Held(Grant { token, slots: Vec::new(), since, presences, late, sent: self.request.sent.clone() })
     }
 
-    fn count(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
+    fn tally_reply(&mut self, tally: &mut Tally, node: usize, answer: Result<(Vote, i64), NodeError>) {
         let quorum = &self.request.quorum;
         let (vote, time) = match answer {
             Ok(vote) => vote,
@@ -336,10 +347,10 @@ impl Ballot {
         }
     }
 
-    async fn refused(&mut self, mut tally: Tally, spare: usize) -> Verdict {
+    async fn verdict_without_quorum(&mut self, mut tally: Tally, spare: usize) -> Verdict {
         let quorum = self.request.quorum.clone();
         if !tally.missing.is_empty()
-            && let Some(verdict) = Box::pin(self.provision(&mut tally, spare)).await
+            && let Some(verdict) = Box::pin(self.handle_missing_markers(&mut tally, spare)).await
         {
             return verdict;
         }
@@ -349,6 +360,8 @@ impl Ballot {
         if tally.conflicts + tally.causes.len() > spare {
             return Verdict::Unavailable { permanent: tally.permanent > spare, causes: tally.causes };
         }
+        // A quorum may be free once the q-th node in the order of these times is free. The nodes that granted are free
+        // now: this ballot releases them.
         let mut free_in: Vec<Duration> = tally.denied.iter().flatten().copied().collect();
         free_in.extend(tally.grants.iter().map(|_| Duration::ZERO));
         free_in.sort_unstable();
@@ -356,11 +369,11 @@ impl Ballot {
         Verdict::Busy { free_in, split: !tally.grants.is_empty() }
     }
 
-    /// Writes the markers of nodes that lack them, if it is certain that the deployment is new or that they lost their keys.
-    /// Returns the verdict if the ballot ends with that.
-    async fn provision(&self, tally: &mut Tally, spare: usize) -> Option<Verdict> {
+    /// Writes the markers of nodes that lack them, if it is certain that the deployment is new or that they lost their
+    /// keys. Returns the verdict if the ballot ends with that.
+    async fn handle_missing_markers(&self, tally: &mut Tally, spare: usize) -> Option<Verdict> {
         let quorum = self.request.quorum.clone();
-        if quorum.parts_provisioned().await {
+        if quorum.wait_for_provisioning().await {
             return Some(Verdict::Provisioned { causes: std::mem::take(&mut tally.causes) });
         }
         let everywhere = tally.missing.len() == quorum.nodes.len();
@@ -382,9 +395,9 @@ impl Ballot {
             // lost their keys.
             let written = quorum.run_to_completion(async move {
                 if everywhere {
-                    writing.provision_new(&names, &missing).await
+                    writing.provision_deployment(&names, &missing).await
                 } else {
-                    writing.provision(&names, &missing, false).await
+                    writing.write_markers(&names, &missing, MarkerOrigin::Lost).await
                 }
             });
             let Some(failed) = written.await else {
@@ -398,7 +411,7 @@ impl Ballot {
             }
         }
         if everywhere {
-            quorum.parts_provisioned().await;
+            quorum.wait_for_provisioning().await;
             return Some(Verdict::Provisioned { causes: std::mem::take(&mut tally.causes) });
         }
         if tally.marked > 0 || waited_enough {
@@ -413,9 +426,9 @@ impl Ballot {
         None
     }
 
-    /// The nodes that may have granted: for each the connection that carried the request, and whether it confirmed the
-    /// grant.
-    fn leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
+    /// Marks the ballot as settled, and returns the nodes that may have granted: for each the connection that carried
+    /// the request, and whether it confirmed the grant.
+    fn take_leftovers(&mut self) -> Vec<(usize, ConnectionId, bool)> {
         self.settled = true;
         let unsettled = self.granted.iter().enumerate().filter(|(_, granted)| match granted {
             Some(granted) => *granted,
@@ -444,7 +457,7 @@ impl Ballot {
             return None;
         }
         let call = self.request.quorum.protocol.release(self.request.label(), announce);
-        let leftovers = self.leftovers();
+        let leftovers = self.take_leftovers();
         let any = !leftovers.is_empty();
         let undone = self.request.quorum.clean_up(leftovers, &call);
         any.then_some(undone)
@@ -452,9 +465,9 @@ impl Ballot {
 }
 
 impl Quorum {
-    /// Raises a quorum of nodes to the largest granted token, and returns it. If too few could be raised, the error has
-    /// the causes of the nodes that did not answer. The causes are empty if those nodes would not have been enough:
-    /// then others have granted another tenure since.
+    /// Bumps the counters of a quorum of nodes to the largest granted token, and returns it. If too few could be
+    /// bumped, the error has the causes of the nodes that did not answer. The causes are empty if those nodes would not
+    /// have been enough: then others have granted another tenure since.
     pub(crate) async fn agree(
         &self,
         driver: Driver,
@@ -473,14 +486,14 @@ impl Quorum {
             let call = self.protocol.bump(label, *granted, token);
             self.ask_one(*node, driver, call, self.settings.reply_timeout(ttl), SentOn::default())
         }));
-        let raised = bumps.count(reply::done, |node, answer| {
+        let bumped = bumps.count(reply::done, |node, answer| {
             match answer {
                 Ok(done) => agreed += usize::from(done),
                 Err(error) => causes.push(self.cause(node, error)),
             }
             if agreed >= self.needed() { Count::Decided(()) } else { Count::More }
         });
-        if raised.await.is_some() {
+        if bumped.await.is_some() {
             return Ok(token);
         }
         if agreed + causes.len() < self.needed() {

@@ -15,6 +15,7 @@ use crate::{
     error::{LockError, NodeCause},
     process::driver::Driver,
     protocol::{
+        calls::MarkerOrigin,
         names::Names,
         reply::{self, Vote},
         script::Reply,
@@ -36,8 +37,8 @@ impl Drop for Provisioning {
 }
 
 impl Quorum {
-    /// The error if two of the nodes are one server, which would count as two votes. The first call starts the search for such
-    /// nodes in the background.
+    /// The error if two of the nodes are one server, which would count as two votes. The first call starts the search
+    /// for such nodes in the background.
     pub(super) fn duplicate(self: &Arc<Self>) -> Option<NodeCause> {
         self.find_duplicate_nodes();
         let (one, other) = self.duplicates.get()?;
@@ -75,7 +76,8 @@ impl Quorum {
         runs[node] = run;
     }
 
-    /// Writes the markers of all nodes for an operator who vouches for them: all vote at once, even if they lost keys.
+    /// Writes the markers of all nodes for an operator who vouches for them: all vote immediately, even if they lost
+    /// keys.
     pub(crate) async fn provision_all(&self) -> Result<(), LockError> {
         let limit = self.settings.config.reply_timeout;
         let markers = self
@@ -84,7 +86,13 @@ impl Quorum {
             .enumerate()
             .flat_map(|(node, one)| one.traits().parts.markers().into_iter().map(move |marker| (node, marker)));
         let written = markers.map(|(node, marker)| {
-            self.ask_one(node, Driver::Background, self.protocol.provision(marker, "init", 0), limit, SentOn::default())
+            self.ask_one(
+                node,
+                Driver::Background,
+                self.protocol.provision(marker, MarkerOrigin::Init, 0),
+                limit,
+                SentOn::default(),
+            )
         });
         let mut answers = stream::iter(written.collect::<Vec<_>>()).buffer_unordered(PROVISIONS_AT_ONCE);
         let mut causes: Vec<NodeCause> = Vec::new();
@@ -102,38 +110,39 @@ impl Quorum {
     /// Writes the marker of a node that lacked it and answered only after a quorum of the others had granted.
     pub(crate) async fn late_unmarked(&self, names: &Names, node: usize, reply: &Reply) {
         if let Some((Vote::Unmarked, time)) = reply::vote(reply) {
-            self.provision(names, &[(node, time)], false).await;
+            self.write_markers(names, &[(node, time)], MarkerOrigin::Lost).await;
         }
     }
 
     /// Writes the markers of a new deployment on all nodes, and then those of all their parts in the background.
     /// Returns the failures. All parts are known to be new only if some node has just one part: that node had no
     /// marker, so no lock has been acquired yet.
-    pub(super) async fn provision_new(
+    pub(super) async fn provision_deployment(
         self: &Arc<Self>,
         names: &Names,
         missing: &[(usize, i64)],
     ) -> Vec<(usize, NodeError)> {
-        let is_known = self.nodes.iter().any(|node| !node.traits().parts.are_several());
-        let parted = missing.iter().filter(|(node, _)| is_known && self.nodes[*node].traits().parts.are_several());
+        let is_surely_new = self.nodes.iter().any(|node| !node.traits().parts.are_several());
+        let parted = missing.iter().filter(|(node, _)| is_surely_new && self.nodes[*node].traits().parts.are_several());
         // Before the first marker is written: other acquires of this client take it as the sign that the deployment is
         // no longer new.
         let provisioning: Vec<_> = parted.map(|(node, time)| (self.provisioning(), *node, *time)).collect();
-        let failed = self.provision(names, missing, true).await;
+        let failed = self.write_markers(names, missing, MarkerOrigin::New).await;
         if failed.len() <= self.spare() {
             for (provisioning, node, time) in provisioning {
-                self.spawn_pending(self.clone().provision_parts(provisioning, node, time));
+                self.spawn_pending(self.clone().write_part_markers(provisioning, node, time));
             }
         }
         failed
     }
 
-    async fn provision_parts(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
-        let seen = clock::now();
+    async fn write_part_markers(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
+        let received = clock::now();
         let write = |marker| {
             // The node's time now: the script rejects a time that is older than a second.
-            let now = time + seen.elapsed().as_micros() as i64;
-            let (call, limit) = (self.protocol.provision(marker, "new", now), self.settings.config.reply_timeout);
+            let now = time + received.elapsed().as_micros() as i64;
+            let (call, limit) =
+                (self.protocol.provision(marker, MarkerOrigin::New, now), self.settings.config.reply_timeout);
             self.ask_one(node, Driver::Background, call, limit, SentOn::default())
         };
         let markers = stream::iter(self.nodes[node].traits().parts.markers());
@@ -148,7 +157,7 @@ impl Quorum {
     }
 
     /// Waits while parts get the markers of a new deployment. Returns whether any did.
-    pub(super) async fn parts_provisioned(&self) -> bool {
+    pub(super) async fn wait_for_provisioning(&self) -> bool {
         let mut provisioning = self.provisioning.subscribe();
         let under_way = *provisioning.borrow() > 0;
         // Never an error: the sender is in `self`.
@@ -156,20 +165,20 @@ impl Quorum {
         under_way
     }
 
-    /// Writes markers on the nodes that lack one, and returns the failures. `fresh`: no node has one, so the deployment
-    /// is new.
-    pub(super) async fn provision(
+    /// Writes markers on the nodes that lack one, and returns the failures. `missing`: these nodes, and the time of
+    /// each when it replied so.
+    pub(super) async fn write_markers(
         &self,
         names: &Names,
         missing: &[(usize, i64)],
-        fresh: bool,
+        origin: MarkerOrigin,
     ) -> Vec<(usize, NodeError)> {
-        let how = if fresh { "new" } else { "lost" };
-        // A part that is about to get the marker of a new deployment has lost nothing.
-        let spared = !fresh && *self.provisioning.borrow() > 0;
-        let lacking = missing.iter().filter(|(node, _)| !spared || !self.nodes[*node].traits().parts.are_several());
-        let written = lacking.map(|(node, seen)| {
-            let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), how, *seen);
+        // While all parts get the markers of a new deployment, a part without one has lost nothing.
+        let skips_parts = origin == MarkerOrigin::Lost && *self.provisioning.borrow() > 0;
+        let lacking =
+            missing.iter().filter(|(node, _)| !skips_parts || !self.nodes[*node].traits().parts.are_several());
+        let written = lacking.map(|(node, time)| {
+            let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), origin, *time);
             self.ask_one(*node, Driver::Background, call, self.settings.config.reply_timeout, SentOn::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));

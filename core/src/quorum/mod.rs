@@ -67,7 +67,8 @@ pub(crate) struct Quorum {
 pub(crate) enum Presence {
     /// Not there.
     Absent,
-    /// A request was sent and not answered: the tenure may be there, or arrive later.
+    /// A request for it was not answered. `Some`: it was sent on this connection, so the tenure may be there, or arrive
+    /// later. `None`: no connection has carried it yet, so there is nothing that a later request must be ordered after.
     Unknown(Option<ConnectionId>),
     /// There, at least until the deadline.
     Held(Deadline),
@@ -101,7 +102,7 @@ impl Quorum {
     }
 
     /// The node to which competing acquires send their request first.
-    fn first_asked(&self, names: &Names) -> usize {
+    fn first_node(&self, names: &Names) -> usize {
         self.order_of(names).next().unwrap_or_default()
     }
 
@@ -191,13 +192,13 @@ impl Quorum {
         read: impl Fn(&Reply) -> Option<bool>,
     ) -> Result<(bool, Vec<usize>, FanOut), (Vec<usize>, Vec<NodeCause>)> {
         let mut answers = self.ask_all(driver, call);
-        let (mut yes, mut no, mut silent, mut causes) = (0, 0, Vec::new(), Vec::new());
+        let (mut yes, mut no, mut failed, mut causes) = (0, 0, Vec::new(), Vec::new());
         let decided = answers.count(read, |node, answer| {
             match answer {
                 Ok(true) => yes += 1,
                 Ok(false) => no += 1,
                 Err(error) => {
-                    silent.push(node);
+                    failed.push(node);
                     causes.push(self.cause(node, error));
                 }
             }
@@ -205,8 +206,8 @@ impl Quorum {
             if over { Count::Decided(yes >= self.needed()) } else { Count::More }
         });
         match decided.await {
-            Some(decided) => Ok((decided, silent, answers)),
-            None => Err((silent, causes)),
+            Some(decided) => Ok((decided, failed, answers)),
+            None => Err((failed, causes)),
         }
     }
 

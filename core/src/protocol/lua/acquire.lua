@@ -1,5 +1,5 @@
--- Acquires the lock for one tenure and draws its fencing token. A second run changes nothing. Exception: a value of the
--- caller's choosing ("!") is granted only if the key does not exist, like SET NX.
+-- Acquires the lock for one tenure and draws its fencing token. A second run changes nothing. Exception: a
+-- chosen value ("!") is granted only if the key does not exist, like SET NX.
 -- KEYS  lock, token counter [, node marker]
 -- ARGV  1 field (the tenure)       2 explicit owner ("=name"), "" or "!"   3 ttl ms, -1 for none
 --       4 counter ttl ms, 0 for none        5 proposed token µs, 0 for this node's time
@@ -25,7 +25,7 @@ if pttl ~= -2 then
     if pttl < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
     return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
   end
-  if pttl == -1 and not eternal_is_lock then return '2 0 ' .. micros end
+  if pttl == -1 and not is_lock_without_ttl then return '2 0 ' .. micros end
   if ARGV[2] == '' or not joins(key, ARGV[2]) then return string.format('0 %.0f %s', pttl, micros) end
   if tonumber(ttl) < pttl then ttl = string.format('%.0f', pttl) end
 end

@@ -6,7 +6,7 @@ local pttl = redis.call('PTTL', KEYS[1])
 local all = fields(KEYS[1])
 if #all == 0 then return 0 end
 if is_read_write(all) then return -2 end
-if pttl == -1 and not eternal_is_lock then return -1 end
+if pttl == -1 and not is_lock_without_ttl then return -1 end
 local ended = {}
 for _, field in ipairs(all) do
   if ARGV[1] == '' or field:match('^(.*):%d+$') == ARGV[1] then

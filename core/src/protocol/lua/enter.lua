@@ -31,7 +31,7 @@ else
     if pttl < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
     return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
   end
-  if pttl == -1 and not eternal_is_lock then return '2 0 ' .. micros end
+  if pttl == -1 and not is_lock_without_ttl then return '2 0 ' .. micros end
   if ARGV[2] ~= '' and joins(key, ARGV[2]) then
     if tonumber(ttl) < pttl then ttl = string.format('%.0f', pttl) end
     return grant(true)
@@ -41,7 +41,7 @@ if ARGV[6] == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), mic
 
 local ticket = line_up(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
 -- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
-local head, lives = first(queue, alive)
+local head, alive_until = first(queue, alive)
 local look = pttl
-if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end
+if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
 return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', queue, entry))

@@ -1,7 +1,7 @@
 -- Writes the marker of a quorum node: "<run id> <µs since when its keys are incomplete>".
 -- KEYS  node marker
--- ARGV  1 "new" (a new deployment: votes at once), "lost" (its keys are gone: quarantine from now), "init" (an operator
---       vouches for it: replaces any marker)   2 when the marker was seen missing, in this node's µs
+-- ARGV  1 "new" (a new deployment: votes immediately), "lost" (its keys are gone: quarantine from now), "init" (an
+--       operator vouches for it: replaces any marker)   2 when the marker was seen missing, in this node's µs
 --       then (added by the node) 3 run id, 4 and 5 unused here
 -- reply 1 written, 0 a marker exists or ARGV 2 is more than a second ago
 local time = redis.call('TIME')

@@ -1,9 +1,9 @@
 -- The queue of a lock that its waiters get in their order. An entry is "ttl/client/field", and its score is the ticket:
 -- µs, in the order of arrival. `alive` has for each client the time until which its entries count, in µs of this node.
 local function client_of(entry) return entry:match('^%d+/([^/]*)/') end
--- Gives an entry a place behind all others, unless it has one, and makes the entries of its client count for `lease` ms
--- from now. Returns its ticket.
-local function line_up(queue, alive, entry, client, lease, now, micros)
+-- Gives an entry a place behind all others, unless it has one, and makes the entries of its client count for
+-- `place_ttl` ms from now. Returns its ticket.
+local function line_up(queue, alive, entry, client, place_ttl, now, micros)
   local ticket = redis.call('ZSCORE', queue, entry)
   if not ticket then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
@@ -11,9 +11,9 @@ local function line_up(queue, alive, entry, client, lease, now, micros)
     redis.call('ZADD', queue, ticket, entry)
   end
   -- PEXPIRE is allowed when memory is full, unlike ZADD; after a write ZADD is allowed, too.
-  redis.call('PEXPIRE', queue, lease)
-  redis.call('ZADD', alive, 'GT', string.format('%.0f', now + lease * 1000), client)
-  redis.call('PEXPIRE', alive, lease)
+  redis.call('PEXPIRE', queue, place_ttl)
+  redis.call('ZADD', alive, 'GT', string.format('%.0f', now + place_ttl * 1000), client)
+  redis.call('PEXPIRE', alive, place_ttl)
   redis.call('ZREMRANGEBYSCORE', alive, '-inf', micros)
   return ticket
 end
@@ -26,21 +26,21 @@ local function first(queue, alive)
     if not entry then return end
     if not now then now, micros = clock() end
     local client = client_of(entry)
-    local lives = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
-    if lives > now then return entry, lives, now, micros end
+    local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+    if alive_until > now then return entry, alive_until, now, micros end
     redis.call('ZREM', queue, entry)
   end
 end
 -- Makes the first waiter the holder of a free lock, for no longer than its client counts as alive, and notifies that
 -- client alone. `grants`: "0" to only notify it. False if nobody waits.
 local function hand_over(key, counter, counter_ttl, queue, alive, wake, grants, sharded)
-  local entry, lives, now, micros = first(queue, alive)
+  local entry, alive_until, now, micros = first(queue, alive)
   if not entry then return false end
   if grants ~= '0' then
     local ttl, field = entry:match('^(%d+)/[^/]*/(.*)$')
     redis.call('ZREM', queue, entry)
     draw(counter, counter_ttl, now, micros, '0')
-    put(key, field, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))))
+    put(key, field, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))))
   end
   announce(wake .. ':' .. client_of(entry), sharded)
   return true

@@ -3,11 +3,13 @@
 -- with that reader's lease. So do these scripts, since Redisson checks those keys. `readers` has the end of each of our
 -- readers' leases as well, in µs of this node.
 -- The first KEYS and ARGV of every script for one tenure:
-local lock, counter, readers, field, counter_ttl, notes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3]
+local lock, counter, readers = KEYS[1], KEYS[2], KEYS[3]
+local field, counter_ttl, reader_key_prefix = ARGV[1], ARGV[2], ARGV[3]
 -- The next ones of scripts that may let waiters in: the queues of writers and of readers, the clients that are alive.
--- `how`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
-local writing, reading, alive, wake, how, channel, sharded = KEYS[4], KEYS[5], KEYS[6], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local function note_of(reader) return notes .. ':' .. reader .. ':rwlock_timeout:1' end
+-- `handing`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
+local writers_queue, readers_queue, alive = KEYS[4], KEYS[5], KEYS[6]
+local wake, handing, channel, sharded = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local function reader_key(reader) return reader_key_prefix .. ':' .. reader .. ':rwlock_timeout:1' end
 -- Extends the TTL of a key to at least `ttl` ms.
 local function keep(key, ttl)
   if redis.call('PTTL', key) < tonumber(ttl) then redis.call('PEXPIRE', key, ttl) end
@@ -24,8 +26,8 @@ local function writes(writer) return redis.call('HEXISTS', lock, writer .. ':wri
 local function put_reader(reader, ttl, now)
   may_expire(lock, ttl)
   may_expire(readers, ttl)
-  local note = note_of(reader)
-  if redis.call('PTTL', note) < tonumber(ttl) then redis.call('SET', note, '1', 'PX', ttl) end
+  local redisson_key = reader_key(reader)
+  if redis.call('PTTL', redisson_key) < tonumber(ttl) then redis.call('SET', redisson_key, '1', 'PX', ttl) end
   redis.call('HSET', lock, 'mode', 'read', reader, '1')
   keep(lock, ttl)
   redis.call('ZADD', readers, 'GT', string.format('%.0f', now + ttl * 1000), reader)
@@ -48,11 +50,12 @@ local function purge(now)
     for i = 1, #all, 2 do
       local reader = all[i]
       if reader ~= 'mode' and not redis.call('ZSCORE', readers, reader) then
-        local lives = false
+        local is_alive = false
         for hold = 1, tonumber(all[i + 1]) or 0 do
-          lives = lives or redis.call('EXISTS', notes .. ':' .. reader .. ':rwlock_timeout:' .. hold) == 1
+          local its_key = reader_key_prefix .. ':' .. reader .. ':rwlock_timeout:' .. hold
+          is_alive = is_alive or redis.call('EXISTS', its_key) == 1
         end
-        if not lives then redis.call('HDEL', lock, reader) end
+        if not is_alive then redis.call('HDEL', lock, reader) end
       end
     end
   end
@@ -74,48 +77,48 @@ local function token_to_read(micros)
 end
 -- Lets in all waiting readers whose clients are alive.
 local function let_readers_in(now, micros)
-  local told = {}
-  if how == '1' then token_to_read(micros) end
-  for _, entry in ipairs(redis.call('ZRANGE', reading, 0, 999)) do
+  local notified = {}
+  if handing == '1' then token_to_read(micros) end
+  for _, entry in ipairs(redis.call('ZRANGE', readers_queue, 0, 999)) do
     local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
-    local lives = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
-    if lives > now then
-      if how == '1' then
-        redis.call('ZREM', reading, entry)
-        put_reader(reader, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))), now)
+    local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
+    if alive_until > now then
+      if handing == '1' then
+        redis.call('ZREM', readers_queue, entry)
+        put_reader(reader, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))), now)
       end
-      if not told[client] then
-        told[client] = true
+      if not notified[client] then
+        notified[client] = true
         announce(wake .. ':' .. client, sharded)
       end
     else
-      redis.call('ZREM', reading, entry)
+      redis.call('ZREM', readers_queue, entry)
     end
   end
   announce(channel, sharded, '1')
 end
 -- Lets the first writer into a free lock, for no longer than its client counts as alive.
-local function let_writer_in(entry, lives, now, micros)
-  if how == '1' then
+local function let_writer_in(entry, alive_until, now, micros)
+  if handing == '1' then
     local ttl, writer = entry:match('^(%d+)/[^/]*/(.*)$')
-    redis.call('ZREM', writing, entry)
+    redis.call('ZREM', writers_queue, entry)
     draw(counter, counter_ttl, now, micros, '0')
-    put_writer(writer, string.format('%.0f', math.min(ttl, math.ceil((lives - now) / 1000))))
+    put_writer(writer, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))))
   end
   announce(wake .. ':' .. client_of(entry), sharded)
 end
 -- Whether it is the readers' turn if both wait and the last mode is unknown: the first to arrive is next.
 local function came_before(reader, writer)
-  return tonumber(redis.call('ZSCORE', reading, reader)) < tonumber(redis.call('ZSCORE', writing, writer))
+  return tonumber(redis.call('ZSCORE', readers_queue, reader)) < tonumber(redis.call('ZSCORE', writers_queue, writer))
 end
 -- Lets the next waiters into a free lock; false if nobody waits. A writer is followed by all waiting readers, and
 -- readers by the first writer (B. B. Brandenburg, J. H. Anderson, "Reader-writer synchronization for shared-memory
 -- multiprocessor real-time systems", 2009). `was`: the mode until now, if it is known.
 local function pass_on(was, now, micros)
-  local writer, lives = first(writing, alive)
-  local reader = first(reading, alive)
+  local writer, alive_until = first(writers_queue, alive)
+  local reader = first(readers_queue, alive)
   if not writer and not reader then return false end
   local to_readers = not writer or reader and (was == 'write' or not was and came_before(reader, writer))
-  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, lives, now, micros) end
+  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, alive_until, now, micros) end
   return true
 end

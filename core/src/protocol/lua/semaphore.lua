@@ -5,9 +5,9 @@
 -- for longer than its lease.
 -- The first KEYS and ARGV of every script for one permit:
 local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
--- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `how`: "1" makes the next
+-- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `handing`: "1" makes the next
 -- waiters holders, "0" only notifies the first.
-local queue, alive, token_ttl, wake, how, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local queue, alive, token_ttl, wake, handing, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 -- Extends the TTL of the three keys to at least `ttl` ms. Runs when memory is full.
 local function keep_all(key, slots, taken, ttl)
   local longest = string.format('%.0f', math.max(ttl, redis.call('PTTL', key)))
@@ -119,9 +119,9 @@ local function grant(one, found, ttl, now, micros)
 end
 -- Lets in waiters in their order, as long as there is room for the first, and notifies each of their clients once.
 local function let_in()
-  local told = {}
+  local notified = {}
   while true do
-    local entry, until_then, now, micros = first(queue, alive)
+    local entry, alive_until, now, micros = first(queue, alive)
     if not entry then return end
     -- Fails before anything is granted if the key is not a hash.
     redis.call('HLEN', tokens)
@@ -131,15 +131,15 @@ local function let_in()
     if waits then may_keep(key, slots, taken, ttl) end
     local found = waits and find_free(tonumber(count), tonumber(of), now)
     if waits and not found then return end
-    if found and how == '0' then
+    if found and handing == '0' then
       announce(wake .. ':' .. client, sharded)
       return
     end
     redis.call('ZREM', queue, entry)
     if found then
-      grant(one, found, math.min(ttl, math.ceil((until_then - now) / 1000)), now, micros)
-      if not told[client] then
-        told[client] = true
+      grant(one, found, math.min(ttl, math.ceil((alive_until - now) / 1000)), now, micros)
+      if not notified[client] then
+        notified[client] = true
         announce(wake .. ':' .. client, sharded)
       end
     end

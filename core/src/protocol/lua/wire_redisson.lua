@@ -40,4 +40,4 @@ local function is_read_write(all)
   end
   return false
 end
-local eternal_is_lock = false -- a hash without a TTL is somebody's data, not a lock
+local is_lock_without_ttl = false -- a hash without a TTL is somebody's data, not a lock

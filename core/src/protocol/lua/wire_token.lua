@@ -17,4 +17,4 @@ local function remove(key, field) return is_mine(key, field) and redis.call('DEL
 local function rename(key, _, new, ttl) put(key, new, ttl) end
 local function joins() return false end -- a string has room for one tenure
 local function is_read_write() return false end -- its key is no string
-local eternal_is_lock = true -- some peers lock without a TTL
+local is_lock_without_ttl = true -- some peers lock without a TTL

@@ -15,8 +15,8 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, CHOSEN, End, Enter, Guard, Identity, Inspect, Learn, Leave, Prolong,
-            Provision, Release, Renew, Repair, Retime,
+            Acquire, Arguments, Attach, Bump, End, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
+            OWNER_OF_CHOSEN_VALUE, Prolong, Provision, Release, Renew, Repair, Retime,
         },
         script::{Reply, ScriptCall},
     },
@@ -25,6 +25,20 @@ use crate::{
 
 /// The largest distance between a node's time and a proposed token, in µs; a larger one is reduced to this.
 const PROPOSAL_SLACK: i64 = 20_000;
+
+// The codes at the start of a reply to `acquire`, `enter` and their like.
+const DENIED: i64 = 0;
+const GRANTED: i64 = 1;
+const CONFLICT: i64 = 2;
+const QUARANTINE: i64 = 3;
+const UNMARKED: i64 = 4;
+
+// The codes of one tenure in a reply to `renew` and `repair`.
+const EXTENDED: i64 = 1;
+const READER_EXTENDED: i64 = 2;
+const GONE: i64 = 0;
+const TAKEN: i64 = -1;
+const ENDED: i64 = -2;
 
 impl State {
     /// Runs the function of a call's script, and returns its reply.
@@ -55,15 +69,15 @@ impl State {
             "provision" => lock.redis.provision(given),
             "read_write/read" => lock.read(given),
             "read_write/write" => lock.write(given),
-            "read_write/leave" => lock.leave_inside(given),
+            "read_write/leave" => lock.leave_read_write(given),
             "read_write/downgrade" => lock.downgrade(given),
             "read_write/upgrade" => lock.upgrade(given),
-            "read_write/bump" => lock.bump_inside(given),
-            "read_write/renew" => lock.renew_inside(given),
-            "read_write/repair" => lock.repair_inside(given),
-            "read_write/end" => lock.end_inside(given),
-            "read_write/inspect" => lock.inspect_inside(given),
-            "read_write/attach" => lock.attach_inside(given),
+            "read_write/bump" => lock.bump_read_write(given),
+            "read_write/renew" => lock.renew_read_write(given),
+            "read_write/repair" => lock.repair_read_write(given),
+            "read_write/end" => lock.end_read_write(given),
+            "read_write/inspect" => lock.inspect_read_write(given),
+            "read_write/attach" => lock.attach_read_write(given),
             "semaphore/acquire" => lock.acquire_permit(given),
             "semaphore/leave" => lock.leave_permit(given),
             "semaphore/renew" => lock.renew_permits(given),
@@ -88,7 +102,7 @@ impl Commands<'_> {
     fn learn(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let Learn { average: key, sample, ttl } = Learn::read(&mut given).ok_or_else(missing)?;
         let (sample, ttl) = (number(sample)? as f64, number(ttl)?);
-        let average = self.get_number(key)?.ok_or_else(|| not_a_number(key))?;
+        let average = self.get_number(key)?.ok_or_else(|| unusable(key))?;
         if sample < 0.0 {
             return Ok(Reply::Int(average as i64));
         }
@@ -100,13 +114,13 @@ impl Commands<'_> {
 
     /// `lua/provision.lua`
     fn provision(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Provision { marker, how, seen } = Provision::read(&mut given).ok_or_else(missing)?;
+        let Provision { marker, origin, seen } = Provision::read(&mut given).ok_or_else(missing)?;
         let Identity { run, .. } = Identity::read(&mut given).ok_or_else(missing)?;
         let now = self.time();
-        if how != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
+        if origin != "init" && (self.exists(marker) || now - number(seen)? > 1_000_000) {
             return Ok(Reply::Int(0));
         }
-        let since = if how == "lost" { now } else { 0 };
+        let since = if origin == "lost" { now } else { 0 };
         self.set(marker, format!("{run} {since}"));
         Ok(Reply::Int(1))
     }
@@ -173,7 +187,7 @@ impl Wired<'_> {
         })
     }
 
-    fn eternal_is_lock(&self) -> bool {
+    fn is_lock_without_ttl(&self) -> bool {
         self.wire == Wire::Token
     }
 }
@@ -192,24 +206,24 @@ impl Wired<'_> {
 
         let pttl = self.redis.pttl(key);
         if pttl != -2 {
-            if owner != CHOSEN && self.holds(key, field)? {
+            if owner != OWNER_OF_CHOSEN_VALUE && self.holds(key, field)? {
                 if pttl < ttl {
                     self.redis.pexpire(key, ttl);
                 }
-                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+                return Ok(vote(GRANTED, self.redis.get(counter)?.unwrap_or("0"), now));
             }
-            if pttl == -1 && !self.eternal_is_lock() {
-                return Ok(vote(2, 0, now));
+            if pttl == -1 && !self.is_lock_without_ttl() {
+                return Ok(vote(CONFLICT, 0, now));
             }
             if owner.is_empty() || !self.joins(key, owner)? {
-                return Ok(vote(0, pttl, now));
+                return Ok(vote(DENIED, pttl, now));
             }
             ttl = ttl.max(pttl);
         }
 
         let token = self.draw(counter, counter_ttl, number(proposal)?)?;
         self.put(key, field, ttl)?;
-        Ok(vote(1, token, now))
+        Ok(vote(GRANTED, token, now))
     }
 
     /// `draw` of `lua/wire.lua`
@@ -230,12 +244,12 @@ impl Wired<'_> {
     fn first(&mut self, queue: &str, alive: &str) -> Result<Option<(String, i64)>, Fault> {
         let now = self.redis.time();
         while let Some((entry, _)) = self.redis.zend(queue, false)? {
-            let lives = match parse_entry(&entry) {
+            let alive_until = match parse_entry(&entry) {
                 Some((_, client, _)) => self.redis.zscore(alive, client)?.unwrap_or_default(),
                 None => 0,
             };
-            if lives > now {
-                return Ok(Some((entry, lives)));
+            if alive_until > now {
+                return Ok(Some((entry, alive_until)));
             }
             self.redis.zrem(queue, &entry)?;
         }
@@ -243,7 +257,13 @@ impl Wired<'_> {
     }
 
     /// `line_up` of `lua/queue.lua`
-    fn line_up(&mut self, (queue, alive): (&str, &str), entry: &str, client: &str, lease: i64) -> Result<i64, Fault> {
+    fn line_up(
+        &mut self,
+        (queue, alive): (&str, &str),
+        entry: &str,
+        client: &str,
+        place_ttl: i64,
+    ) -> Result<i64, Fault> {
         let now = self.redis.time();
         let ticket = if let Some(ticket) = self.redis.zscore(queue, entry)? {
             ticket
@@ -252,26 +272,26 @@ impl Wired<'_> {
             self.redis.zadd(queue, ticket, entry)?;
             ticket
         };
-        self.redis.pexpire(queue, lease);
-        self.redis.zadd_later(alive, now + lease * 1000, client)?;
-        self.redis.pexpire(alive, lease);
+        self.redis.pexpire(queue, place_ttl);
+        self.redis.zadd_later(alive, now + place_ttl * 1000, client)?;
+        self.redis.pexpire(alive, place_ttl);
         self.redis.zrem_until(alive, now)?;
         Ok(ticket)
     }
 
     /// The number of entries before this one. Like Lua's `%d`, it fails for an entry that is not in the queue.
     fn ahead(&mut self, queue: &str, entry: &str) -> Result<usize, Fault> {
-        self.redis.zrank(queue, entry)?.ok_or_else(|| not_a_number(queue))
+        self.redis.zrank(queue, entry)?.ok_or_else(|| unusable(queue))
     }
 
     /// `hand_over` of `lua/queue.lua`
     fn hand_over(&mut self, to: &Handing<'_>) -> Result<bool, Fault> {
-        let Some((entry, lives)) = self.first(to.queue, to.alive)? else { return Ok(false) };
-        let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| not_a_number(to.queue))?;
+        let Some((entry, alive_until)) = self.first(to.queue, to.alive)? else { return Ok(false) };
+        let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| unusable(to.queue))?;
         if to.grants != "0" {
             self.redis.zrem(to.queue, &entry)?;
             self.draw(to.counter, to.counter_ttl, 0)?;
-            self.put(to.key, field, number(ttl)?.min((lives - self.redis.time() + 999) / 1000))?;
+            self.put(to.key, field, number(ttl)?.min((alive_until - self.redis.time() + 999) / 1000))?;
         }
         self.redis.publish(&format!("{}:{client}", to.wake));
         Ok(true)
@@ -279,9 +299,9 @@ impl Wired<'_> {
 
     /// `lua/enter.lua`
     fn enter(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, lease, wake, grants } =
+        let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, place_ttl, wake, grants } =
             Enter::read(&mut given).ok_or_else(missing)?;
-        let (now, entry, lease) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(lease)?);
+        let (now, entry, place_ttl) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(place_ttl)?);
         let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
         let mut ttl = number(ttl)?;
         let mut pttl = self.redis.pttl(key);
@@ -298,27 +318,27 @@ impl Wired<'_> {
                 if pttl < ttl {
                     self.redis.pexpire(key, ttl);
                 }
-                return Ok(vote(1, self.redis.get(counter)?.unwrap_or("0"), now));
+                return Ok(vote(GRANTED, self.redis.get(counter)?.unwrap_or("0"), now));
             }
-            if pttl == -1 && !self.eternal_is_lock() {
-                return Ok(vote(2, 0, now));
+            if pttl == -1 && !self.is_lock_without_ttl() {
+                return Ok(vote(CONFLICT, 0, now));
             }
             if !owner.is_empty() && self.joins(key, owner)? {
                 ttl = ttl.max(pttl);
                 return self.enter_granted(&handing, field, Some(&entry), ttl);
             }
         }
-        if lease == 0 {
-            return Ok(vote(0, pttl.max(-1), now));
+        if place_ttl == 0 {
+            return Ok(vote(DENIED, pttl.max(-1), now));
         }
 
-        let ticket = self.line_up((queue, alive), &entry, client, lease)?;
+        let ticket = self.line_up((queue, alive), &entry, client, place_ttl)?;
         let look = match self.first(queue, alive)? {
-            Some((head, lives)) if head != entry && pttl >= 0 => pttl.max((lives - now + 999) / 1000),
+            Some((head, alive_until)) if head != entry && pttl >= 0 => pttl.max((alive_until - now + 999) / 1000),
             _ => pttl,
         };
         let ahead = self.ahead(queue, &entry)?;
-        Ok(Reply::Text(format!("0 {} {now} {ticket} {ahead}", look.max(-1))))
+        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", look.max(-1))))
     }
 
     /// `grant` of `lua/enter.lua`
@@ -334,7 +354,7 @@ impl Wired<'_> {
         if let Some(entry) = queued {
             self.redis.zrem(of.queue, entry)?;
         }
-        Ok(vote(1, token, self.redis.time()))
+        Ok(vote(GRANTED, token, self.redis.time()))
     }
 
     /// `lua/leave.lua`
@@ -367,22 +387,22 @@ impl Wired<'_> {
 
     /// `refuses` of `lua/wire.lua`
     fn refuses(&mut self, mut given: Arguments<'_>) -> Result<Option<(i64, i64)>, Fault> {
-        let Some(Guard { marker, quarantine }) = Guard::read(&mut given) else { return Ok(None) };
+        let Some(MarkerCheck { marker, quarantine }) = MarkerCheck::read(&mut given) else { return Ok(None) };
         let Identity { run, lost_at, durable } = Identity::read(&mut given).ok_or_else(missing)?;
         let now = self.redis.time();
-        let Some(mark) = self.redis.get(marker)? else { return Ok(Some((4, 0))) };
+        let Some(mark) = self.redis.get(marker)? else { return Ok(Some((UNMARKED, 0))) };
         let parsed = parse_mark(mark);
         let mut since = parsed.map(|(_, since)| since.to_owned());
         if parsed.map(|(run, _)| run) != Some(run) {
             if durable != "1" {
                 since = Some(if lost_at == "0" { now.to_string() } else { lost_at.to_owned() });
             }
-            let since = since.as_ref().ok_or_else(|| not_a_number(marker))?;
+            let since = since.as_ref().ok_or_else(|| unusable(marker))?;
             self.redis.set(marker, format!("{run} {since}"));
         }
-        let since = number(&since.ok_or_else(|| not_a_number(marker))?)?;
+        let since = number(&since.ok_or_else(|| unusable(marker))?)?;
         let left = since + number(quarantine)? - now;
-        Ok((left > 0).then_some((3, left)))
+        Ok((left > 0).then_some((QUARANTINE, left)))
     }
 
     /// `lua/repair.lua`
@@ -391,27 +411,27 @@ impl Wired<'_> {
             Repair::read(&mut given).ok_or_else(missing)?;
         let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
         if self.refuses(given)?.is_some() {
-            return code(0);
+            return code(GONE);
         }
         if self.redis.get(note)?.is_some_and(|ended| ended.contains(&format!(" {field} "))) {
-            return code(-2);
+            return code(ENDED);
         }
         let (ttl, pttl) = (number(ttl)?, self.redis.pttl(key));
         if self.holds(key, field)? {
             if pttl < ttl {
                 self.redis.pexpire(key, ttl);
             }
-            return code(1);
+            return code(EXTENDED);
         }
         if pttl != -2 && (pttl == -1 || owner.is_empty() || !self.joins(key, owner)?) {
-            return code(-1);
+            return code(TAKEN);
         }
         let known = self.redis.get_number(counter)?.unwrap_or_default();
         if known < token.parse().map_err(|_| missing())? {
             self.set_counter(counter, token.to_owned(), counter_ttl)?;
         }
         self.put(key, field, ttl.max(pttl))?;
-        code(1)
+        code(EXTENDED)
     }
 
     /// `lua/renew.lua`
@@ -424,15 +444,15 @@ impl Wired<'_> {
                 if ttl > 0 && self.redis.pttl(key) < ttl {
                     self.redis.pexpire(key, ttl);
                 }
-                1
+                EXTENDED
             } else if note != key
                 && self.redis.get(note).unwrap_or(None).is_some_and(|ended| ended.contains(&format!(" {field} ")))
             {
-                -2
+                ENDED
             } else if self.redis.exists(key) {
-                -1
+                TAKEN
             } else {
-                0
+                GONE
             };
             replies.push(Reply::Int(reply));
         }
@@ -487,7 +507,7 @@ impl Wired<'_> {
         if self.is_read_write(&ended) {
             return Ok(Reply::Int(-2));
         }
-        if pttl == -1 && !self.eternal_is_lock() {
+        if pttl == -1 && !self.is_lock_without_ttl() {
             return Ok(Reply::Int(-1));
         }
         ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
@@ -535,16 +555,16 @@ impl Wired<'_> {
 
     /// `lua/retime.lua`
     fn retime(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Retime { lock: key, field, time, how } = Retime::read(&mut given).ok_or_else(missing)?;
+        let Retime { lock: key, field, time, change } = Retime::read(&mut given).ok_or_else(missing)?;
         let time = number(time)?;
         if !self.holds(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));
         }
         let pttl = self.redis.pttl(key);
-        if pttl == -1 && how != "set" {
+        if pttl == -1 && change != "set" {
             return Ok(Reply::Int(0));
         }
-        self.redis.pexpire(key, if how == "add" { time + pttl } else { time });
+        self.redis.pexpire(key, if change == "add" { time + pttl } else { time });
         Ok(Reply::Int(1))
     }
 
@@ -596,10 +616,10 @@ fn vote(code: i64, value: impl Display, now: i64) -> Reply {
 }
 
 fn number(text: &str) -> Result<i64, Fault> {
-    text.parse().map_err(|_| not_a_number(text))
+    text.parse().map_err(|_| unusable(text))
 }
 
-fn not_a_number(what: &str) -> Fault {
+fn unusable(what: &str) -> Fault {
     Fault::Script(format!("ERR {what:?} is not, or does not hold, what the script needs"))
 }
 

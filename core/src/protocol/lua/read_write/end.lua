@@ -1,6 +1,6 @@
 -- Ends all tenures of a read/write lock on purpose. Leaves a note that tells their holders why.
 -- KEYS  lock, token counter, readers, ended note
--- ARGV  1 the beginning of its readers' keys   2, 3 channels: an exclusive lock's, a read/write lock's   4 on a
+-- ARGV  1 the prefix of its reader keys   2, 3 channels: an exclusive lock's, a read/write lock's   4 on a
 --       cluster "1": announce to the shard, too
 -- reply how many tenures ended, or -1: the key is not a read/write lock
 local pttl = redis.call('PTTL', lock)

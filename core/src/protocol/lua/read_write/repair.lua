@@ -2,8 +2,8 @@
 -- a lock that is held in the other mode, never restores a tenure that was ended on purpose, never shortens a TTL. A
 -- node that may not vote accepts no tenure.
 -- KEYS  lock, token counter, readers, ended note [, node marker]
--- ARGV  1 field   2 counter ttl ms, 0 for none   3 the beginning of its key   4 "r" or "w"   5 ttl ms   6 the tenure's token
---       with a marker 7 to 10 as 12 to 15 of `read`
+-- ARGV  1 field   2 counter ttl ms, 0 for none   3 the prefix of its reader key   4 "r" or "w"   5 ttl ms
+--       6 the tenure's token; with a marker 7 to 10 as 12 to 15 of `read`
 -- reply as renew for one tenure: {1} a writer's is there, {2} a reader's is there, {0} it is not, {-1} another owner
 --       holds it, {-2} ended on purpose
 local now = clock()

@@ -1,8 +1,8 @@
--- Lets a writer in, if nobody is inside and it is its turn. Otherwise it gives it a place in the queue of writers,
+-- Lets a writer in, if nobody holds the lock and it is its turn. Otherwise it gives it a place in the queue of writers,
 -- which keeps new readers out. A second run only confirms that the client is alive.
 -- KEYS, ARGV, reply: as of `read`; 11 is the proposed token in µs, 0 for this node's time
 -- If several nodes decide, a place keeps out new readers only: a node on which the lock is free lets any writer in.
-local marker, ttl, client, lease = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
+local marker, ttl, client, place_ttl = KEYS[7], ARGV[8], ARGV[9], ARGV[10]
 local now, micros = clock()
 if marker then
   local code, left = refuses(marker, now, ARGV[12], ARGV[13], ARGV[14], ARGV[15])
@@ -11,7 +11,7 @@ end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
 -- If several nodes decide, one place stands for all writers of a client.
-local entry = ttl .. '/' .. client .. '/' .. (how == 'i' and '' or field)
+local entry = ttl .. '/' .. client .. '/' .. (handing == 'i' and '' or field)
 if mode == 'write' and writes(field) then
   keep(lock, ttl)
   return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
@@ -19,26 +19,26 @@ end
 if pttl == -1 then return '2 0 ' .. micros end
 if mode == 'read' and purge(now) then mode, pttl = nil, -2 end
 if not mode then
-  local writer, lives, reader
-  if how ~= 'i' then
-    writer, lives = first(writing, alive)
-    reader = first(reading, alive)
+  local writer, alive_until, reader
+  if handing ~= 'i' then
+    writer, alive_until = first(writers_queue, alive)
+    reader = first(readers_queue, alive)
   end
   local to_readers = reader and (not writer or came_before(reader, writer))
   if not to_readers and (not writer or writer == entry) then
     local token = draw(counter, counter_ttl, now, micros, ARGV[11])
     put_writer(field, ttl)
-    if writer or how == 'i' then redis.call('ZREM', writing, entry) end
+    if writer or handing == 'i' then redis.call('ZREM', writers_queue, entry) end
     return '1 ' .. token .. ' ' .. micros
   end
-  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, lives, now, micros) end
+  if to_readers then let_readers_in(now, micros) else let_writer_in(writer, alive_until, now, micros) end
   pttl = redis.call('PTTL', lock)
 end
-if lease == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
-local ticket = line_up(writing, alive, entry, client, lease, now, micros)
-if how == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+if place_ttl == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+local ticket = line_up(writers_queue, alive, entry, client, place_ttl, now, micros)
+if handing == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 -- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
-local head, lives = first(writing, alive)
+local head, alive_until = first(writers_queue, alive)
 local look = pttl
-if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((lives - now) / 1000)) end
-return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', writing, entry))
+if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
+return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', writers_queue, entry))

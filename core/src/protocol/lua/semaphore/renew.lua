@@ -16,8 +16,8 @@ for i = 1, #KEYS / 4 do
     end
     replies[i] = 1
   else
-    local told = redis.pcall('GET', ended)
-    if type(told) == 'string' and told:find(' ' .. name .. ' ', 1, true) then replies[i] = -2
+    local note = redis.pcall('GET', ended)
+    if type(note) == 'string' and note:find(' ' .. name .. ' ', 1, true) then replies[i] = -2
     elseif redis.call('EXISTS', sem) == 1 then replies[i] = -1
     else replies[i] = 0 end
   end

@@ -1,12 +1,14 @@
 //! The scripts of a read/write lock, `protocol/lua/read_write`, as functions over a store.
 
-use super::{Wired, missing, number, parse_entry, vote};
+use super::{
+    CONFLICT, DENIED, ENDED, EXTENDED, GONE, GRANTED, READER_EXTENDED, TAKEN, Wired, missing, number, parse_entry, vote,
+};
 use crate::{
     config::LARGEST_EXACT,
     protocol::{
         calls::{
-            Admission, Arguments, AttachInside, Departure, EndInside, Inside, InspectInside, Raise, RenewInside,
-            RepairInside, Upgrade, Waiting,
+            Arguments, AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, LeaveEntry,
+            ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting,
         },
         script::Reply,
     },
@@ -27,28 +29,28 @@ impl Wired<'_> {
         }
     }
 
-    fn mode_of(&mut self, of: &Inside<&str>) -> Result<Option<String>, Fault> {
+    fn mode_of(&mut self, of: &ReadWriteTenure<&str>) -> Result<Option<String>, Fault> {
         if self.redis.pttl(of.lock) == -2 {
             return Ok(None);
         }
         Ok(Some(self.redis.hget(of.lock, "mode")?.unwrap_or_else(|| "lock".to_owned())))
     }
 
-    fn reads(&mut self, of: &Inside<&str>, reader: &str) -> Result<bool, Fault> {
+    fn reads(&mut self, of: &ReadWriteTenure<&str>, reader: &str) -> Result<bool, Fault> {
         if !self.redis.hexists(of.lock, reader)? {
             return Ok(false);
         }
         Ok(self.redis.zscore(of.readers, reader)?.unwrap_or_default() > self.redis.time())
     }
 
-    fn writes(&mut self, of: &Inside<&str>, writer: &str) -> Result<bool, Fault> {
+    fn writes(&mut self, of: &ReadWriteTenure<&str>, writer: &str) -> Result<bool, Fault> {
         self.redis.hexists(of.lock, &format!("{writer}:write"))
     }
 
-    fn put_reader(&mut self, of: &Inside<&str>, reader: &str, ttl: i64) -> Result<(), Fault> {
-        let note = note_of(of, reader);
-        if self.redis.pttl(&note) < ttl {
-            self.redis.set_px(&note, "1".to_owned(), ttl)?;
+    fn put_reader(&mut self, of: &ReadWriteTenure<&str>, reader: &str, ttl: i64) -> Result<(), Fault> {
+        let key = reader_key(of, reader);
+        if self.redis.pttl(&key) < ttl {
+            self.redis.set_px(&key, "1".to_owned(), ttl)?;
         }
         self.redis.hset(of.lock, "mode", "read")?;
         self.redis.hset(of.lock, reader, "1")?;
@@ -58,19 +60,19 @@ impl Wired<'_> {
         Ok(())
     }
 
-    fn put_writer(&mut self, of: &Inside<&str>, writer: &str, ttl: i64) -> Result<(), Fault> {
+    fn put_writer(&mut self, of: &ReadWriteTenure<&str>, writer: &str, ttl: i64) -> Result<(), Fault> {
         self.redis.hset(of.lock, "mode", "write")?;
         self.redis.hset(of.lock, &format!("{writer}:write"), "1")?;
         self.redis.pexpire(of.lock, ttl);
         Ok(())
     }
 
-    fn clear(&mut self, of: &Inside<&str>) {
+    fn clear(&mut self, of: &ReadWriteTenure<&str>) {
         self.redis.del(of.lock);
         self.redis.del(of.readers);
     }
 
-    fn purge(&mut self, of: &Inside<&str>) -> Result<bool, Fault> {
+    fn purge(&mut self, of: &ReadWriteTenure<&str>) -> Result<bool, Fault> {
         let now = self.redis.time();
         for reader in self.redis.zuntil(of.readers, now)? {
             self.redis.hdel(of.lock, &reader)?;
@@ -84,9 +86,9 @@ impl Wired<'_> {
                     continue;
                 }
                 let holds = 1..=holds.parse().unwrap_or(0);
-                let notes: Vec<String> =
-                    holds.map(|hold: i64| format!("{}:{reader}:rwlock_timeout:{hold}", of.notes)).collect();
-                if !notes.iter().any(|note| self.redis.exists(note)) {
+                let keys: Vec<String> =
+                    holds.map(|hold: i64| format!("{}:{reader}:rwlock_timeout:{hold}", of.reader_key_prefix)).collect();
+                if !keys.iter().any(|key| self.redis.exists(key)) {
                     self.redis.hdel(of.lock, &reader)?;
                 }
             }
@@ -98,7 +100,7 @@ impl Wired<'_> {
         Ok(true)
     }
 
-    fn token_to_read(&mut self, of: &Inside<&str>) -> Result<i64, Fault> {
+    fn token_to_read(&mut self, of: &ReadWriteTenure<&str>) -> Result<i64, Fault> {
         let known = self.redis.get(of.counter)?.and_then(|text| text.trim().parse::<f64>().ok());
         if let Some(last) = known.filter(|last| *last < (LARGEST_EXACT - 2) as f64) {
             if of.counter_ttl != "0" {
@@ -111,29 +113,29 @@ impl Wired<'_> {
         Ok(now + 1)
     }
 
-    fn let_readers_in(&mut self, of: &Inside<&str>, waiting: &Waiting<&str>) -> Result<(), Fault> {
-        let (now, mut told) = (self.redis.time(), Vec::new());
-        if waiting.how == "1" {
+    fn let_readers_in(&mut self, of: &ReadWriteTenure<&str>, waiting: &Waiting<&str>) -> Result<(), Fault> {
+        let (now, mut notified) = (self.redis.time(), Vec::new());
+        if waiting.handing == "1" {
             self.token_to_read(of)?;
         }
-        for entry in self.redis.zfirst(waiting.reading, 1000)? {
+        for entry in self.redis.zfirst(waiting.readers_queue, 1000)? {
             let parsed = parse_entry(&entry);
-            let lives = match parsed {
+            let alive_until = match parsed {
                 Some((_, client, _)) => self.redis.zscore(waiting.alive, client)?.unwrap_or_default(),
                 None => 0,
             };
             match parsed {
-                Some((ttl, client, reader)) if lives > now => {
-                    if waiting.how == "1" {
-                        self.redis.zrem(waiting.reading, &entry)?;
-                        self.put_reader(of, reader, number(ttl)?.min((lives - now + 999) / 1000))?;
+                Some((ttl, client, reader)) if alive_until > now => {
+                    if waiting.handing == "1" {
+                        self.redis.zrem(waiting.readers_queue, &entry)?;
+                        self.put_reader(of, reader, number(ttl)?.min((alive_until - now + 999) / 1000))?;
                     }
-                    if !told.iter().any(|known| known == client) {
-                        told.push(client.to_owned());
+                    if !notified.iter().any(|known| known == client) {
+                        notified.push(client.to_owned());
                         self.redis.publish(&format!("{}:{client}", waiting.wake));
                     }
                 }
-                _ => drop(self.redis.zrem(waiting.reading, &entry)?),
+                _ => drop(self.redis.zrem(waiting.readers_queue, &entry)?),
             }
         }
         self.redis.publish(waiting.channel);
@@ -142,23 +144,23 @@ impl Wired<'_> {
 
     fn let_writer_in(
         &mut self,
-        of: &Inside<&str>,
+        of: &ReadWriteTenure<&str>,
         waiting: &Waiting<&str>,
-        (entry, lives): (String, i64),
+        (entry, alive_until): (String, i64),
     ) -> Result<(), Fault> {
         let Some((ttl, client, writer)) = parse_entry(&entry) else { return Ok(()) };
-        if waiting.how == "1" {
-            self.redis.zrem(waiting.writing, &entry)?;
+        if waiting.handing == "1" {
+            self.redis.zrem(waiting.writers_queue, &entry)?;
             self.draw(of.counter, of.counter_ttl, 0)?;
-            self.put_writer(of, writer, number(ttl)?.min((lives - self.redis.time() + 999) / 1000))?;
+            self.put_writer(of, writer, number(ttl)?.min((alive_until - self.redis.time() + 999) / 1000))?;
         }
         self.redis.publish(&format!("{}:{client}", waiting.wake));
         Ok(())
     }
 
     fn turns(&mut self, waiting: &Waiting<&str>) -> Result<Turns, Fault> {
-        let writer = self.first(waiting.writing, waiting.alive)?;
-        Ok(Turns { writer, reader: self.first(waiting.reading, waiting.alive)? })
+        let writer = self.first(waiting.writers_queue, waiting.alive)?;
+        Ok(Turns { writer, reader: self.first(waiting.readers_queue, waiting.alive)? })
     }
 
     /// `came_before`, also for a queue that is empty.
@@ -167,12 +169,17 @@ impl Wired<'_> {
             Turns { reader: None, .. } => false,
             Turns { writer: None, .. } => true,
             Turns { writer: Some((writer, _)), reader: Some((reader, _)) } => {
-                self.redis.zscore(waiting.reading, reader)? < self.redis.zscore(waiting.writing, writer)?
+                self.redis.zscore(waiting.readers_queue, reader)? < self.redis.zscore(waiting.writers_queue, writer)?
             }
         })
     }
 
-    fn pass_on(&mut self, of: &Inside<&str>, waiting: &Waiting<&str>, was: Option<&str>) -> Result<bool, Fault> {
+    fn pass_on(
+        &mut self,
+        of: &ReadWriteTenure<&str>,
+        waiting: &Waiting<&str>,
+        was: Option<&str>,
+    ) -> Result<bool, Fault> {
         let turns = self.turns(waiting)?;
         let to_readers = match was {
             Some("write") => turns.reader.is_some(),
@@ -188,34 +195,34 @@ impl Wired<'_> {
     }
 }
 
-fn note_of(of: &Inside<&str>, reader: &str) -> String {
-    format!("{}:{reader}:rwlock_timeout:1", of.notes)
+fn reader_key(of: &ReadWriteTenure<&str>, reader: &str) -> String {
+    format!("{}:{reader}:rwlock_timeout:1", of.reader_key_prefix)
 }
 
 /// The scripts.
 impl Wired<'_> {
     /// `lua/read_write/read.lua`
     pub(super) fn read(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
-        let Admission { ttl, client, lease, .. } = Admission::read(&mut given).ok_or_else(missing)?;
+        let EnterReadWrite { ttl, client, place_ttl, .. } = EnterReadWrite::read(&mut given).ok_or_else(missing)?;
         if let Some((code, left)) = self.refuses(given)? {
             return Ok(vote(code, left, self.redis.time()));
         }
         let (now, mut pttl, mode) = (self.redis.time(), self.redis.pttl(of.lock), self.mode_of(&of)?);
-        let (entry, ttl, lease) = (format!("{ttl}/{client}/{}", of.field), number(ttl)?, number(lease)?);
+        let (entry, ttl, place_ttl) = (format!("{ttl}/{client}/{}", of.field), number(ttl)?, number(place_ttl)?);
         if mode.as_deref() == Some("read") && self.reads(&of, of.field)? {
             self.put_reader(&of, of.field, ttl)?;
-            return Ok(vote(1, self.token_to_read(&of)?, now));
+            return Ok(vote(GRANTED, self.token_to_read(&of)?, now));
         }
         if pttl == -1 {
-            return Ok(vote(2, 0, now));
+            return Ok(vote(CONFLICT, 0, now));
         }
         let mut until = None;
         if mode.as_deref().is_none_or(|mode| mode == "read") {
             let turns = self.turns(&waiting)?;
             let mine = turns.writer.is_none()
-                || mode.is_none() && waiting.how != "i" && self.readers_come_first(&turns, &waiting)?;
+                || mode.is_none() && waiting.handing != "i" && self.readers_come_first(&turns, &waiting)?;
             if mine {
                 if mode.is_none() {
                     self.redis.del(of.readers);
@@ -223,15 +230,15 @@ impl Wired<'_> {
                 let token = self.token_to_read(&of)?;
                 self.put_reader(&of, of.field, ttl)?;
                 if turns.reader.is_some() {
-                    self.redis.zrem(waiting.reading, &entry)?;
-                    if self.redis.exists(waiting.reading) {
+                    self.redis.zrem(waiting.readers_queue, &entry)?;
+                    if self.redis.exists(waiting.readers_queue) {
                         self.let_readers_in(&of, &waiting)?;
                     }
                 }
-                return Ok(vote(1, token, now));
+                return Ok(vote(GRANTED, token, now));
             }
             if let Some(writer) = turns.writer {
-                if mode.is_none() && waiting.how != "i" {
+                if mode.is_none() && waiting.handing != "i" {
                     self.let_writer_in(&of, &waiting, writer)?;
                     pttl = self.redis.pttl(of.lock);
                 } else {
@@ -240,32 +247,33 @@ impl Wired<'_> {
             }
         }
         let look = until.unwrap_or(pttl.max(-1));
-        if lease == 0 {
-            return Ok(vote(0, look, now));
+        if place_ttl == 0 {
+            return Ok(vote(DENIED, look, now));
         }
-        let ticket = self.line_up((waiting.reading, waiting.alive), &entry, client, lease)?;
-        let ahead = self.ahead(waiting.reading, &entry)?;
-        Ok(Reply::Text(format!("0 {look} {now} {ticket} {ahead}")))
+        let ticket = self.line_up((waiting.readers_queue, waiting.alive), &entry, client, place_ttl)?;
+        let ahead = self.ahead(waiting.readers_queue, &entry)?;
+        Ok(Reply::Text(format!("{DENIED} {look} {now} {ticket} {ahead}")))
     }
 
     /// `lua/read_write/write.lua`
     pub(super) fn write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
-        let Admission { ttl, client, lease, proposal } = Admission::read(&mut given).ok_or_else(missing)?;
+        let EnterReadWrite { ttl, client, place_ttl, proposal } =
+            EnterReadWrite::read(&mut given).ok_or_else(missing)?;
         if let Some((code, left)) = self.refuses(given)? {
             return Ok(vote(code, left, self.redis.time()));
         }
         let (now, mut pttl, mut mode) = (self.redis.time(), self.redis.pttl(of.lock), self.mode_of(&of)?);
-        let alone = waiting.how == "i";
+        let alone = waiting.handing == "i";
         let entry = format!("{ttl}/{client}/{}", if alone { "" } else { of.field });
-        let (ttl, lease) = (number(ttl)?, number(lease)?);
+        let (ttl, place_ttl) = (number(ttl)?, number(place_ttl)?);
         if mode.as_deref() == Some("write") && self.writes(&of, of.field)? {
             self.keep(of.lock, ttl);
-            return Ok(vote(1, self.redis.get(of.counter)?.unwrap_or("0"), now));
+            return Ok(vote(GRANTED, self.redis.get(of.counter)?.unwrap_or("0"), now));
         }
         if pttl == -1 {
-            return Ok(vote(2, 0, now));
+            return Ok(vote(CONFLICT, 0, now));
         }
         if mode.as_deref() == Some("read") && self.purge(&of)? {
             (mode, pttl) = (None, -2);
@@ -277,9 +285,9 @@ impl Wired<'_> {
                 let token = self.draw(of.counter, of.counter_ttl, number(proposal)?)?;
                 self.put_writer(&of, of.field, ttl)?;
                 if turns.writer.is_some() || alone {
-                    self.redis.zrem(waiting.writing, &entry)?;
+                    self.redis.zrem(waiting.writers_queue, &entry)?;
                 }
-                return Ok(vote(1, token, now));
+                return Ok(vote(GRANTED, token, now));
             }
             match turns.writer {
                 Some(writer) if !to_readers => self.let_writer_in(&of, &waiting, writer)?,
@@ -287,30 +295,30 @@ impl Wired<'_> {
             }
             pttl = self.redis.pttl(of.lock);
         }
-        if lease == 0 {
-            return Ok(vote(0, pttl.max(-1), now));
+        if place_ttl == 0 {
+            return Ok(vote(DENIED, pttl.max(-1), now));
         }
-        let ticket = self.line_up((waiting.writing, waiting.alive), &entry, client, lease)?;
+        let ticket = self.line_up((waiting.writers_queue, waiting.alive), &entry, client, place_ttl)?;
         if alone {
-            return Ok(vote(0, pttl.max(-1), now));
+            return Ok(vote(DENIED, pttl.max(-1), now));
         }
-        let look = match self.first(waiting.writing, waiting.alive)? {
-            Some((head, lives)) if head != entry && pttl >= 0 => pttl.max((lives - now + 999) / 1000),
+        let look = match self.first(waiting.writers_queue, waiting.alive)? {
+            Some((head, alive_until)) if head != entry && pttl >= 0 => pttl.max((alive_until - now + 999) / 1000),
             _ => pttl,
         };
-        let ahead = self.ahead(waiting.writing, &entry)?;
-        Ok(Reply::Text(format!("0 {} {now} {ticket} {ahead}", look.max(-1))))
+        let ahead = self.ahead(waiting.writers_queue, &entry)?;
+        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", look.max(-1))))
     }
 
     /// `lua/read_write/leave.lua`
-    pub(super) fn leave_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn leave_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
-        let Departure { entry } = Departure::read(&mut given).ok_or_else(missing)?;
+        let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
         let mut left = false;
         if !entry.is_empty() {
-            left = self.redis.zrem(waiting.writing, entry)?;
-            left |= self.redis.zrem(waiting.reading, entry)?;
+            left = self.redis.zrem(waiting.writers_queue, entry)?;
+            left |= self.redis.zrem(waiting.readers_queue, entry)?;
         }
         // A key of another type is somebody else's data.
         let mut was = match self.redis.hdel(of.lock, &format!("{}:write", of.field)) {
@@ -324,7 +332,7 @@ impl Wired<'_> {
         }
         if was == Some("read") {
             self.redis.zrem(of.readers, of.field)?;
-            self.redis.del(&note_of(&of, of.field));
+            self.redis.del(&reader_key(&of, of.field));
         }
         let done = Ok(Reply::Int(held.into()));
         let Ok(mode) = self.redis.hget(of.lock, "mode") else { return done };
@@ -334,7 +342,7 @@ impl Wired<'_> {
             return done;
         } else if mode.as_deref() == Some("read") {
             if !self.purge(&of)? {
-                let turns = if left && waiting.how != "i" { Some(self.turns(&waiting)?) } else { None };
+                let turns = if left && waiting.handing != "i" { Some(self.turns(&waiting)?) } else { None };
                 if turns.is_some_and(|turns| turns.writer.is_none() && turns.reader.is_some()) {
                     self.let_readers_in(&of, &waiting)?;
                 }
@@ -344,7 +352,7 @@ impl Wired<'_> {
         } else if self.redis.exists(of.lock) {
             return done;
         }
-        if waiting.how == "i" || !self.pass_on(&of, &waiting, was)? {
+        if waiting.handing == "i" || !self.pass_on(&of, &waiting, was)? {
             self.redis.publish(waiting.channel);
         }
         done
@@ -352,7 +360,7 @@ impl Wired<'_> {
 
     /// `lua/read_write/downgrade.lua`
     pub(super) fn downgrade(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
         let pttl = self.redis.pttl(of.lock);
         if pttl <= 0 {
@@ -364,7 +372,7 @@ impl Wired<'_> {
         self.redis.hdel(of.lock, &format!("{}:write", of.field))?;
         self.redis.del(of.readers);
         self.put_reader(&of, of.field, pttl)?;
-        if waiting.how == "i" {
+        if waiting.handing == "i" {
             self.redis.publish(waiting.channel);
         } else {
             self.let_readers_in(&of, &waiting)?;
@@ -374,7 +382,7 @@ impl Wired<'_> {
 
     /// `lua/read_write/upgrade.lua`
     pub(super) fn upgrade(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let Upgrade { ttl, proposal } = Upgrade::read(&mut given).ok_or_else(missing)?;
         let now = self.redis.time();
         if let Some((code, left)) = self.refuses(given)? {
@@ -383,14 +391,14 @@ impl Wired<'_> {
         let ttl = number(ttl)?;
         if self.writes(&of, of.field)? {
             self.keep(of.lock, ttl);
-            return Ok(vote(1, self.redis.get(of.counter)?.unwrap_or("0"), now));
+            return Ok(vote(GRANTED, self.redis.get(of.counter)?.unwrap_or("0"), now));
         }
         if !self.reads(&of, of.field)? {
-            return Ok(vote(2, 0, now));
+            return Ok(vote(CONFLICT, 0, now));
         }
         self.purge(&of)?;
         if self.redis.hgetall(of.lock)?.len() > 2 {
-            return Ok(vote(0, self.redis.pttl(of.lock), now));
+            return Ok(vote(DENIED, self.redis.pttl(of.lock), now));
         }
         let token = self.draw(of.counter, of.counter_ttl, number(proposal)?)?;
         self.redis.hdel(of.lock, of.field)?;
@@ -398,14 +406,14 @@ impl Wired<'_> {
         self.redis.hset(of.lock, &format!("{}:write", of.field), "1")?;
         self.keep(of.lock, ttl);
         self.redis.del(of.readers);
-        self.redis.del(&note_of(&of, of.field));
-        Ok(vote(1, token, now))
+        self.redis.del(&reader_key(&of, of.field));
+        Ok(vote(GRANTED, token, now))
     }
 
     /// `lua/read_write/bump.lua`
-    pub(super) fn bump_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
-        let Raise { granted, agreed } = Raise::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn bump_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
+        let BumpReadWrite { granted, agreed } = BumpReadWrite::read(&mut given).ok_or_else(missing)?;
         if self.writes(&of, of.field)? {
             if self.redis.get(of.counter)? != Some(granted) {
                 return Ok(Reply::Int(0));
@@ -424,30 +432,32 @@ impl Wired<'_> {
     }
 
     /// `lua/read_write/renew.lua`
-    pub(super) fn renew_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+    pub(super) fn renew_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let (now, mut replies) = (self.redis.time(), Vec::new());
-        while let Some(RenewInside { lock, ended, readers, field, ttl, notes }) = RenewInside::read(&mut given) {
-            let of = Inside { lock, counter: "", readers, field, counter_ttl: "0", notes };
+        while let Some(RenewReadWrite { lock, ended, readers, field, ttl, reader_key_prefix }) =
+            RenewReadWrite::read(&mut given)
+        {
+            let of = ReadWriteTenure { lock, counter: "", readers, field, counter_ttl: "0", reader_key_prefix };
             let ttl = number(ttl)?;
             let reply = if self.writes(&of, field).unwrap_or(false) {
                 if ttl > 0 {
                     self.keep(lock, ttl);
                 }
-                1
+                EXTENDED
             } else if self.redis.hexists(lock, field).unwrap_or(false) && self.reads(&of, field)? {
                 if ttl > 0 {
                     self.keep(lock, ttl);
-                    self.keep(&note_of(&of, field), ttl);
+                    self.keep(&reader_key(&of, field), ttl);
                     self.keep(readers, ttl);
                     self.redis.zadd_later(readers, now + ttl * 1000, field)?;
                 }
-                2
+                READER_EXTENDED
             } else if self.redis.get(ended).unwrap_or(None).is_some_and(|ended| ended.contains(&format!(" {field} "))) {
-                -2
+                ENDED
             } else if self.redis.exists(lock) {
-                -1
+                TAKEN
             } else {
-                0
+                GONE
             };
             replies.push(Reply::Int(reply));
         }
@@ -455,27 +465,28 @@ impl Wired<'_> {
     }
 
     /// `lua/read_write/repair.lua`
-    pub(super) fn repair_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
-        let RepairInside { ended, mode: wanted, ttl, token } = RepairInside::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn repair_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
+        let RepairReadWrite { ended, mode: wanted, ttl, token } =
+            RepairReadWrite::read(&mut given).ok_or_else(missing)?;
         let code = |code| Ok(Reply::List(vec![Reply::Int(code)]));
         if self.refuses(given)?.is_some() {
-            return code(0);
+            return code(GONE);
         }
         if self.redis.get(ended)?.is_some_and(|ended| ended.contains(&format!(" {} ", of.field))) {
-            return code(-2);
+            return code(ENDED);
         }
         let (ttl, pttl, mut mode, to_write) =
             (number(ttl)?, self.redis.pttl(of.lock), self.mode_of(&of)?, wanted == "w");
         if mode.as_deref() == Some("write") && self.writes(&of, of.field)? {
             self.keep(of.lock, ttl);
-            return code(1);
+            return code(EXTENDED);
         }
         if mode.as_deref() == Some("read") && to_write && self.purge(&of)? {
             mode = None;
         }
         if pttl == -1 || mode.as_deref().is_some_and(|mode| mode != "read" || to_write) {
-            return code(-1);
+            return code(TAKEN);
         }
         let token = number(token)? - i64::from(!to_write);
         if self.redis.get_number(of.counter)?.unwrap_or_default() < token as f64 {
@@ -483,19 +494,19 @@ impl Wired<'_> {
         }
         if to_write {
             self.put_writer(&of, of.field, ttl)?;
-            return code(1);
+            return code(EXTENDED);
         }
         if mode.is_none() {
             self.redis.del(of.readers);
         }
         self.put_reader(&of, of.field, ttl)?;
-        code(2)
+        code(READER_EXTENDED)
     }
 
     /// `lua/read_write/attach.lua`
-    pub(super) fn attach_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let of = Inside::read(&mut given).ok_or_else(missing)?;
-        let AttachInside { old, ttl } = AttachInside::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn attach_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
+        let AttachReadWrite { old, ttl } = AttachReadWrite::read(&mut given).ok_or_else(missing)?;
         let (pttl, ttl) = (self.redis.pttl(of.lock), number(ttl)?);
         if self.writes(&of, of.field)? {
             return Ok(Reply::Int(pttl));
@@ -522,19 +533,19 @@ impl Wired<'_> {
         }
         self.redis.hdel(of.lock, old)?;
         self.redis.zrem(of.readers, old)?;
-        self.redis.del(&note_of(&of, old));
+        self.redis.del(&reader_key(&of, old));
         self.put_reader(&of, of.field, ttl)?;
         Ok(Reply::Int(ttl))
     }
 
-    fn left_to_read(&mut self, of: &Inside<&str>, reader: &str) -> Result<i64, Fault> {
+    fn left_to_read(&mut self, of: &ReadWriteTenure<&str>, reader: &str) -> Result<i64, Fault> {
         Ok((self.redis.zscore(of.readers, reader)?.unwrap_or_default() - self.redis.time()).div_euclid(1000))
     }
 
     /// `lua/read_write/end.lua`
-    pub(super) fn end_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let EndInside { lock, counter: _, readers, ended: note, notes, channel, read_write_channel } =
-            EndInside::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn end_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let EndReadWrite { lock, counter: _, readers, ended: note, reader_key_prefix, channel, read_write_channel } =
+            EndReadWrite::read(&mut given).ok_or_else(missing)?;
         let pttl = self.redis.pttl(lock);
         if pttl == -2 {
             return Ok(Reply::Int(0));
@@ -547,7 +558,7 @@ impl Wired<'_> {
         let ended: Vec<String> = fields.map(|field| tenure_of(field).to_owned()).collect();
         let mut count = 0;
         for one in &ended {
-            self.redis.del(&format!("{notes}:{one}:rwlock_timeout:1"));
+            self.redis.del(&format!("{reader_key_prefix}:{one}:rwlock_timeout:1"));
             count += 1;
         }
         self.redis.del(lock);
@@ -559,8 +570,8 @@ impl Wired<'_> {
     }
 
     /// `lua/read_write/inspect.lua`
-    pub(super) fn inspect_inside(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let InspectInside { lock, counter, readers } = InspectInside::read(&mut given).ok_or_else(missing)?;
+    pub(super) fn inspect_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let InspectReadWrite { lock, counter, readers } = InspectReadWrite::read(&mut given).ok_or_else(missing)?;
         let mode = self.redis.hget(lock, "mode")?.filter(|mode| mode == "read" || mode == "write");
         let pttl = self.redis.pttl(lock);
         let token = self.redis.get_number(counter)?.unwrap_or_default();
@@ -570,7 +581,8 @@ impl Wired<'_> {
         for field in fields {
             if mode.is_none() {
                 reply.push(Reply::Text(field));
-            } else if self.redis.zscore(readers, &field)?.is_none_or(|lives| lives > now) && field != "mode" {
+            } else if self.redis.zscore(readers, &field)?.is_none_or(|alive_until| alive_until > now) && field != "mode"
+            {
                 reply.push(Reply::Text(tenure_of(&field).to_owned()));
             }
         }

@@ -1,10 +1,12 @@
 //! The scripts of a semaphore, `lua/semaphore/*.lua`, and their shared functions, `lua/semaphore.lua`, over a store.
 
-use super::{Fault, Wired, missing, not_a_number, number, vote};
+use super::{CONFLICT, DENIED, ENDED, EXTENDED, Fault, GONE, TAKEN, Wired, missing, number, unusable, vote};
 use crate::{
     config::LARGEST_EXACT,
     protocol::{
-        calls::{Arguments, AttachPermit, Departure, EndPermits, InspectPermits, Permit, RenewPermit, Take, Turn},
+        calls::{
+            Arguments, AttachPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit, RenewPermit, Turn,
+        },
         script::Reply,
     },
 };
@@ -130,7 +132,7 @@ impl Wired<'_> {
     fn sweep(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
         let over = self.redis.zuntil(of.key, self.redis.time())?;
         for one in over.iter().take(100) {
-            let (field, its) = parse_member(one).ok_or_else(|| not_a_number(of.key))?;
+            let (field, its) = parse_member(one).ok_or_else(|| unusable(of.key))?;
             self.free(of, field, its)?;
         }
         Ok(!over.is_empty())
@@ -194,8 +196,8 @@ impl Wired<'_> {
 
     fn let_in(&mut self, permit: &Permit<&str>, turn: &Turn<&str>) -> Result<(), Fault> {
         let of = kept(permit);
-        let mut told: Vec<String> = Vec::new();
-        while let Some((entry, until_then)) = self.first(turn.queue, turn.alive)? {
+        let mut notified: Vec<String> = Vec::new();
+        while let Some((entry, alive_until)) = self.first(turn.queue, turn.alive)? {
             self.redis.hgetall(permit.tokens)?;
             let Some(wanted) = Wanted::parse(&entry) else {
                 self.redis.zrem(turn.queue, &entry)?;
@@ -207,16 +209,16 @@ impl Wired<'_> {
             }
             let Some(found) = self.find_free(of, wanted.count, wanted.of)? else { return Ok(()) };
             let wake = format!("{}:{}", turn.wake, wanted.client);
-            if turn.how == "0" {
+            if turn.handing == "0" {
                 self.redis.publish(&wake);
                 return Ok(());
             }
             self.redis.zrem(turn.queue, &entry)?;
-            let ttl = wanted.ttl.min((until_then - self.redis.time() + 999) / 1000);
+            let ttl = wanted.ttl.min((alive_until - self.redis.time() + 999) / 1000);
             self.grant_slots(of, (permit.tokens, turn.token_ttl), (wanted.field, &found), ttl)?;
-            if !told.contains(&wake) {
+            if !notified.contains(&wake) {
                 self.redis.publish(&wake);
-                told.push(wake);
+                notified.push(wake);
             }
         }
         Ok(())
@@ -229,19 +231,20 @@ impl Wired<'_> {
     pub(super) fn acquire_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let turn = Turn::read(&mut given).ok_or_else(missing)?;
-        let Take { count, of: size, ttl, client, lease } = Take::read(&mut given).ok_or_else(missing)?;
+        let EnterSemaphore { count, of: size, ttl, client, place_ttl } =
+            EnterSemaphore::read(&mut given).ok_or_else(missing)?;
         let (of, now) = (kept(&permit), self.redis.time());
         self.redis.hgetall(permit.tokens)?;
         if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
-            return Ok(vote(2, 0, now));
+            return Ok(vote(CONFLICT, 0, now));
         }
         let entry = format!("{ttl}/{client}/{count}:{size}/{}", permit.field);
-        let (count, size, ttl, lease) = (number(count)?, number(size)?, number(ttl)?, number(lease)?);
+        let (count, size, ttl, place_ttl) = (number(count)?, number(size)?, number(ttl)?, number(place_ttl)?);
         if let Some(granted) = self.mine(&permit, ttl)? {
             return Ok(granted);
         }
         let mut head = self.first(turn.queue, turn.alive)?;
-        if head.as_ref().is_some_and(|(head, _)| *head != entry) && turn.how != "0" {
+        if head.as_ref().is_some_and(|(head, _)| *head != entry) && turn.handing != "0" {
             self.let_in(&permit, &turn)?;
             if let Some(granted) = self.mine(&permit, ttl)? {
                 return Ok(granted);
@@ -261,15 +264,15 @@ impl Wired<'_> {
             Some((_, soonest)) => ((soonest - now + 999) / 1000).max(1),
             None => -1,
         };
-        if lease == 0 {
-            return Ok(vote(0, look, now));
+        if place_ttl == 0 {
+            return Ok(vote(DENIED, look, now));
         }
-        let ticket = self.line_up((turn.queue, turn.alive), &entry, client, lease)?;
-        if let Some((_, until_then)) = self.first(turn.queue, turn.alive)?.filter(|(head, _)| *head != entry) {
-            look = look.max((until_then - now + 999) / 1000);
+        let ticket = self.line_up((turn.queue, turn.alive), &entry, client, place_ttl)?;
+        if let Some((_, alive_until)) = self.first(turn.queue, turn.alive)?.filter(|(head, _)| *head != entry) {
+            look = look.max((alive_until - now + 999) / 1000);
         }
         let ahead = self.ahead(turn.queue, &entry)?;
-        Ok(Reply::Text(format!("0 {look} {now} {ticket} {ahead}")))
+        Ok(Reply::Text(format!("{DENIED} {look} {now} {ticket} {ahead}")))
     }
 
     fn mine(&mut self, permit: &Permit<&str>, ttl: i64) -> Result<Option<Reply>, Fault> {
@@ -293,7 +296,7 @@ impl Wired<'_> {
     pub(super) fn leave_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let turn = Turn::read(&mut given).ok_or_else(missing)?;
-        let Departure { entry } = Departure::read(&mut given).ok_or_else(missing)?;
+        let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
         let of = kept(&permit);
         let left = !entry.is_empty() && self.redis.zrem(turn.queue, entry)?;
         let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
@@ -322,17 +325,17 @@ impl Wired<'_> {
                     self.keep_all(of, ttl);
                     self.redis.zadd(of.key, ends.max(now + ttl * 1000), &member(field, &its))?;
                 }
-                1
+                EXTENDED
             } else if self
                 .redis
                 .get(ended)
-                .is_ok_and(|told| told.is_some_and(|told| told.contains(&format!(" {field} "))))
+                .is_ok_and(|notified| notified.is_some_and(|notified| notified.contains(&format!(" {field} "))))
             {
-                -2
+                ENDED
             } else if self.redis.exists(lock) {
-                -1
+                TAKEN
             } else {
-                0
+                GONE
             }));
         }
         Ok(Reply::List(replies))
