@@ -25,14 +25,14 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What Java uses, as Java uses it. */
+/** The API for Java, used from Java. */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class JavaLockTest extends OnServer {
     JavaLockTest() {
         super(new RedlockOptions().patience(Duration.ofSeconds(2)).watchdog(Duration.ofSeconds(20)));
     }
 
-    /** Something that a thread of its own does. */
+    /** Runs work in a thread of its own. */
     private static final class Work<T> extends FutureTask<T> {
         private final Thread thread = new Thread(this);
 
@@ -62,7 +62,7 @@ class JavaLockTest extends OnServer {
         return getClient().lock(name).asJavaLock();
     }
 
-    /** Waits until somebody waits for a lock on the server. */
+    /** Waits until the server has a waiter for a lock. */
     private void awaitWaiter(String name) {
         RedisServerKt.eventually("somebody waits", () -> getServer().listeners(name) == 1);
     }
@@ -201,7 +201,7 @@ class JavaLockTest extends OnServer {
                 work.interrupt();
                 assertEquals(false, work.end(), "the mark is cleared");
                 RedisServerKt.eventually("nobody waits", () -> getServer().listeners("interrupted") == 0);
-                // One that was interrupted before does not begin.
+                // A call of a thread that is interrupted already does not start.
                 assertThrows(InterruptedException.class, () -> elsewhere(() -> {
                     Thread.currentThread().interrupt();
                     return call.call();
@@ -311,7 +311,7 @@ class JavaLockTest extends OnServer {
                 end.accept(waiting);
                 RedisServerKt.eventually("nobody waits", () -> getServer().listeners("future") == 0);
             }
-            // What depends on a future may block, though not on the thread that fetches results.
+            // A dependent stage may block, because it does not run on the thread that fetches results.
             CompletableFuture<ReleaseOutcome> chain = other.lock("future").acquireAsync().thenApply(Lease::releaseBlocking);
             assertEquals(ReleaseOutcome.RELEASED, end(lease.releaseAsync()));
             assertEquals(ReleaseOutcome.RELEASED, end(chain));
@@ -359,7 +359,7 @@ class JavaLockTest extends OnServer {
 
     @Test
     void virtualThreadsHoldAndWait() throws Exception {
-        // By reflection: there are none before Java 21.
+        // By reflection: virtual threads exist since Java 21.
         assumeTrue(Runtime.version().feature() >= 21);
         JavaLock lock = lock("virtual");
         AtomicInteger inside = new AtomicInteger();
@@ -369,7 +369,7 @@ class JavaLockTest extends OnServer {
                 lock.lock();
                 lock.lock();
                 assertEquals(1, inside.incrementAndGet());
-                // Lets its carrier go: the others must not keep all carriers while they wait.
+                // This needs a free carrier to continue: the waiting threads must not pin all carriers.
                 Thread.sleep(5);
                 inside.decrementAndGet();
                 lock.unlock();
@@ -388,7 +388,7 @@ class JavaLockTest extends OnServer {
     @Test
     void virtualThreadsThatUnlockLetTheirCarriersGo() throws Exception {
         assumeTrue(Runtime.version().feature() >= 21);
-        // Longer than anybody here waits.
+        // Longer than any wait in this test.
         RedlockOptions options = new RedlockOptions().replyTimeout(Duration.ofSeconds(50));
         try (Redlock client = new Redlock(getServer().getUrl(), options)) {
             int carriers = Runtime.getRuntime().availableProcessors();

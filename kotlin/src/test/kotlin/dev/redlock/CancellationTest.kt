@@ -27,9 +27,9 @@ import kotlin.concurrent.thread
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.measureTime
 
-/** Cancelling at any point leaves no key, no call and no lease; `OnServer` looks for them after each test. */
+/** A cancellation at any point leaves no key, no call and no lease. `OnServer` checks that after each test. */
 class CancellationTest : OnServer() {
-    /** Begins something and cancels it, at 200 moments from before it begins until long after it usually ends. */
+    /** Starts `begin` and cancels it, at 200 moments between its start and twice its usual duration. */
     private suspend fun atManyMoments(begin: suspend () -> Unit): Unit = coroutineScope {
         val usual = measureTime { begin() }
         repeat(MOMENTS) { moment ->
@@ -40,7 +40,7 @@ class CancellationTest : OnServer() {
         }
     }
 
-    /** The lock can be had, soon: nobody left anything behind. */
+    /** Checks that the lock can be acquired and released: nothing was left behind. */
     private suspend fun isFree(name: String) {
         val lease = withTimeout(PATIENCE) { client.lock(name).acquire() }
         assertEquals(ReleaseOutcome.RELEASED, lease.release())
@@ -53,7 +53,7 @@ class CancellationTest : OnServer() {
     }
 
     @Test
-    fun `acquires of a lock that others want`(): Unit = runBlocking(Dispatchers.Default) {
+    fun `acquires of a lock that has other waiters`(): Unit = runBlocking(Dispatchers.Default) {
         val others = List(3) {
             launch { while (true) client.lock("wanted").withLock { } }
         }
@@ -98,11 +98,11 @@ class CancellationTest : OnServer() {
             val until = System.nanoTime() + moment * 10_000
             while (System.nanoTime() < until) Thread.onSpinWait()
             job.cancelAndJoin()
-            // One that was cancelled before it began released nothing.
+            // A coroutine that was cancelled before it started released nothing.
             if (lease.held) lease.release()
         }
         isFree("release")
-        // The mistake that people make: a release in the `finally` of a cancelled coroutine.
+        // A common mistake: a release in the `finally` of a cancelled coroutine.
         val inside = CompletableDeferred<Unit>()
         val job = launch {
             val lease = lock.acquire()
@@ -124,10 +124,10 @@ class CancellationTest : OnServer() {
             OneThread().use { single ->
                 val delivered = AtomicBoolean()
                 val job = launch(single.dispatcher) {
-                    // Keeps the coroutine's only thread, once it suspends, until after the cancellation.
+                    // Blocks the coroutine's only thread, once the coroutine suspends, until after the cancellation.
                     single.block()
                     val lease = client.lock("undelivered").acquire()
-                    delivered.set(true) // so fast that nothing was suspended
+                    delivered.set(true) // the acquire was so fast that it did not suspend
                     withContext(NonCancellable) { lease.release() }
                 }
                 eventually("it is granted, and waits for the thread") { delivered.get() || single.keeps }
@@ -149,7 +149,7 @@ class CancellationTest : OnServer() {
                 try {
                     lock.acquireBlocking().releaseBlocking()
                 } catch (_: InterruptedException) {
-                    // Before it had the lock: what releases waits for its end.
+                    // Interrupted before it had the lock: a blocking release is not interruptible.
                 }
             }
             val until = System.nanoTime() + usual.inWholeNanoseconds * 2 * moment / MOMENTS
@@ -192,7 +192,7 @@ class CancellationTest : OnServer() {
         inside.await()
         assertTrue(server.holds("body"))
         job.cancelAndJoin()
-        // Released when the coroutine is over, not some time later.
+        // Released by the time the coroutine has ended, not later.
         assertFalse(server.holds("body"))
     }
 
@@ -207,7 +207,7 @@ class CancellationTest : OnServer() {
     }
 
     @Test
-    fun `a client that closes ends what is cancelled too`(): Unit = runBlocking(Dispatchers.Default) {
+    fun `closing a client ends its calls, cancelled ones as well`(): Unit = runBlocking(Dispatchers.Default) {
         val closing = Redlock(server.url)
         supervisorScope {
             val jobs = List(50) { async { closing.lock("closing-$it").withLock { awaitCancellation() } } }

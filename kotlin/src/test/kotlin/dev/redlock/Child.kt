@@ -1,4 +1,4 @@
-// A process of its own, for tests of how processes end. It says what it does on standard output.
+// A separate process for tests of how processes end. It reports its state on standard output.
 
 package dev.redlock
 

@@ -1,7 +1,10 @@
-// One process that takes and releases a lock so many times and logs it: Contender URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS
-// [WIRE [PREFIX]]]], to hold it for up to so many milliseconds, to let others go first for up to so many and note each call,
-// and to write it as others do. The project's `tests/tests/languages.rs` starts it beside those of the other languages;
-// `tests/src/history.rs` describes the log.
+// A process that acquires and releases a lock TIMES times and logs each grant and release:
+//
+//     Contender URLS NAME TIMES LOG [HOLD_MS [PAUSE_MS [WIRE [PREFIX]]]]
+//
+// It holds the lock for up to HOLD_MS milliseconds and pauses for up to PAUSE_MS after each release. With PAUSE_MS it
+// also logs when each acquire was called. `tests/tests/languages.rs` starts it together with those of the other
+// languages; `tests/src/history.rs` describes the log.
 
 package dev.redlock
 
@@ -25,8 +28,8 @@ fun main(arguments: Array<String>): Unit = runBlocking {
                 val lease = lock.acquire()
                 val granted = System.nanoTime()
                 rest(hold)
-                // Taken before the release is sent: from then on somebody else may hold it. Held after this moment, it
-                // was at it.
+                // The time is read before the release is sent, because another owner may hold the lock from then on. If
+                // the lease is held after that, it was held at that time.
                 val released = System.nanoTime()
                 val end = if (lease.held) "release ${lease.token} $released\n" else ""
                 lease.release()

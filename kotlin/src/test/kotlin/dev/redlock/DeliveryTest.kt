@@ -25,7 +25,7 @@ import kotlin.coroutines.CoroutineContext
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.measureTime
 
-/** Runs nothing once, and throws instead. */
+/** A dispatcher whose next dispatch throws if `fails` is set. */
 private class Failing : CoroutineDispatcher() {
     val fails = AtomicBoolean()
 
@@ -35,7 +35,7 @@ private class Failing : CoroutineDispatcher() {
     }
 }
 
-/** Results and events that do not reach those who wait for them. */
+/** Results and events whose delivery to the waiter fails. */
 class DeliveryTest : OnServer() {
     private val logger = Logger.getLogger("redlock")
 
@@ -52,7 +52,7 @@ class DeliveryTest : OnServer() {
             lease.release()
             val failure = withTimeout(PATIENCE) { waiting.await() }
             assertEquals("no thread is left", failure?.message)
-            // The lease that was granted is nobody's.
+            // The granted lease has no user and is given back.
             val took = measureTime { client.lock("undelivered").withLock { } }
             assertTrue(took < AT_ONCE) { "given back after $took, like what nobody takes" }
         }
@@ -72,14 +72,14 @@ class DeliveryTest : OnServer() {
             }
             held.releaseBlocking()
             failsWith<CancellationException> { future.get(PATIENCE.inWholeSeconds, TimeUnit.SECONDS) }
-            // Renewed, and referred to, the lease would keep others waiting for ever.
+            // If the lease were still renewed, this would wait for ever.
             other.lock("settled", wait = PATIENCE).acquireBlocking().releaseBlocking()
             assertFalse(leases.single().held)
         }
     }
 
     @Test
-    fun `a log that fails ends no events`(): Unit = runBlocking {
+    fun `events are delivered after a log handler failed`(): Unit = runBlocking {
         val failed = AtomicBoolean()
         val failing = object : TestHandler() {
             override fun publish(record: LogRecord) = check(failed.getAndSet(true)) { "the log is full" }

@@ -4,7 +4,7 @@ import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 
-/** Runs the examples as their readers do, on a server of their own, and looks at what they print and leave behind. */
+/** Runs the examples as a reader would, on a server of their own, and checks what they print and leave behind. */
 class ExamplesTest : OnServer() {
     /** Runs an example to its end; `see` gets each line that it prints. */
     private fun run(
@@ -22,7 +22,8 @@ class ExamplesTest : OnServer() {
 
     @Test
     fun `flash sale - sold once, to whoever had the reservation when the money came`() {
-        // Nobody is too slow to pay in time, however busy the machine is; bob's time ends when the bank is silent.
+        // 300 s, so that no customer pays too late on a busy machine. Bob's reservation is ended when the bank does not
+        // answer.
         val lines = run("FlashSale", mapOf("TIME_TO_PAY" to "300")) { line ->
             if ("no answer" in line) server.command("PEXPIRE", "flash-sale:console", "1")
         }

@@ -17,13 +17,13 @@ import java.sql.Connection
 import java.sql.DriverManager
 import kotlin.time.Duration.Companion.milliseconds
 
-/** What a holder does at a resource that counts: it reads, adds one, and writes. */
+/** The accesses of a holder to a counter: it reads the value, adds one, and writes it. */
 private class Holder(val read: () -> Long, val write: (Long) -> Unit)
 
 /**
- * Holds the fencing recipe against its holders, each on a connection of its own, in all interleavings. The negative
- * controls run the same without the check, and with a check on writes only: they must lose updates, or this would find
- * nothing.
+ * Runs the fencing recipe with two holders, each on a connection of its own, in all interleavings. The negative
+ * controls run the same without the check, and with a check on writes only. They must lose updates: otherwise this test
+ * could not find a fault.
  */
 class FencingTest : OnServer() {
     @TempDir
@@ -60,7 +60,7 @@ class FencingTest : OnServer() {
         connection.update("UPDATE account SET balance = ? WHERE id = ?", value, 7)
     }
 
-    /** The orders of steps, of A and B, the newer holder, in which an update was accepted and is lost. */
+    /** The orders of the steps of A and of B, the newer holder, in which an accepted update is lost. */
     private fun losing(rule: (Connection, Long) -> Holder): List<String> =
         listOf("AABB", "ABAB", "ABBA", "BAAB", "BABA", "BBAA").filter { order ->
             val bank = openAccount()
@@ -95,12 +95,12 @@ class FencingTest : OnServer() {
     }
 
     @Test
-    fun `a holder that writes after its lease, without a look, is refused`(): Unit = runBlocking {
+    fun `a holder that writes after its lease without a check is refused`(): Unit = runBlocking {
         val bank = openAccount()
         val stale = client.lock("account:7", ttl = 200.milliseconds).acquire()
         val late = everyAccess(connect(), stale.token)
         val value = late.read()
-        // Waits until that one has ended.
+        // Waits until the stale lease has ended.
         client.lock("account:7").withLock { lease ->
             val holder = everyAccess(connect(), lease.token)
             val now = holder.read()
@@ -112,7 +112,7 @@ class FencingTest : OnServer() {
     }
 
     @Test
-    fun `the function that shows how the recipe is used`() {
+    fun `the example of the recipe's use`() {
         val bank = openAccount()
         deposit(bank, 7, 30, token = 1_800_000_000_000_000)
         deposit(bank, 7, 12, token = 1_800_000_000_000_001)

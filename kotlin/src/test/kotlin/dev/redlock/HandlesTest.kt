@@ -17,7 +17,7 @@ import kotlin.time.Duration.Companion.seconds
 import dev.redlock.internal.Lease as NativeLease
 import java.time.Duration as JavaDuration
 
-/** Native objects are freed when they are not needed any more, and nobody notices. */
+/** Native objects are freed as soon as they are no longer needed, without a visible effect. */
 class HandlesTest : OnServer() {
     private fun Any.field(name: String): Any? = javaClass.getDeclaredField(name).apply { isAccessible = true }.get(this)
 
@@ -25,7 +25,7 @@ class HandlesTest : OnServer() {
 
     private val Lock.native get() = handle.field("kept") ?: handle.field("first") ?: handle.field("unused")
 
-    /** What a lease that is not held answers to what needs one. */
+    /** The messages with which the calls of a lease fail that is not held. */
     private suspend fun Lease.refusals(): List<String?> = listOf(
         failsWith<NotHeld> { check() },
         failsWith<NotHeld> { extend(10.seconds) },
@@ -47,7 +47,7 @@ class HandlesTest : OnServer() {
     @Test
     fun `a released lease answers as before`(): Unit = runBlocking {
         val lock = client.lock("released")
-        // Released by its lock, it does not know.
+        // A lease that is released through its lock object keeps its native lease.
         val kept = lock.acquire()
         lock.release()
         val expected = kept.refusals()
@@ -74,7 +74,7 @@ class HandlesTest : OnServer() {
         leases += lock.acquireBlocking().also { it.releaseBlocking() }
         leases += lock.acquireAsync().get().also { it.releaseAsync().get() }
         assertTrue(leases.all { it.isFreed })
-        // A nested lease ends before the lock is free.
+        // A nested lease is freed while the lock is still held.
         val owned = client.lock("ways", owner = "worker")
         owned.withLock { outer ->
             val inner = owned.acquire().also { it.release() }
@@ -138,7 +138,7 @@ class HandlesTest : OnServer() {
         }
     }
 
-    /** Runs all of these at once, again and again, and fails with what they throw. */
+    /** Runs all `calls` at the same time, [ROUNDS] times, and fails if one of them throws. */
     private fun <T> contend(start: () -> T, vararg calls: (T) -> Unit) {
         val failures = ConcurrentLinkedQueue<Throwable>()
         repeat(ROUNDS) {
@@ -158,7 +158,7 @@ class HandlesTest : OnServer() {
         try {
             while (true) call()
         } catch (_: NotHeld) {
-            // As it should.
+            // The expected end.
         }
     }
 

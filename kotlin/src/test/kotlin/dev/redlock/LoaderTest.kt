@@ -22,7 +22,7 @@ import kotlin.io.path.readBytes
 import kotlin.io.path.writeBytes
 import kotlin.io.path.writeLines
 
-/** Takes a lock, or says why it cannot, twice. What it is given are files to map. */
+/** Acquires a lock, or prints why it cannot, twice. Maps the files that are its arguments. */
 fun main(files: Array<String>) {
     val maps = files.map { FileChannel.open(Path.of(it)).map(FileChannel.MapMode.READ_ONLY, 0, 1) }
     repeat(2) {
@@ -36,7 +36,7 @@ fun main(files: Array<String>) {
     check(maps.size == files.size)
 }
 
-/** Which native library a JVM gets, and what it says without one: on packages that differ in what they carry. */
+/** The native library that a JVM loads, and the error without one, with packages that carry different libraries. */
 class LoaderTest {
     @TempDir
     private lateinit var folder: Path
@@ -50,7 +50,7 @@ class LoaderTest {
     private val tested = Path.of(Redlock::class.java.protectionDomain.codeSource.location.toURI())
     private val others = classPath().split(File.pathSeparator).filterNot { Path.of(it) == tested }
 
-    /** Whatever is tested, with these native libraries and no others. */
+    /** Makes a copy of the tested package with these native libraries and no others. */
     private fun carrying(vararg libraries: Pair<String, ByteArray>): Path {
         val made = folder.resolve("package")
         fun put(name: String, bytes: ByteArray) =
@@ -67,7 +67,7 @@ class LoaderTest {
         return made
     }
 
-    /** What [main] says on such a package: the same both times. */
+    /** Runs [main] on such a package. Returns its output, which must be the same both times. */
     private fun says(made: Path, vararg options: String, maps: List<Path> = emptyList()): String {
         val command = arrayOf(*options, "-cp", (listOf(made) + others).joinToString(File.pathSeparator))
         val child = java(*command, "dev.redlock.LoaderTestKt", *maps.map { "$it" }.toTypedArray()).start()
@@ -80,7 +80,7 @@ class LoaderTest {
     }
 
     @Test
-    fun `a machine that the jar has no library for is told which it has, and what to do`() {
+    fun `without a library for the machine the error lists those in the jar and says what to do`() {
         val made = carrying("linux-none/$file" to library, "linux-none/$muslFile" to library)
         val line = says(made)
         assertTrue(line.startsWith("redlock-core has no native library for $here, only for linux-none, ")) { line }
@@ -89,20 +89,20 @@ class LoaderTest {
     }
 
     @Test
-    fun `so is one that JNA does not know`() {
+    fun `the same on a machine that JNA does not know`() {
         val line = says(carrying("$here/$file" to library), "-Dos.arch=abacus")
         assertTrue("no native library for ${here.substringBefore('-')}-abacus, only for $here: " in line) { line }
     }
 
     @Test
-    fun `a library that cannot be loaded is told with the reason`() {
+    fun `the error for a library that cannot be loaded has the reason`() {
         val line = says(carrying("$here/$file" to garbage))
         assertTrue(line.startsWith("redlock-core cannot load its native library for $here: ")) { line }
         assertTrue("/$here/$file: " in line) { line }
     }
 
     @Test
-    fun `a folder that cannot be unpacked into can be changed`() {
+    fun `if JNA cannot unpack the library the error says how to set another folder`() {
         val taken = folder.resolve("taken").createFile()
         val line = says(carrying("$here/$file" to library), "-Djna.tmpdir=$taken/below")
         assertTrue(line.endsWith("; -Djna.tmpdir=FOLDER says where programs may be")) { line }
@@ -118,13 +118,13 @@ class LoaderTest {
 
     @Test
     @EnabledOnOs(LINUX, disabledReason = "musl is a C library of Linux")
-    fun `a process without musl does not`() {
+    fun `a process without musl gets the library for glibc`() {
         assertEquals("works", says(carrying("$here/$file" to library, "$here/$muslFile" to garbage)))
     }
 
     @Test
     @EnabledOnOs(LINUX, disabledReason = "musl is a C library of Linux")
-    fun `a jar without a library for musl is used as it is, or tells what it has`() {
+    fun `without a library for musl the one for glibc is tried, and the error lists those in the jar`() {
         val loader = folder.resolve("ld-musl-x86_64.so.1").createFile().apply { writeBytes(garbage) }
         assertEquals("works", says(carrying("$here/$file" to library), maps = listOf(loader)))
         val line = says(carrying("$here/$file" to garbage), maps = listOf(loader))
@@ -132,7 +132,7 @@ class LoaderTest {
     }
 
     @Test
-    fun `a library that the user names is taken, whatever the jar has`() {
+    fun `a library that the user names takes precedence over those in the jar`() {
         val made = carrying("$here/$file" to garbage)
         val own = folder.resolve("own").apply { writeBytes(library) }
         assertEquals("works", says(made, "-Duniffi.component.redlock_kotlin.libraryOverride=$own"))
@@ -141,7 +141,7 @@ class LoaderTest {
     }
 
     @Test
-    fun `musl is told by the files that it maps`() {
+    fun `musl is recognised by the files that it maps`() {
         val alpine = "7f8e5c0b4000-7f8e5c0c8000 r--p 00000000 fe:01 1184 /lib/ld-musl-x86_64.so.1"
         val elsewhere = "7f8e5c0b4000-7f8e5c0c8000 r--p 00000000 fe:01 1184 /usr/lib/x86_64-linux-musl/libc.so"
         val glibc = "7f1c2a000000-7f1c2a028000 r--p 00000000 fe:01 1311 /usr/lib/x86_64-linux-gnu/libc.so.6"

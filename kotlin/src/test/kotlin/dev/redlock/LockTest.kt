@@ -20,7 +20,7 @@ import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlin.time.measureTime
 
-/** Fails unless `block` fails so. */
+/** Runs `block`, fails unless it throws an [E], and returns that exception. */
 internal inline fun <reified E : Throwable> failsWith(block: () -> Any?): E {
     val failure = runCatching(block).exceptionOrNull()
     assertTrue(failure is E) { "fails with ${E::class.simpleName}, not $failure" }
@@ -29,7 +29,7 @@ internal inline fun <reified E : Throwable> failsWith(block: () -> Any?): E {
 
 class LockTest : OnServer() {
     @Test
-    fun `a lease tells of its lock`(): Unit = runBlocking {
+    fun `the properties of a lease, held and released`(): Unit = runBlocking {
         val lock = client.lock("told")
         val lease = lock.acquire()
         assertEquals("told", lease.name)
@@ -53,7 +53,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `a block may assign what is used after it`(): Unit = runBlocking {
+    fun `a block may assign a val that is used after it`(): Unit = runBlocking {
         val token: Long
         client.lock("assigned").withLock { token = it.token }
         val reader: Long
@@ -75,7 +75,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `a lock that is held is waited for, as long as was asked`(): Unit = runBlocking {
+    fun `an acquire waits for its own wait, or for that of the lock`(): Unit = runBlocking {
         val lock = client.lock("waited", wait = 100.milliseconds)
         val lease = client.lock("waited").acquire()
         assertNull(lock.tryAcquire())
@@ -135,7 +135,7 @@ class LockTest : OnServer() {
             assertTrue(first.held)
             first.release()
             assertTrue(joined.held)
-            // Without a lease here: ends that owner's tenures wherever they are.
+            // This client has no lease of the owner now, so this ends the owner's tenures in all clients.
             assertEquals(ReleaseOutcome.RELEASED, ours.release())
             assertFalse(ours.locked())
             assertEquals(ReleaseOutcome.LOST, joined.release())
@@ -143,7 +143,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `a lease is handed over by its text`(): Unit = runBlocking {
+    fun `a detached lease is attached by its text`(): Unit = runBlocking {
         val lease = client.lock("handed").acquire()
         val text = lease.detach()
         assertFalse(lease.held)
@@ -186,7 +186,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `an operator frees a lock`(): Unit = runBlocking {
+    fun `forceRelease frees a lock`(): Unit = runBlocking {
         val lease = hasty.lock("forced").acquire()
         assertTrue(client.forceRelease("forced"))
         assertFalse(client.forceRelease("forced"))
@@ -195,7 +195,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `a key that is no lock is left alone`(): Unit = runBlocking {
+    fun `a key that is not a lock is left unchanged`(): Unit = runBlocking {
         server.command("SET", "foreign", "somebody")
         failsWith<KeyConflict> { client.lock("foreign").acquire() }
         assertEquals("somebody", server.command("GET", "foreign"))
@@ -215,7 +215,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `closing a client releases, and says so to whoever holds and waits`(): Unit = runBlocking {
+    fun `closing a client releases its locks, and fails its leases and waiters`(): Unit = runBlocking {
         val closing = Redlock(server.url)
         val lock = closing.lock("closing")
         val lease = lock.acquire()
@@ -232,7 +232,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `nodes tell how they are, and an outage is none of contention`(): Unit = runBlocking {
+    fun `ping returns the status of each node, and an outage is Unavailable`(): Unit = runBlocking {
         val gone = "redis://127.0.0.1:${freePort()}"
         Redlock(listOf(server.url, gone), RedlockOptions(patience = 200.milliseconds)).use { client ->
             val (up, down) = client.ping()
@@ -245,7 +245,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `a quorum does without one node`(): Unit = runBlocking {
+    fun `a quorum works while one node does not answer`(): Unit = runBlocking {
         val servers = List(3) { RedisServer() }
         try {
             Redlock(servers.map { it.url }).use { client ->
@@ -264,7 +264,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `the default client is looked for when it is needed`(): Unit = runBlocking {
+    fun `a lock gets the default client when it is first used`(): Unit = runBlocking {
         configure("redis://127.0.0.1:${freePort()}")
         val lock = lock("default", wait = Duration.ZERO)
         failsWith<InvalidArgument> { lock("default", ttl = 1.milliseconds) }
@@ -306,10 +306,10 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `an unconfined coroutine is told not to block`(): Unit = runBlocking {
+    fun `a blocking call fails in an unconfined coroutine on the fetching thread`(): Unit = runBlocking {
         val lock = client.lock("unconfined")
         val lease = lock.acquire()
-        // Resumed by the thread that fetches the ends of all calls.
+        // Resumed by the thread that fetches the results of all calls.
         val failure = async(Dispatchers.Unconfined) {
             val next = lock.acquire()
             runCatching { next.close() }.exceptionOrNull().also { next.release() }
@@ -319,7 +319,7 @@ class LockTest : OnServer() {
     }
 
     @Test
-    fun `blocking twins do the same`() {
+    fun `blocking variants do the same`() {
         val lock = client.lock("twins")
         lock.acquireBlocking().use { lease ->
             assertTrue(lock.lockedBlocking())

@@ -19,19 +19,19 @@ import org.junit.jupiter.api.Test
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 
-/** A lock that is lost while a body runs, and what structured concurrency makes of it. */
+/** The loss of a lock while a body runs, and its effect on structured concurrency. */
 class LossTest : OnServer() {
     @Test
     fun `a lost lock cancels the body at its deadline`(): Unit = runBlocking(Dispatchers.Default) {
         var best = Long.MAX_VALUE
-        // A busy machine is late now and then, but not each time.
+        // On a busy machine one attempt may be late, but not all of them.
         for (attempt in 1..5) {
             var deadline = 0L
             var cancelled = 0L
             val failure = failsWith<LockLost> {
                 hasty.lock("deadline").withLock { lease ->
                     server.freeze()
-                    delay(50.milliseconds) // what was under way has arrived
+                    delay(50.milliseconds) // until pending replies have arrived
                     deadline = System.nanoTime() + lease.remaining().inWholeNanoseconds
                     try {
                         awaitCancellation()
@@ -52,7 +52,7 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `whatever the reason is, the error is no cancellation`(): Unit = runBlocking {
+    fun `each reason fails with LockLost, not with a cancellation`(): Unit = runBlocking {
         val taken = failsWith<LockLost> {
             hasty.lock("taken").withLock {
                 steal("taken")
@@ -73,25 +73,25 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `children of the body are cancelled, and the body's dispatcher need not be free`(): Unit = runBlocking {
+    fun `a loss cancels the body's children, and a body that blocks its dispatcher`(): Unit = runBlocking {
         val child = CompletableDeferred<Throwable?>()
         failsWith<LockLost> {
             client.lock("children", ttl = 300.milliseconds).withLock { lease ->
                 launch { awaitCancellation() }.invokeOnCompletion { child.complete(it) }
-                // Keeps the only thread of this scope.
+                // Blocks the only thread of this scope.
                 while (isActive) Thread.onSpinWait()
                 assertFalse(lease.held)
             }
         }
         assertTrue(child.await() is CancellationException)
-        // A body that has returned is guarded as long as its children run.
+        // A loss cancels the children of a body that has returned.
         failsWith<LockLost> {
             client.lock("children", ttl = 300.milliseconds).withLock { launch { awaitCancellation() } }
         }
     }
 
     @Test
-    fun `a loss that only the release notices fails a body that succeeded`(): Unit = runBlocking {
+    fun `a loss that only the release detects fails a body that succeeded`(): Unit = runBlocking {
         val failure = failsWith<LockLost> { client.lock("late").withLock { steal("late") } }
         assertEquals(LostReason.DELETED, failure.reason)
         assertTrue(failure.stackTrace.any { it.fileName == "LossTest.kt" }) { failure.stackTraceToString() }
@@ -127,7 +127,7 @@ class LossTest : OnServer() {
         val lost = own.suppressed.single()
         assertTrue(lost is LockLost) { own.stackTraceToString() }
         assertEquals(0, lost.suppressed.size, "neither is the cause of the other")
-        // A child of the body that fails does the same.
+        // The same for a failing child of the body.
         val child = failsWith<IllegalStateException> {
             client.lock("own", ttl = 200.milliseconds).withLock {
                 launch {
@@ -143,7 +143,7 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `a loss fails the caller as any failure does, and nobody else`(): Unit = runBlocking {
+    fun `a loss fails only the caller, as any failure does`(): Unit = runBlocking {
         supervisorScope {
             val sibling = async { delay(1.seconds) }
             val lost = async { client.lock("sibling", ttl = 200.milliseconds).withLock { awaitCancellation() } }
@@ -168,7 +168,7 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `releasing or detaching inside is no loss`(): Unit = runBlocking {
+    fun `a release or detach inside the block is not a loss`(): Unit = runBlocking {
         client.lock("inside").withLock { it.release() }
         lateinit var text: String
         client.lock("inside").withLock { text = it.detach() }
@@ -177,7 +177,7 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `lost completes once, for whoever waits`(): Unit = runBlocking {
+    fun `lost completes once, for all waiters`(): Unit = runBlocking {
         val lease = hasty.lock("watched").acquire()
         val reasons = List(3) { async { lease.lost.await() } }
         steal("watched")
@@ -189,7 +189,7 @@ class LossTest : OnServer() {
     }
 
     @Test
-    fun `use keeps the block's error and tells of a loss`(): Unit = runBlocking {
+    fun `use keeps the block's error and fails with a loss`(): Unit = runBlocking {
         val own = failsWith<IllegalStateException> {
             client.lock("used").acquire().use {
                 steal("used")

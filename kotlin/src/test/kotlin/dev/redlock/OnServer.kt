@@ -1,4 +1,4 @@
-// What tests of locks share: a server of their own, a client, what was logged, and the look at what they leave behind.
+// The base class of tests that need a server: a server, clients, the log, and a check that nothing is left behind.
 
 package dev.redlock
 
@@ -14,7 +14,7 @@ import java.util.logging.LogRecord
 import java.util.logging.Logger
 import kotlin.time.Duration.Companion.milliseconds
 
-/** Part of the warning about a lease that was collected unreleased. */
+/** Part of the warning about a lease that was collected without a release. */
 const val FORGOTTEN = "nothing refers to it"
 
 @TestInstance(PER_CLASS)
@@ -22,10 +22,10 @@ abstract class OnServer(options: RedlockOptions = RedlockOptions()) {
     protected val server = RedisServer()
     protected val client = Redlock(server.url, options)
 
-    /** A client whose locks are lost soon when the server does not answer. */
+    /** A client with a short lease, whose locks are lost soon if the server does not answer. */
     protected val hasty = Redlock(server.url, RedlockOptions(watchdog = 900.milliseconds))
 
-    /** What the library logged during a test. */
+    /** The log lines of the library during a test. */
     protected val logged = ConcurrentLinkedQueue<String>()
 
     private val logger = Logger.getLogger("redlock")
@@ -46,12 +46,12 @@ abstract class OnServer(options: RedlockOptions = RedlockOptions()) {
         logger.addHandler(handler)
     }
 
-    /** Whatever a test did, it leaves no lock, no call under way, and no lease to the garbage collector. */
+    /** Checks that a test leaves no lock, no pending call, and no lease to the garbage collector. */
     @AfterEach
     fun leavesNothing() {
         logger.removeHandler(handler)
         eventually("no lock is left: ${server.locks()}") { server.locks().isEmpty() }
-        // One waits for events, as long as the process lives.
+        // One call is always pending: it waits for events.
         eventually("no call is left: ${Calls.waiting}") { Calls.waiting.size == 1 }
         assertEquals(emptyList<String>(), logged.filter { FORGOTTEN in it })
     }
@@ -63,7 +63,7 @@ abstract class OnServer(options: RedlockOptions = RedlockOptions()) {
         server.close()
     }
 
-    /** Makes a lock somebody else's, as a failover or an operator might. */
+    /** Deletes the key of a lock, as a failover or an operator might. */
     protected fun steal(name: String) {
         server.command("DEL", name)
     }

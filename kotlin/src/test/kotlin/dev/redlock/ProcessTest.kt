@@ -12,7 +12,7 @@ import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlin.time.TimeSource
 
-/** How a process ends, and how a lease that everybody forgot does. */
+/** The end of a process, and the end of a lease without references. */
 class ProcessTest : OnServer() {
     /** A JVM that runs `Child.kt`. */
     private inner class Child(what: String, name: String) : AutoCloseable {
@@ -26,9 +26,9 @@ class ProcessTest : OnServer() {
             checkNotNull(line) { "it ended before it said: $what" }
         }
 
-        /** Its exit code, and what it said until then. */
+        /** Waits for the end of the process. Returns its exit code and its remaining output. */
         fun ends(): Pair<Int, String> {
-            // It says little: the pipe holds all of it.
+            // The output is short: all of it fits into the pipe.
             check(process.waitFor(PATIENCE.inWholeSeconds, TimeUnit.SECONDS)) { "it does not end" }
             return process.exitValue() to output.readText()
         }
@@ -38,7 +38,7 @@ class ProcessTest : OnServer() {
         }
     }
 
-    /** Ends by itself, in order, and leaves no key. */
+    /** Checks that a child ends by itself, without an error. */
     private fun endsByItself(what: String, name: String = what) = Child(what, name).use { child ->
         val (code, said) = child.ends()
         assertEquals(0, code) { said }
@@ -94,12 +94,12 @@ class ProcessTest : OnServer() {
     }
 
     @Test
-    fun `a process that was frozen for longer than its lease knows of the loss when it goes on`(): Unit = runBlocking {
+    fun `a process that was frozen for longer than its lease detects the loss when it continues`(): Unit = runBlocking {
         Child("loses", "asleep").use { child ->
             child.isReady()
             signal(child.process.pid(), "STOP")
             client.lock("asleep", wait = PATIENCE).withLock {
-                // No reply tells it.
+                // Frozen, so that no reply can report the loss.
                 server.freeze()
                 try {
                     signal(child.process.pid(), "CONT")
@@ -131,7 +131,7 @@ class ProcessTest : OnServer() {
     }
 
     @Test
-    fun `what a thread holds is renewed as long as it lives`() {
+    fun `the lock of a thread that ended is no longer renewed`() {
         thread { hasty.lock("thread").asJavaLock().lock() }.join()
         endsForgotten("thread")
     }
@@ -146,11 +146,11 @@ class ProcessTest : OnServer() {
     }
 
     @Test
-    fun `a lease that somebody keeps is renewed, without its lock`(): Unit = runBlocking {
+    fun `a lease with a reference is renewed, even without its lock object`(): Unit = runBlocking {
         val lease = hasty.lock("kept").acquire()
         repeat(15) {
             System.gc()
-            delay(100.milliseconds) // longer than the lease of 900 ms, together
+            delay(100.milliseconds) // 1.5 s in all, longer than the lease of 900 ms
         }
         assertTrue(lease.held)
         lease.release()

@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit
 import kotlin.time.Duration
 
 class ReadWriteLockTest : OnServer() {
-    /** What this gives in a thread of its own. */
+    /** Runs `work` in another thread and returns its result. */
     private fun <T> elsewhere(work: () -> T): T = CompletableFuture.supplyAsync(work).get(60, TimeUnit.SECONDS)
 
     @Test
@@ -56,7 +56,7 @@ class ReadWriteLockTest : OnServer() {
     }
 
     @Test
-    fun `threads hold it as they hold Java's own`() {
+    fun `the Java lock behaves like a ReentrantReadWriteLock`() {
         val java = client.readWriteLock("java").asJavaReadWriteLock()
         java.writeLock().lock()
         java.writeLock().lock()
@@ -64,7 +64,7 @@ class ReadWriteLockTest : OnServer() {
         assertFalse(elsewhere { java.readLock().tryLock() })
         java.writeLock().unlock()
         java.writeLock().unlock()
-        // The read that is left keeps what it was taken inside of.
+        // The writer's read lock still keeps out other readers.
         assertFalse(elsewhere { java.readLock().tryLock() })
         java.readLock().unlock()
         elsewhere {
@@ -83,7 +83,7 @@ class ReadWriteLockTest : OnServer() {
     }
 
     @Test
-    fun `what makes no sense is refused`() {
+    fun `options that a read-write lock does not have are refused`() {
         for (make in listOf<(String, LockOptions) -> ReadWriteLock>(client::readWriteLock, ::readWriteLock)) {
             val fair = failsWith<InvalidArgument> { make("x", LockOptions(fair = true)) }
             assertTrue(fair.message!!.startsWith("fair: ")) { "$fair" }

@@ -1,4 +1,4 @@
-// Real redis-servers for tests: started on free ports, killed, frozen and thawed at will.
+// Starts real redis-servers for tests on free ports, and kills, freezes and thaws them.
 
 package dev.redlock
 
@@ -17,8 +17,8 @@ import kotlin.time.TimeSource
 private val offsets = AtomicInteger((ProcessHandle.current().pid() * 97 % 1_000).toInt())
 
 /**
- * A port of 127.0.0.1 that nobody listens on, below those that the kernel gives to outgoing connections, where tests of
- * no other language look for one: nobody takes it while its server is down.
+ * Returns a free port of 127.0.0.1. It is below the ports that the kernel uses for outgoing connections, and tests of
+ * other languages use other ranges: so no process takes it while its server is down.
  */
 fun freePort(): Int {
     while (true) {
@@ -27,7 +27,7 @@ fun freePort(): Int {
     }
 }
 
-/** Waits until a condition is true; fails when it is not within a time far beyond what a busy machine needs. */
+/** Waits until a condition is true. Fails after [PATIENCE], which is far more than a busy machine needs. */
 fun eventually(what: String, condition: () -> Boolean) {
     val start = TimeSource.Monotonic.markNow()
     while (!condition()) {
@@ -36,7 +36,7 @@ fun eventually(what: String, condition: () -> Boolean) {
     }
 }
 
-/** A redis-server without persistence. It keeps its port when it is started again. */
+/** A redis-server without persistence. It keeps its port when it is restarted. */
 class RedisServer(private vararg val arguments: String) : AutoCloseable {
     val port = freePort()
     val url = "redis://127.0.0.1:$port"
@@ -58,7 +58,7 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
         }
     }
 
-    /** Ends it at once, as a power failure would. */
+    /** Kills the server, as a power failure would. */
     fun kill() {
         val running = process ?: return
         process = null
@@ -66,15 +66,15 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
         check(running.waitFor(10, TimeUnit.SECONDS)) { "redis-server does not end" }
     }
 
-    /** Lets it answer nothing while its connections stay open. */
+    /** Stops the server's process: it does not answer, but its connections stay open. */
     fun freeze() = signal("STOP")
 
-    /** Ends [freeze]: it goes on with what it was sent meanwhile. */
+    /** Ends [freeze]: the server answers the requests that it received meanwhile. */
     fun thaw() = signal("CONT")
 
     private fun signal(name: String) = signal(checkNotNull(process).pid(), name)
 
-    /** Runs one command on a connection of its own: strings, longs, null, or lists of these. */
+    /** Runs one command on a connection of its own. Returns a string, a long, null, or a list of these. */
     fun command(vararg words: String): Any? = Socket(InetAddress.getLoopbackAddress(), port).use { socket ->
         socket.soTimeout = 10_000
         val request = words.joinToString("", "*${words.size}\r\n") { "$${it.length}\r\n$it\r\n" }
@@ -97,10 +97,10 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
     /** Whether the key of a lock exists. */
     fun holds(lock: String) = command("EXISTS", lock) == 1L
 
-    /** The locks that are held, without redlock's own records. */
+    /** The keys of held locks, without the library's own records. */
     fun locks(): List<Any?> = (command("KEYS", "*") as List<*>).filterNot { "$it".startsWith("redlock_") }
 
-    /** How many connections wait for the release of a lock. */
+    /** The number of connections that listen for the release of a lock. */
     fun listeners(lock: String): Long =
         (command("PUBSUB", "NUMSUB", "redisson_lock__channel:{$lock}") as List<*>).last() as Long
 
@@ -110,13 +110,13 @@ class RedisServer(private vararg val arguments: String) : AutoCloseable {
     }
 }
 
-/** What these tests and their JVMs run with. */
+/** The class path of these tests and of the JVMs that they start. */
 fun classPath(): String = System.getProperty("surefire.test.class.path") ?: System.getProperty("java.class.path")
 
-/** A main class of these tests in a JVM of its own. Options of the JVM may come before it. */
+/** Prepares a JVM of its own for a main class of these tests. Options of the JVM may come before the class. */
 fun java(vararg arguments: String): ProcessBuilder {
     val java = Path.of(System.getProperty("java.home"), "bin", "java")
-    // A shell starts what it runs in the background with Ctrl-C ignored, and so would every process below it.
+    // A shell starts background processes with SIGINT ignored, and their children inherit that.
     return ProcessBuilder("env", "--default-signal=INT", "$java", "-cp", classPath(), *arguments)
 }
 
@@ -125,8 +125,8 @@ fun signal(process: Long, name: String) {
     check(ProcessBuilder("kill", "-$name", "$process").start().waitFor() == 0)
 }
 
-/** A time that no test reaches unless something hangs. */
+/** The time after which a test fails because something hangs. */
 val PATIENCE = 60.seconds
 
-/** So short that a poll, but no message, could be that late. */
+/** A time within which a message arrives, but which a poll may exceed. */
 val AT_ONCE = 1500.milliseconds

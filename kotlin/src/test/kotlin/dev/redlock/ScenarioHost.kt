@@ -1,5 +1,6 @@
-// Kotlin's host of the shared scenarios: does with locks and leases what actors do. It speaks the protocol of
-// `tests/scenarios/README.md`. Each acquire is an owner of its own, so it asks the runner to name owners.
+// Kotlin's host of the shared scenarios: runs the steps of actors. It speaks the protocol of
+// `tests/scenarios/README.md`. Each acquire is an owner of its own, so the host asks the runner for explicit owners
+// (`actors` is false).
 
 package dev.redlock
 
@@ -16,7 +17,7 @@ import java.util.concurrent.ConcurrentHashMap
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 
-/** What the types of Kotlin cannot hold. */
+/** A value in a step that the Kotlin API has no type for. */
 private class Unspeakable(message: String) : Exception(message)
 
 private fun JsonNode.text(name: String): String? = get(name)?.asText()
@@ -64,12 +65,12 @@ private class World {
     private fun client(given: JsonNode) = clients.computeIfAbsent(given["name"].asText()) { connect(given) }
 
     private fun keep(step: JsonNode, lease: Lease): Any {
-        // One without a name is held to the end all the same.
+        // A lease without a name is also kept until the end, so that it is not collected.
         leases[step.text("as") ?: "unnamed ${lease.token}"] = lease
         return mapOf("token" to lease.token, "name" to lease.name, "owner" to lease.owner, "slots" to lease.slots)
     }
 
-    /** Does what an order says and returns it in plain values. */
+    /** Runs the step of an order and returns its result as plain values. */
     suspend fun perform(order: JsonNode): Any? {
         val step = order["step"]
         val lease = step.text("lease")?.let(leases::getValue)
@@ -179,7 +180,7 @@ fun main(): Unit = runBlocking(Dispatchers.Default) {
         }
         order["id"]?.let { id ->
             val world = worlds.computeIfAbsent(order["scenario"].asLong()) { World() }
-            // Also one that is cancelled before it begins answers.
+            // ATOMIC, so that an order that is cancelled before it starts is answered, too.
             running[id.asLong()] = launch(start = CoroutineStart.ATOMIC) { follow(order, world) }
         }
     }

@@ -12,7 +12,7 @@ import kotlin.time.Duration
 
 class SemaphoreTest : OnServer() {
     @Test
-    fun `there are as many slots as it has`(): Unit = runBlocking {
+    fun `no more permits are held than there are slots`(): Unit = runBlocking {
         val gpu = client.semaphore("gpu", 2)
         assertEquals(2, gpu.availablePermits())
         val one = gpu.acquire()
@@ -33,7 +33,7 @@ class SemaphoreTest : OnServer() {
     }
 
     @Test
-    fun `many callers never exceed it`(): Unit = runBlocking {
+    fun `many callers never hold more than the slots`(): Unit = runBlocking {
         val gpu = client.semaphore("gpu", 3)
         val taken = mutableSetOf<Int>()
         var most = 0
@@ -52,7 +52,7 @@ class SemaphoreTest : OnServer() {
     }
 
     @Test
-    fun `a name of something else is refused`(): Unit = runBlocking {
+    fun `a name that a lock uses is a conflict, and the other way round`(): Unit = runBlocking {
         val gpu = client.semaphore("gpu", 2)
         val permit = gpu.acquire()
         val info = checkNotNull(client.lock("gpu").inspect())
@@ -63,7 +63,7 @@ class SemaphoreTest : OnServer() {
     }
 
     @Test
-    fun `what makes no sense is refused`(): Unit = runBlocking {
+    fun `invalid arguments are refused`(): Unit = runBlocking {
         for (permits in listOf(0, -1, 65_537)) {
             failsWith<InvalidArgument> { client.semaphore("gpu", permits) }
         }

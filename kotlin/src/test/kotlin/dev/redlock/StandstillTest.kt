@@ -21,14 +21,14 @@ import kotlin.time.Duration.Companion.seconds
 import kotlin.time.measureTime
 import java.time.Duration as JavaDuration
 
-/** A dispatcher of one thread, which can be blocked. */
+/** A dispatcher with one thread, which a test can block. */
 class OneThread : AutoCloseable {
     private val executor = ThreadPoolExecutor(1, 1, 0, TimeUnit.SECONDS, LinkedBlockingQueue())
     private val blocked = CountDownLatch(1)
     private val over = CountDownLatch(1)
     val dispatcher = executor.asCoroutineDispatcher()
 
-    /** Blocks its thread, as soon as that has nothing to do, until [goOn]. */
+    /** Blocks the thread after its queued work, until [goOn]. */
     fun block() = executor.execute {
         blocked.countDown()
         over.await()
@@ -36,7 +36,7 @@ class OneThread : AutoCloseable {
 
     fun goOn() = over.countDown()
 
-    /** Whether a coroutine could go on if the thread did. */
+    /** Whether the thread is blocked and a coroutine is queued for it. */
     val keeps: Boolean get() = blocked.count == 0L && executor.queue.isNotEmpty()
 
     override fun close() {
@@ -45,9 +45,9 @@ class OneThread : AutoCloseable {
     }
 }
 
-/** Threads that are blocked while their coroutines wait for a lock: what comes free meanwhile is nobody's in vain. */
+/** Threads that are blocked while their coroutines wait for a lock: a grant they do not collect is given back. */
 class StandstillTest : OnServer() {
-    /** Offers what it gets for two seconds, a sixth of a lease. */
+    /** Gives back a pending grant after two seconds, a sixth of its lease. */
     private val ours = Redlock(server.url, RedlockOptions(watchdog = 12.seconds))
 
     @AfterAll
@@ -55,7 +55,7 @@ class StandstillTest : OnServer() {
 
     private fun Redlock.take() = lock("x").acquireBlocking(LONG)
 
-    /** Runs `test` when a coroutine was offered the lock that another client held, and its thread is blocked. */
+    /** Runs `test` while a coroutine has a pending grant and the coroutine's only thread is blocked. */
     private fun whenOffered(by: Redlock = ours, test: suspend (OneThread, Deferred<Lease>) -> Unit) = runBlocking(
         Dispatchers.Default,
     ) {
@@ -77,8 +77,8 @@ class StandstillTest : OnServer() {
     }
 
     @Test
-    fun `a blocked thread holds up nobody, and its coroutine goes on`() = whenOffered { single, waiting ->
-        // Its own client, and then another.
+    fun `a blocked thread delays no other, and its coroutine gets the lock later`() = whenOffered { single, waiting ->
+        // The coroutine's own client gets the lock, then another client.
         ours.take().release()
         val lease = client.take()
         assertFalse(waiting.isCompleted)
@@ -88,10 +88,10 @@ class StandstillTest : OnServer() {
     }
 
     @Test
-    fun `a coroutine that missed its offer can be cancelled`() = whenOffered { single, waiting ->
+    fun `a coroutine whose grant was given back can be cancelled`() = whenOffered { single, waiting ->
         val lease = client.take()
         single.goOn()
-        // Beside who waits for events.
+        // The other pending call waits for events.
         eventually("it waits again") { Calls.waiting.size == 2 }
         waiting.cancelAndJoin()
         lease.release()
@@ -100,7 +100,7 @@ class StandstillTest : OnServer() {
 
     @Test
     fun `a coroutine that is cancelled before it runs gives its lease back`() {
-        // It would be offered for five seconds.
+        // Without the cancellation, the grant would be pending for five seconds.
         Redlock(server.url).use { other ->
             whenOffered(other) { single, waiting ->
                 waiting.cancel()
@@ -111,12 +111,12 @@ class StandstillTest : OnServer() {
         }
     }
 
-    /** A thread waits for a lock as `block` does, and so does a coroutine of that thread, which came first. */
+    /** A coroutine waits for a lock first; then `block` acquires it on the same thread, which is blocked meanwhile. */
     private fun goesBehind(block: () -> Unit): Unit = runBlocking {
         val held = client.take()
         val waiting = async(start = CoroutineStart.UNDISPATCHED) { ours.lock("x").acquire() }
         eventually("it waits") { server.listeners("x") == 1L }
-        // From here on this thread does nothing else.
+        // From here on this thread runs no coroutine until `block` returns.
         held.releaseBlocking()
         block()
         assertFalse(waiting.isCompleted)
@@ -125,7 +125,7 @@ class StandstillTest : OnServer() {
     }
 
     @Test
-    fun `a thread gets what its own coroutine waits for, too`() {
+    fun `a thread gets the lock that its own coroutine waits for`() {
         goesBehind { ours.take().close() }
         goesBehind {
             val lock = ours.lock("x").asJavaLock()
@@ -135,13 +135,13 @@ class StandstillTest : OnServer() {
     }
 
     @Test
-    fun `a text works again if its lease is not taken`(): Unit = runBlocking(Dispatchers.Default) {
+    fun `a text works again if the attached lease is not collected`(): Unit = runBlocking(Dispatchers.Default) {
         OneThread().use { single ->
-            // With a long lease: detached it is not renewed.
+            // This client has a long lease: a detached lease is not renewed.
             val text = client.take().detach()
             val owner = server.command("HKEYS", "x")
             val attached = async(single.dispatcher) {
-                // Keeps the coroutine's only thread, once it suspends.
+                // Blocks the coroutine's only thread once the coroutine suspends.
                 single.block()
                 client.attach(text)
             }
@@ -155,7 +155,7 @@ class StandstillTest : OnServer() {
     }
 
     private companion object {
-        /** So long a thread waits, and others do before they fail: far longer than an offer stands. */
+        /** The wait of the acquires in these tests, far longer than a grant is pending. */
         val LONG: JavaDuration = JavaDuration.ofSeconds(20)
     }
 }

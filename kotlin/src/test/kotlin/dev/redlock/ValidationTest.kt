@@ -10,7 +10,7 @@ import kotlin.time.Duration.Companion.days
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 
-/** Bad input is refused at once, before anything is sent, by the name that Kotlin has for it. */
+/** Invalid input is refused before anything is sent. The error names the argument as Kotlin does. */
 class ValidationTest {
     private inline fun refused(argument: String, block: () -> Any?) {
         val failure = failsWith<InvalidArgument>(block)
@@ -62,7 +62,7 @@ class ValidationTest {
     }
 
     @Test
-    fun `texts that are no Unicode`(): Unit = runBlocking {
+    fun `texts that are not Unicode`(): Unit = runBlocking {
         for (text in listOf("x\uD800", "\uDC00x", "\uD83D\uD83D\uDD12")) {
             refused("urls") { Redlock("memory://$text") }
             refused("urls") { configure("memory://$text") }
@@ -86,7 +86,7 @@ class ValidationTest {
     }
 
     @Test
-    fun `a file of certificates that is missing is told by the first call`(): Unit = runBlocking {
+    fun `a missing file of certificates fails the first call`(): Unit = runBlocking {
         Redlock("rediss://127.0.0.1:1", RedlockOptions(ca = "/nowhere.pem")).use { client ->
             val failure = failsWith<InvalidArgument> { client.lock("x").acquire() }
             assertTrue(failure.message!!.startsWith("ca: /nowhere.pem: ")) { failure.message }
