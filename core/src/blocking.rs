@@ -85,8 +85,8 @@ fn block<T>(future: impl Future<Output = Result<T, LockError>>, name: &str) -> R
 }
 
 impl Lock {
-    /// Acquires the lock and blocks until it is granted, for the lock's `wait` (default: without a limit) at most. Fails as
-    /// [`acquire`](Lock::acquire) does. Each call is an owner of its own, unless the options name one.
+    /// Acquires the lock and blocks until it is granted, for the lock's `wait` (default: without a limit) at most.
+    /// Fails as [`acquire`](Lock::acquire) does. Each call is an owner of its own, unless the options name one.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! A client: the nodes, and the locks on them. It connects on its first use. A forked child starts with a new session, in
-//! which nothing is held.
+//! A client: the nodes, and the locks on them. It connects on its first use. A forked child starts with a new session,
+//! in which nothing is held.
 
 use std::{future::Future, sync::Arc};
 
@@ -49,8 +49,8 @@ pub struct NodeStatus {
 }
 
 impl Client {
-    /// Makes a client with this configuration, whose events go to `tracing`. It connects on its first use. Fails with `invalid`
-    /// if an option is wrong.
+    /// Makes a client with this configuration, whose events go to `tracing`. It connects on its first use. Fails with
+    /// `invalid` if an option is wrong.
     pub fn new(config: Config) -> Result<Self, LockError> {
         Self::with_events(config, event::trace())
     }
@@ -60,7 +60,8 @@ impl Client {
         Ok(Self { inner: Arc::new(ClientInner::new(config.validate()?, events)) })
     }
 
-    /// Makes a client on the caller's own nodes, for simulations. The URLs of the configuration only count and name them.
+    /// Makes a client on the caller's own nodes, for simulations. The URLs of the configuration only count and name
+    /// them.
     #[doc(hidden)]
     pub fn with_nodes(config: Config, events: EventSink, nodes: Vec<Arc<dyn Node>>) -> Result<Self, LockError> {
         let client = Self::with_events(config, events)?;
@@ -98,8 +99,9 @@ impl Client {
         }
     }
 
-    /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal. Until then it still
-    /// believes that it holds the lock, while another owner may acquire it; only fencing tokens protect the resource.
+    /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal. Until then
+    /// it still believes that it holds the lock, while another owner may acquire it; only fencing tokens protect the
+    /// resource.
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
@@ -108,8 +110,8 @@ impl Client {
         }
     }
 
-    /// Writes the markers of all nodes, which then vote immediately, even those in quarantine. Only call it when no lock can be
-    /// held, for example for a new deployment.
+    /// Writes the markers of all nodes, which then vote immediately, even those in quarantine. Only call it when no
+    /// lock can be held, for example for a new deployment.
     pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
@@ -139,8 +141,8 @@ impl Client {
         HeldValue::new(self.inner.clone(), name, value)
     }
 
-    /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended, fails with
-    /// `lost`. After any other failure, and if the future is dropped, the text can still be attached.
+    /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended,
+    /// fails with `lost`. After any other failure, and if the future is dropped, the text can still be attached.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let attached = PendingGrant::collected(self.attach_uncollected(text, owner));
         async move { Ok(attached.await?.with_release_on_drop()) }
@@ -158,13 +160,13 @@ impl Client {
         async move { Box::new(attach?).start().await }
     }
 
-    /// Marks every held lease of this client lost, then tries for up to a second to release them, except fixed leases of explicit
-    /// owners, and disconnects. Detached leases are not touched. Later calls fail with `closed`.
+    /// Marks every held lease of this client lost, then tries for up to a second to release them, except fixed leases
+    /// of explicit owners, and disconnects. Detached leases are not touched. Later calls fail with `closed`.
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let session = self.inner.close();
         async move {
             if let Ok(session) = session {
-                runtime::detached(async move { session.close().await }).await;
+                runtime::spawn_in_background(async move { session.close().await }).await;
             }
         }
     }

@@ -239,8 +239,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
 }
 
 /// Renames a tenure's field, from the one in the text to one that the new holder drew. Dropped before it is done, it
-/// undoes the attach: it renames the field back on every node that may have the new one, ordered after the requests that
-/// were sent. Then the text works again.
+/// undoes the attach: it renames the field back on every node that may have the new one, ordered after the requests
+/// that were sent. Then the text works again.
 struct TakeOver {
     session: Arc<Session>,
     primitive: Primitive,
@@ -319,8 +319,8 @@ impl TakeOver {
         Err(quorum.unavailable(causes))
     }
 
-    /// Releases the old field on the nodes that may have missed the request: nobody else would ever release it there. `life`:
-    /// the longest that the tenure could live when it was detached.
+    /// Releases the old field on the nodes that may have missed the request: nobody else would ever release it there.
+    /// `life`: the longest that the tenure could live when it was detached.
     fn release_old(&self, missed: &[bool], life: Duration) {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.release(self.label(&self.old), false);

@@ -1,4 +1,5 @@
-//! A lease: an acquire returns it, a release ends it. The leases of one owner share a tenure; the last release ends that.
+//! A lease: an acquire returns it, a release ends it. The leases of one owner share a tenure; the last release ends
+//! that.
 
 use std::{
     fmt,
@@ -81,7 +82,8 @@ impl Lease {
         session.watchdog.reconsider(tenure);
     }
 
-    /// A second handle to the same claim, for a host that reads a grant before it collects it. Dropping it releases nothing.
+    /// A second handle to the same claim, for a host that reads a grant before it collects it. Dropping it releases
+    /// nothing.
     pub(crate) fn preview(&self) -> Self {
         if let Some(tenure) = self.tenure.get() {
             tenure.handles.fetch_add(1, Relaxed);
@@ -150,10 +152,10 @@ impl Lease {
         shown(&self.terms.field)
     }
 
-    /// The fencing token: larger than that of every earlier holder. It counts microseconds, but only its order matters. A
-    /// resource that remembers the largest token it has seen, and refuses smaller ones on every access, is safe from holders
-    /// that were paused past their deadline. Only [`downgrade`](Lease::downgrade) and [`try_upgrade`](Lease::try_upgrade) change
-    /// it.
+    /// The fencing token: larger than that of every earlier holder. It counts microseconds, but only its order matters.
+    /// A resource that remembers the largest token it has seen, and refuses smaller ones on every access, is safe from
+    /// holders that were paused past their deadline. Only [`downgrade`](Lease::downgrade) and
+    /// [`try_upgrade`](Lease::try_upgrade) change it.
     pub fn token(&self) -> u64 {
         self.tenure.get().map_or(self.token, |tenure| tenure.token())
     }
@@ -224,8 +226,9 @@ impl Lease {
         }
     }
 
-    /// Moves the deadline to `ttl` from now, but never to an earlier time. A renewed lease is renewed further. Fails with `lost`
-    /// after a loss, with `not_held` after a release, and with `unavailable`, changing nothing, while too few nodes answer.
+    /// Moves the deadline to `ttl` from now, but never to an earlier time. A renewed lease is renewed further. Fails
+    /// with `lost` after a loss, with `not_held` after a release, and with `unavailable`, changing nothing, while too
+    /// few nodes answer.
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.extend_in(self.polled(Caller::Task), ttl)
     }
@@ -281,9 +284,9 @@ impl Lease {
 
     /// Releases the lease, whether or not the future is awaited. The last lease of a tenure frees the lock.
     ///
-    /// Returns once a quorum confirmed the release, and after `reply_timeout` (default: 2 s) at the latest. A release that is not
-    /// confirmed by then is sent again in the background until the keys expire. A lost or unconfirmed lease is an outcome, not
-    /// an error. A second call returns the same outcome. Fails with `not_held` after `detach()`.
+    /// Returns once a quorum confirmed the release, and after `reply_timeout` (default: 2 s) at the latest. A release
+    /// that is not confirmed by then is sent again in the background until the keys expire. A lost or unconfirmed lease
+    /// is an outcome, not an error. A second call returns the same outcome. Fails with `not_held` after `detach()`.
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task))
     }
@@ -296,7 +299,8 @@ impl Lease {
         async move { Ok(begun?.finish(polled).await) }
     }
 
-    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in async code.
+    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in
+    /// async code.
     #[doc(hidden)]
     pub fn release_interruptible<E: From<LockError>>(
         &self,
@@ -328,8 +332,8 @@ impl Lease {
         begin_release(session, tenure, &self.claim).map_err(|fate| self.ended(fate))
     }
 
-    /// Ends a block of code: releases, and fails with `lost` if the lock was lost. Does nothing if the lease was detached or
-    /// released inside the block.
+    /// Ends a block of code: releases, and fails with `lost` if the lock was lost. Does nothing if the lease was
+    /// detached or released inside the block.
     pub fn leave(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.leave_in(self.polled(Caller::Task))
     }
@@ -349,8 +353,8 @@ impl Lease {
         if begun.finish_blocking(check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
     }
 
-    /// Starts the release at the end of a block, with the error to return if it finds the lock lost. `None` if the lease was
-    /// detached or released inside the block.
+    /// Starts the release at the end of a block, with the error to return if it finds the lock lost. `None` if the
+    /// lease was detached or released inside the block.
     fn begin_leave(&self) -> Result<Option<(ReleaseStart, LockError)>, LockError> {
         match self.fate() {
             Fate::Released | Fate::Detached => Ok(None),

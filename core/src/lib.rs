@@ -1,5 +1,5 @@
-//! Distributed locks on Redis: re-entrant, kept alive by a watchdog, on one node or on a quorum of N, with fencing tokens that
-//! strictly increase on either. Also fair locks, read/write locks and semaphores.
+//! Distributed locks on Redis: re-entrant, kept alive by a watchdog, on one node or on a quorum of N, with fencing
+//! tokens that strictly increase on either. Also fair locks, read/write locks and semaphores.
 //!
 //! # Async
 //!
@@ -14,9 +14,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Any executor may poll the futures. With a single node, the first attempt of an acquire, and a release, run on the tokio
-//! runtime that polls them. It needs I/O, which `#[tokio::main]` and `enable_io` give it. A thread of the library does everything
-//! else, such as renewals.
+//! Any executor may poll the futures. With a single node, the first attempt of an acquire, and a release, run on the
+//! tokio runtime that polls them. It needs I/O, which `#[tokio::main]` and `enable_io` give it. A thread of the library
+//! does everything else, such as renewals.
 //!
 //! # Without async code
 //!

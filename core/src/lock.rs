@@ -85,13 +85,14 @@ impl Lock {
         Request { owner, wait: self.options.wait, thread: None, blocking: false }
     }
 
-    /// Acquires the lock, waiting for the lock's `wait` (default: without a limit) at most. Each call is an owner of its own,
-    /// unless the options name one. Dropping the future cancels the call and leaves nothing behind.
+    /// Acquires the lock, waiting for the lock's `wait` (default: without a limit) at most. Each call is an owner of
+    /// its own, unless the options name one. Dropping the future cancels the call and leaves nothing behind.
     ///
     /// # Errors
     ///
-    /// `timeout` when the wait is over, `unavailable` when too few nodes answer, `conflict` when the key holds something else,
-    /// `lost` when the owner nests in a lease that was lost, `deadlock` when the call would wait for its own owner, `closed`.
+    /// `timeout` when the wait is over, `unavailable` when too few nodes answer, `conflict` when the key holds
+    /// something else, `lost` when the owner nests in a lease that was lost, `deadlock` when the call would wait for
+    /// its own owner, `closed`.
     pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         self.acquire_as(self.request(Owner::Fresh))
     }
@@ -149,8 +150,8 @@ impl Lock {
         self.client.session().map_or(Polled::InBackground, |session| session.quorum.polled(caller))
     }
 
-    /// `acquire` for a host, blocking. `check` runs every 50 ms; if it fails, the call fails with its error and leaves nothing
-    /// behind. Panics in async code, as tokio does.
+    /// `acquire` for a host, blocking. `check` runs every 50 ms; if it fails, the call fails with its error and leaves
+    /// nothing behind. Panics in async code, as tokio does.
     #[doc(hidden)]
     pub fn acquire_interruptible<E: From<LockError>>(
         &self,
@@ -199,9 +200,9 @@ impl Lock {
         Ok(Claimant { session, primitive: self.primitive, names, options, handle, key: request.owner.key(), request })
     }
 
-    /// Releases the owner's newest lease. With [`Owner::Fresh`] that is the newest lease of this lock object. An explicit owner
-    /// that has no lease in this process ends all its tenures, whichever process acquired them. Fails with `not_held` if there
-    /// is none.
+    /// Releases the owner's newest lease. With [`Owner::Fresh`] that is the newest lease of this lock object. An
+    /// explicit owner that has no lease in this process ends all its tenures, whichever process acquired them. Fails
+    /// with `not_held` if there is none.
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task), owner)
     }
@@ -220,7 +221,8 @@ impl Lock {
         }
     }
 
-    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in async code.
+    /// `release` for a host, blocking. `check` runs every 50 ms and may end the call, but not the release. Panics in
+    /// async code.
     #[doc(hidden)]
     pub fn release_interruptible<E: From<LockError>>(
         &self,
@@ -310,8 +312,8 @@ impl Lock {
         }
     }
 
-    /// Whether this owner holds the lock, by this client's clock and without a round trip. With [`Owner::Fresh`]: whether this
-    /// lock object does.
+    /// Whether this owner holds the lock, by this client's clock and without a round trip. With [`Owner::Fresh`]:
+    /// whether this lock object does.
     pub fn owned(&self, owner: &Owner) -> bool {
         self.token(owner).is_some()
     }

@@ -44,13 +44,13 @@ impl DecidedRelease {
     /// Sends the release to the nodes. If it is dropped after its first poll, the background completes it, too.
     pub(crate) async fn send(mut self, driver: Driver) -> ReleaseOutcome {
         self.sent = true;
-        let (outcome, proved) = self.tenure.clone().free(driver).await;
+        let (outcome, proved) = self.tenure.clone().release_on_nodes(driver).await;
         if self.is_overdue() {
             // The background has sent the release, too. The second of the two finds no key and proves nothing.
             let other = outcome_of_other_call(self.tenure.clone()).await;
             return if proved { outcome } else { other };
         }
-        self.tenure.freed(outcome);
+        self.tenure.report_release(outcome);
         outcome
     }
 
@@ -107,7 +107,7 @@ impl ReleaseStart {
             Self::Ours(decided) => match polled {
                 Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
                 Polled::InBackground => {
-                    let outcome = runtime::detached(decided.send(Driver::Background)).await;
+                    let outcome = runtime::spawn_in_background(decided.send(Driver::Background)).await;
                     outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
                 }
             },

@@ -1,5 +1,6 @@
-//! One acquire: alone or queued, tried once or until its wait is over. [`local`](super::local) decides what this client can
-//! decide by itself, [`attempt`](super::attempt) makes one attempt on the nodes, and [`acquire`](super) says who polls it.
+//! One acquire: alone or queued, tried once or until its wait is over. [`local`](super::local) decides what this client
+//! can decide by itself, [`attempt`](super::attempt) makes one attempt on the nodes, and [`acquire`](super) says who
+//! polls it.
 //!
 //! ```text
 //! decide ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ decide
@@ -37,8 +38,8 @@ pub(crate) struct Acquisition {
     pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
     decided: Option<Result<Next, LockError>>,
-    /// Closes once nothing of the previous ballot is on a node or can still reach one. `None` if there is nothing to wait
-    /// for. Only for a value that the caller chose: the next ballot has the same value.
+    /// Closes once nothing of the previous ballot is on a node or can still reach one. `None` if there is nothing to
+    /// wait for. Only for a value that the caller chose: the next ballot has the same value.
     pub(super) clean_up: Option<mpsc::Receiver<()>>,
     /// Its place in the lock's queue on the server, if it has one.
     pub(super) place: Option<Place>,
@@ -107,8 +108,8 @@ impl Acquisition {
         self.session().quorum.polled(caller)
     }
 
-    /// Decides now, so that nesting and places in the queue follow the order of the calls. Returns the lease if the acquire
-    /// nests and needs no request.
+    /// Decides now, so that nesting and places in the queue follow the order of the calls. Returns the lease if the
+    /// acquire nests and needs no request.
     pub(crate) fn decide_first(&mut self) -> Option<Lease> {
         let decided = self.decide_locally();
         if let Ok(Next::Nested(Nested { lease, extend: None, .. })) = decided {

@@ -1,5 +1,5 @@
-//! One attempt of an acquire on the nodes, and what its result means for the acquire: a ballot, or a place in the queue of
-//! the lock where a server keeps one.
+//! One attempt of an acquire on the nodes, and what its result means for the acquire: a ballot, or a place in the queue
+//! of the lock where a server keeps one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,8 +28,8 @@ use crate::{
     },
 };
 
-/// How often an acquire tries at once again because nodes of a new deployment just got their markers. Another client may
-/// have written them; but if nodes lose their markers again at once, the acquire must not go on for ever.
+/// How often an acquire tries at once again because nodes of a new deployment just got their markers. Another client
+/// may have written them; but if nodes lose their markers again at once, the acquire must not go on for ever.
 const MOST_PROVISIONED: u32 = 3;
 
 impl Acquisition {
@@ -52,10 +52,10 @@ impl Acquisition {
         }
         .contended(self.waiter.is_contended());
         if self.claimant.primitive.is_read_write() {
-            let holds_back = !self.claimant.primitive.reads() && !self.waiter.is_try();
-            let lease = if holds_back { place::LEASE } else { Duration::ZERO };
+            let keeps_readers_out = !self.claimant.primitive.reads() && !self.waiter.is_try();
+            let lease = if keeps_readers_out { place::LEASE } else { Duration::ZERO };
             ballot = ballot.of_read_write(self.claimant.primitive, self.session().fields.client(), lease);
-            if holds_back && self.intent.is_none() {
+            if keeps_readers_out && self.intent.is_none() {
                 self.intent = Some(Intent::new(quorum, names, self.session().fields.client(), ttl));
             }
         }
@@ -64,8 +64,8 @@ impl Acquisition {
         let limit = self.waiter.limit() + grace;
         let verdict = timeout(limit, ballot.run(driver, &self.claimant.key)).await;
         if supervised.is_some_and(|supervised| !supervised.finish()) {
-            // The caller stopped polling, so the supervisor gave up the ballot and the place in the queue. Requests sent
-            // since then are undone here.
+            // The caller stopped polling, so the supervisor gave up the ballot and the place in the queue. Requests
+            // sent since then are undone here.
             self.waiter.leave();
             let clean_up = ballot.undo(true);
             self.clean_up = clean_up.filter(|_| self.claimant.options.value.is_some());
@@ -210,18 +210,18 @@ impl Acquisition {
         let (quorum, events) = (self.session().quorum.clone(), self.session().events.clone());
         let handle = Arc::downgrade(&self.claimant.handle);
         let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
-        if self.would_block() {
+        if self.collector_is_blocked() {
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::Turn));
         }
         let session = &self.claimant.session;
-        let alone = if self.claimant.primitive.family() == Family::Semaphore {
+        let registered = if self.claimant.primitive.family() == Family::Semaphore {
             session.register(&tenure);
             true
         } else {
             session.register_first(&tenure)
         };
-        if !alone {
+        if !registered {
             // Another call of the same owner was granted the lock at the same time: this one nests in that tenure.
             tenure.release_uncollected();
             return Ok(Tried::Wait(Pause::No));

@@ -1,5 +1,5 @@
-//! Decides whether the caller already holds the lock (nest) or must acquire it. Nesting sends nothing, unless a fixed ttl
-//! is longer than what is left of the lease.
+//! Decides whether the caller already holds the lock (nest) or must acquire it. Nesting sends nothing, unless a fixed
+//! ttl is longer than what is left of the lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -65,7 +65,8 @@ impl Claimant {
         tenure.primitive().includes(self.primitive)
     }
 
-    /// Nests in a tenure of its owner. Fails with the tenure's fate if it has ended, perhaps just now in another thread.
+    /// Nests in a tenure of its owner. Fails with the tenure's fate if it has ended, perhaps just now in another
+    /// thread.
     pub(crate) fn nest(&self, tenure: &Arc<Tenure>) -> Result<Nested, Fate> {
         let ttl = match self.options.ttl {
             Ttl::Fixed(ttl) => ttl,

@@ -1,5 +1,5 @@
-//! What a client decides by itself, before it sends anything: whether the owner nests, whether another owner of this client
-//! is first, or whether the nodes are to be tried.
+//! What a client decides by itself, before it sends anything: whether the owner nests, whether another owner of this
+//! client is first, or whether the nodes are to be tried.
 
 use std::sync::Arc;
 
@@ -88,11 +88,13 @@ impl Acquisition {
         Err(LockError::Deadlock { name: self.claimant.name(), detail: detail.to_owned() })
     }
 
-    /// Waits for the end of another owner's tenure. Fails if the thread that has to release it is the one that would block.
+    /// Waits for the end of another owner's tenure. Fails if the thread that has to release it is the one that would
+    /// block.
     fn wait_for(&self, tenure: &Arc<Tenure>) -> Result<Next, LockError> {
         let same_thread = self.claimant.request.thread.is_some() && tenure.terms.thread == self.claimant.request.thread;
         if self.claimant.request.blocking && same_thread && !self.waiter.is_try() {
-            // A grant that a task of this thread has not collected yet could not be collected while the thread is blocked.
+            // A grant that a task of this thread has not collected yet could not be collected while the thread is
+            // blocked.
             if !tenure.withdraw() {
                 let detail = "another task of the same thread holds it, and cannot release it while the thread is \
                               blocked"
@@ -103,9 +105,9 @@ impl Acquisition {
         Ok(Next::Wait(Pause::Held(Box::pin(tenure.clone().ended()))))
     }
 
-    /// Whether a grant could not be collected, because the thread that would collect it is blocked until it has the same
-    /// lock.
-    pub(super) fn would_block(&self) -> bool {
+    /// Whether a grant could not be collected, because the thread that would collect it is blocked until it has the
+    /// same lock.
+    pub(super) fn collector_is_blocked(&self) -> bool {
         let thread = self.claimant.request.thread.filter(|_| !self.claimant.request.blocking);
         thread.is_some_and(|thread| self.session().registry.is_blocked(self.key(), thread))
     }

@@ -1,7 +1,7 @@
-//! The acquire machine. This file says who polls an acquire: on a single node the caller polls the
-//! first attempt (see [`polled`](crate::process::driver::polled)), and the background polls everything else. The result is a
-//! [`PendingGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after min(ttl/6, 5 s), and the
-//! acquire queues again.
+//! The acquire machine. This file says who polls an acquire: on a single node the caller polls the first attempt (see
+//! [`polled`](crate::process::driver::polled)), and the background polls everything else. The result is a
+//! [`PendingGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after
+//! min(ttl/6, 5 s), and the acquire queues again.
 
 mod acquisition;
 mod attempt;
@@ -21,7 +21,7 @@ use crate::{
     lease::Lease,
     process::{
         driver::{Caller, Driver, Polled},
-        exit::stay_silent_at_the_end,
+        exit::hang_if_exiting,
         runtime::{self, Interrupted},
     },
     server::BoxFuture,
@@ -79,7 +79,7 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
     let _call = AbortOnDrop(call.abort_handle());
     let grant = result.await.unwrap_or(Err(LockError::Closed));
     if let Err(LockError::Closed) = grant {
-        stay_silent_at_the_end().await;
+        hang_if_exiting().await;
     }
     grant
 }
@@ -88,7 +88,7 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
 pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<PendingGrant, LockError> {
     let grant = retry_until_granted(acquisition, Pause::No).await;
     if let Err(LockError::Closed) = grant {
-        stay_silent_at_the_end().await;
+        hang_if_exiting().await;
     }
     grant
 }

@@ -1,6 +1,6 @@
-//! A grant the caller has not collected yet. An event loop collects its results when it runs; while it is blocked, it cannot.
-//! After min(ttl/6, 5 s) the watchdog gives such a grant back, so that others get the lock, and the acquire queues again once
-//! the caller is back. It does not try earlier: the next grant would be given back, too.
+//! A grant the caller has not collected yet. An event loop collects its results when it runs; while it is blocked, it
+//! cannot. After min(ttl/6, 5 s) the watchdog gives such a grant back, so that others get the lock, and the acquire
+//! queues again once the caller is back. It does not try earlier: the next grant would be given back, too.
 
 use crate::{error::LockError, lease::Lease, server::BoxFuture};
 

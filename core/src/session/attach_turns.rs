@@ -26,8 +26,8 @@ impl AttachTurns {
         undos.insert(field.to_owned(), done);
     }
 
-    /// Waits for the attach before, and until it is undone if it failed. Later attaches wait until the returned sender is dropped.
-    /// `None` if that takes longer than `limit`.
+    /// Waits for the attach before, and until it is undone if it failed. Later attaches wait until the returned sender
+    /// is dropped. `None` if that takes longer than `limit`.
     pub(super) async fn turn(
         self: &Arc<Self>,
         quorum: &Arc<Quorum>,

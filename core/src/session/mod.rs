@@ -43,9 +43,9 @@ use crate::{
 };
 
 /// The time limit of `close()`, and of closing all clients at exit.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// How many releases a closing client sends at once: fewer than a connection takes.
-const FAREWELL_WINDOW: usize = 512;
+const RELEASES_AT_ONCE: usize = 512;
 /// The shortest adaptive ttl.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
@@ -143,8 +143,8 @@ impl Session {
         self.watchdog.add(tenure);
     }
 
-    /// Adds a new tenure to the registry and to the watchdog, unless the owner already holds the lock in this process. True
-    /// if the tenure was added.
+    /// Adds a new tenure to the registry and to the watchdog, unless the owner already holds the lock in this process.
+    /// True if the tenure was added.
     pub(crate) fn register_first(self: &Arc<Self>, tenure: &Arc<Tenure>) -> bool {
         tenure.keep_session(self.clone());
         let first = self.registry.insert_first(tenure);
@@ -182,26 +182,26 @@ impl Session {
         }
     }
 
-    /// Marks every held lease lost, then tries for up to a second to release them, except fixed leases of explicit owners.
-    /// Those stay on the nodes until their ttl is over. Detached leases are not touched.
+    /// Marks every held lease lost, then tries for up to a second to release them, except fixed leases of explicit
+    /// owners. Those stay on the nodes until their ttl is over. Detached leases are not touched.
     pub(crate) async fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let survives = |tenure: &Tenure| tenure.terms.fixed && matches!(tenure.terms.owner, OwnerKey::Explicit(_));
+        let keeps_keys = |tenure: &Tenure| tenure.terms.fixed && matches!(tenure.terms.owner, OwnerKey::Explicit(_));
         let held = self.registry.all().into_iter().filter(|tenure| tenure.is_held());
-        let (left, ending): (Vec<_>, Vec<_>) = held.partition(|tenure| survives(tenure));
-        for tenure in left.iter().chain(&ending) {
+        let (kept, ending): (Vec<_>, Vec<_>) = held.partition(|tenure| keeps_keys(tenure));
+        for tenure in kept.iter().chain(&ending) {
             tenure.lose(LostReason::Closed);
         }
         self.registry.wake_all();
         let ended = |tenure: &Tenure| tenure.status.borrow().fate == Fate::Lost(LostReason::Closed);
         let releases =
             ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
-        let releases = stream::iter(releases).buffer_unordered(FAREWELL_WINDOW).for_each(|_| async {});
+        let releases = stream::iter(releases).buffer_unordered(RELEASES_AT_ONCE).for_each(|_| async {});
         // Acquires that were just given up clean up first. Whatever is not confirmed in time expires by its ttl.
         let all = async { tokio::join!(releases, self.quorum.idle()) };
-        let _ = timeout(FAREWELL, all).await;
+        let _ = timeout(CLOSE_LIMIT, all).await;
         self.quorum.close();
     }
 }
@@ -235,6 +235,6 @@ impl EndsWithProcess for Session {
 pub(crate) fn run_to_completion<T: Send + 'static>(
     call: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, LockError>> + Send + 'static {
-    let task = runtime::detached(call);
+    let task = runtime::spawn_in_background(call);
     async move { task.await.unwrap_or(Err(LockError::Closed)) }
 }

@@ -34,9 +34,9 @@ pub(super) struct Mode {
 }
 
 impl Tenure {
-    /// What a node's reply to a renewal means for the tenure as it is now, reader or writer. `None` if the node replied
-    /// that it is a reader, to a renewal that was sent before the last upgrade.
-    pub(super) fn understood(&self, found: Renewed, sent: Stamp) -> Option<Renewed> {
+    /// Interprets a node's reply to a renewal for the tenure as it is now, reader or writer. `None` if the reply says
+    /// nothing: the node replied that it is a reader, to a renewal that was sent before the last upgrade.
+    pub(super) fn interpret(&self, found: Renewed, sent: Stamp) -> Option<Renewed> {
         if found != Renewed::Reads {
             return Some(found);
         }
@@ -49,13 +49,13 @@ impl Tenure {
 
     /// False while a tenure that was acquired as a reader is a writer. Late replies to its acquire then say nothing
     /// about it.
-    pub(super) fn is_as_taken(&self) -> bool {
+    pub(super) fn has_acquired_mode(&self) -> bool {
         !self.terms.primitive.reads() || self.primitive().reads()
     }
 
     /// The nodes that may have it.
-    fn leftovers(&self) -> Vec<(usize, Presence)> {
-        self.state.lock().leftovers()
+    fn may_be_on(&self) -> Vec<(usize, Presence)> {
+        self.state.lock().may_be_on()
     }
 
     /// Downgrades a writer to a reader.
@@ -67,7 +67,7 @@ impl Tenure {
         let call = self.quorum.protocol.downgrade(self.label());
         let limit = self.quorum.settings.reply_within(self.remaining());
         let sent: Vec<SentOn> = self.quorum.nodes.iter().map(|_| SentOn::default()).collect();
-        let mut answers = FanOut::new(self.leftovers().into_iter().map(|(node, presence)| {
+        let mut answers = FanOut::new(self.may_be_on().into_iter().map(|(node, presence)| {
             let target = &self.quorum.nodes[node];
             let answer = match presence {
                 // Ordered after the unanswered request that may still make it a writer there.
@@ -80,7 +80,7 @@ impl Tenure {
         let counted = answers.count(reply::done, |node, answer| {
             match answer {
                 Ok(true) => done += 1,
-                Ok(false) => self.find(node, Renewed::Gone),
+                Ok(false) => self.take_in_reply(node, Renewed::Gone),
                 Err(error) => failures.push((node, error)),
             }
             let over = done >= self.quorum.needed() || !self.is_held();
@@ -90,13 +90,13 @@ impl Tenure {
         let enough = done >= self.quorum.needed();
         let silent: Vec<usize> =
             failures.iter().filter(|(_, error)| error.may_have_run()).map(|(node, _)| *node).collect();
-        self.see_through(answers, sent, silent);
+        self.complete_downgrade(answers, sent, silent);
         if enough { Ok(()) } else { Err(self.extend_error(failures)) }
     }
 
-    /// Holds back the next upgrade until every node has processed the downgrade: awaits late replies, and sends the
-    /// downgrade again to nodes that did not answer.
-    fn see_through(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut silent: Vec<usize>) {
+    /// Completes a downgrade in the background: awaits late replies, and sends the downgrade again to nodes that did
+    /// not answer. The next upgrade waits until that is done.
+    fn complete_downgrade(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut silent: Vec<usize>) {
         let (busy, on_the_way) = mpsc::channel(1);
         self.mode.lock().on_the_way = Some(on_the_way);
         let tenure = self.clone();
@@ -108,19 +108,19 @@ impl Tenure {
             }
             let behind: Vec<(usize, ConnectionId, bool)> =
                 silent.into_iter().filter_map(|node| Some((node, sent[node].get()?, false))).collect();
-            tenure.read_again(behind).recv().await;
+            tenure.downgrade_in_background(behind).recv().await;
             drop(busy);
         });
     }
 
     /// Downgrades it in the background on nodes where it may be a writer, ordered after the requests on these
     /// connections.
-    fn read_again(&self, behind: Vec<(usize, ConnectionId, bool)>) -> OnTheWay {
+    fn downgrade_in_background(&self, behind: Vec<(usize, ConnectionId, bool)>) -> OnTheWay {
         self.quorum.clean_up(behind, &self.quorum.protocol.downgrade(self.label()))
     }
 
     /// Takes in a reply that belongs to no renewal.
-    fn find(&self, node: usize, found: Renewed) {
+    fn take_in_reply(&self, node: usize, found: Renewed) {
         self.change(|state, effects| {
             state.take_in(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
         });
@@ -158,8 +158,8 @@ impl Tenure {
         let limit = quorum.settings.reply_within(self.remaining());
         let sent: Vec<SentOn> = quorum.nodes.iter().map(|_| SentOn::default()).collect();
         let mut found: Vec<Option<Vote>> = vec![None; quorum.nodes.len()];
-        self.state.lock().asked_for(ttl, since);
-        let asked = self.leftovers();
+        self.state.lock().note_requested_ttl(ttl, since);
+        let asked = self.may_be_on();
         let mut possible = asked.len();
         let mut answers = FanOut::new(asked.into_iter().map(|(node, _)| {
             NodeRequest::new(node, quorum.nodes[node].eval(Driver::Background, call.clone(), limit, sent[node].clone()))
@@ -171,7 +171,7 @@ impl Tenure {
                     found[node] = Some(vote);
                     match vote {
                         Vote::Granted { token } => granted.push((node, token)),
-                        Vote::Conflict => self.find(node, Renewed::Gone),
+                        Vote::Conflict => self.take_in_reply(node, Renewed::Gone),
                         Vote::Denied(_) | Vote::Quarantine(_) | Vote::Unmarked => {}
                     }
                     possible -= usize::from(!matches!(vote, Vote::Granted { .. }));
@@ -199,11 +199,11 @@ impl Tenure {
             let undecided = |node: &usize| !matches!(found[*node], Some(vote) if !matches!(vote, Vote::Granted { .. }));
             let behind = (0..quorum.nodes.len()).filter(undecided);
             let behind = behind.filter_map(|node| Some((node, sent[node].get()?, found[node].is_some()))).collect();
-            self.mode.lock().on_the_way = Some(self.read_again(behind));
+            self.mode.lock().on_the_way = Some(self.downgrade_in_background(behind));
             let denied = found.iter().flatten().any(|vote| matches!(vote, Vote::Denied(_)));
             return if denied && self.is_held() { Ok(false) } else { Err(self.extend_error(failures)) };
         };
-        self.writes(&found, &sent, (ttl, since), token);
+        self.become_writer(&found, &sent, (ttl, since), token);
         if !answers.is_over() {
             let late = self.clone().absorb_late_upgrades(answers, (ttl, since));
             quorum.spawn_pending(late);
@@ -212,7 +212,13 @@ impl Tenure {
     }
 
     /// Makes it a writer here, after a quorum confirmed.
-    fn writes(self: &Arc<Self>, found: &[Option<Vote>], sent: &[SentOn], (ttl, since): (Duration, Stamp), token: i64) {
+    fn become_writer(
+        self: &Arc<Self>,
+        found: &[Option<Vote>],
+        sent: &[SentOn],
+        (ttl, since): (Duration, Stamp),
+        token: i64,
+    ) {
         let deadline = Deadline::new(since, self.quorum.settings.validity(ttl));
         let reading: Vec<(usize, Presence)> = {
             let mut state = self.state.lock();

@@ -68,13 +68,13 @@ impl Tenure {
 
     /// Releases the tenure on its nodes, and reports the outcome.
     pub(crate) async fn release(self: Arc<Self>, driver: Driver) -> ReleaseOutcome {
-        let (outcome, _) = self.clone().free(driver).await;
-        self.freed(outcome);
+        let (outcome, _) = self.clone().release_on_nodes(driver).await;
+        self.report_release(outcome);
         outcome
     }
 
     /// Reports the outcome of a release to those who wait for it, and as an event.
-    pub(crate) fn freed(&self, outcome: ReleaseOutcome) {
+    pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
         notify(&self.status, |status| status.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
@@ -82,14 +82,15 @@ impl Tenure {
 
     /// Releases the tenure on its nodes; returns at q confirmations. If it is dropped earlier, the background
     /// continues. The second value says whether a quorum still had the tenure, which proves the outcome.
-    pub(crate) async fn free(self: Arc<Self>, driver: Driver) -> (ReleaseOutcome, bool) {
+    pub(crate) async fn release_on_nodes(self: Arc<Self>, driver: Driver) -> (ReleaseOutcome, bool) {
         let ((presences, again), left) = {
             let mut state = self.state.lock();
             (state.begin_release(), state.left_at(clock::now()))
         };
         let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
-        let answers = FanOut::new(presences.iter().map(|(node, presence)| self.ask(*node, presence, driver, limit)));
+        let answers =
+            FanOut::new(presences.iter().map(|(node, presence)| self.release_request(*node, presence, driver, limit)));
         // `possible`: nodes that may have had it until now. It counts as lost only if they are too few for a quorum.
         let (mut released, mut possible) = (0, presences.len());
         let mut doubt = false;
@@ -129,16 +130,16 @@ impl Tenure {
     }
 
     /// Sends the release to one node. Retries while the node is down: it may be back any moment.
-    fn ask(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
+    fn release_request(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
         if let Presence::Unknown(Some(connection)) = presence {
             return NodeRequest::new(index, node.eval_after(connection.clone(), call, limit));
         }
-        let asked = async move {
+        let request = async move {
             let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
             retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await
         };
-        NodeRequest::new(index, Box::pin(asked))
+        NodeRequest::new(index, Box::pin(request))
     }
 }
 

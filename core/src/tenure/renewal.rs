@@ -57,8 +57,8 @@ impl State {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event reports that:
-    /// the lease is not renewed, or the event was sent already.
+    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event reports
+    /// that: the lease is not renewed, or the event was sent already.
     fn until_at_risk(&self, left: Duration) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() || self.round.orphaned || self.round.warned {
@@ -116,12 +116,12 @@ impl State {
             self.round.warned = true;
             effects.news.push(News::AtRisk(left));
         }
-        let (nodes, repairs) = self.to_be_asked(renewable && due, recheck);
+        let (nodes, repairs) = self.nodes_to_renew(renewable && due, recheck);
         if nodes.is_empty() && repairs.is_empty() {
             let wake = left.min(until_at_risk).min(self.uncollected_for(now)).min(until_max_hold);
             return Plan::Wait(if renewable && !due { wake.min(next) } else { wake });
         }
-        self.ask(&nodes, &repairs);
+        self.mark_under_way(&nodes, &repairs);
         if renewable && due {
             self.begin_round(ttl, now);
         }
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// The nodes that get a renewal, or a check, and those that get a repair. `round`: whether a round is due.
-    fn to_be_asked(&self, round: bool, recheck: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    fn nodes_to_renew(&self, round: bool, recheck: &[usize]) -> (Vec<usize>, Vec<usize>) {
         let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
         for (node, presence) in self.presences.iter().enumerate() {
             match presence {
@@ -144,7 +144,8 @@ impl State {
         (nodes, repairs)
     }
 
-    fn ask(&mut self, nodes: &[usize], repairs: &[usize]) {
+    /// Notes the requests that are sent now.
+    fn mark_under_way(&mut self, nodes: &[usize], repairs: &[usize]) {
         for node in nodes {
             self.round.nodes[*node].in_flight = true;
         }
@@ -156,13 +157,13 @@ impl State {
     fn begin_round(&mut self, ttl: Duration, now: Stamp) {
         self.round.sent = now;
         self.round.nodes.iter_mut().for_each(|node| node.extended = false);
-        self.asked_for(ttl, now);
+        self.note_requested_ttl(ttl, now);
         // The replies set the next round.
         self.round.next = Deadline::new(now, Duration::MAX);
     }
 
     /// Notes that a lease of `ttl` was requested.
-    pub(super) fn asked_for(&mut self, ttl: Duration, now: Stamp) {
+    pub(super) fn note_requested_ttl(&mut self, ttl: Duration, now: Stamp) {
         self.keys_live_until = self.keys_live_until.later_at(Deadline::new(now, ttl), now);
     }
 
@@ -207,7 +208,7 @@ impl State {
             // A check extends nothing.
             Renewed::Extended if ttl.is_zero() => {}
             Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
-            // `Tenure::understood` has turned this into another result.
+            // `Tenure::interpret` has turned this into another result.
             Renewed::Reads => {}
             Renewed::Gone => self.note_absent(node, LostReason::Deleted, now, effects),
             Renewed::Ended => self.note_absent(node, LostReason::Released, now, effects),
@@ -278,7 +279,7 @@ impl State {
         self.round.nodes[node].repairing = false;
         let Some(presence) = presence else { return };
         if self.fate != Fate::Held {
-            self.came_too_late(node, presence, effects);
+            self.release_late_grant(node, presence, effects);
         } else if !there && !matches!(self.presences[node], Presence::Held(_)) {
             // No renewal has shown meanwhile that the node has it.
             self.presences[node] = presence;

@@ -39,8 +39,8 @@ pub(super) struct State {
     /// runs after the acquire. A late grant of such a node is removed by that release. A node leaves the list when its
     /// release failed, found no tenure, or is sent again.
     release_follows_acquire: Vec<usize>,
-    /// No key of the tenure exists on a node after this. Counts every ttl that was requested, even in requests that were
-    /// not answered.
+    /// No key of the tenure exists on a node after this. Counts every ttl that was requested, even in requests that
+    /// were not answered.
     pub(super) keys_live_until: Deadline,
     pub(super) claims: Vec<Arc<Claim>>,
     /// The uncollected grants among the claims, each with the time until which its caller may collect it.
@@ -154,12 +154,12 @@ impl State {
     }
 
     /// The number of nodes that are known to have it.
-    fn known_on(&self) -> usize {
+    fn count_held(&self) -> usize {
         self.presences.iter().filter(|presence| matches!(presence, Presence::Held(_))).count()
     }
 
-    /// The time left at `now`, until the q-th latest of the nodes' deadlines: until then at least q nodes hold the lock,
-    /// and after it fewer do.
+    /// The time left at `now`, until the q-th latest of the nodes' deadlines: until then at least q nodes hold the
+    /// lock, and after it fewer do.
     pub(super) fn left_at(&self, now: Stamp) -> Duration {
         let held = |presence: &Presence| match presence {
             Presence::Held(deadline) => Some(deadline.left_at(now)),
@@ -210,17 +210,17 @@ impl State {
         self.end(Fate::Lost(reason), effects);
         effects.news.push(News::Lost(reason));
         effects.session = self.session.take();
-        // Some nodes may still have the tenure. It is lost, so there it would only keep other owners out. `close()` sends
-        // these releases itself.
+        // Some nodes may still have the tenure. It is lost, so there it would only keep other owners out. `close()`
+        // sends these releases itself.
         if reason != LostReason::Closed {
-            effects.release.extend(self.leftovers());
+            effects.release.extend(self.may_be_on());
         }
     }
 
     /// Releases a tenure whose lease no caller has collected.
     pub(super) fn release_uncollected(&mut self, effects: &mut Effects) {
         self.end(Fate::Released, effects);
-        effects.release.extend(self.leftovers());
+        effects.release.extend(self.may_be_on());
     }
 
     fn end(&mut self, fate: Fate, effects: &mut Effects) {
@@ -241,7 +241,7 @@ impl State {
     }
 
     /// The nodes that may have it.
-    pub(super) fn leftovers(&self) -> Vec<(usize, Presence)> {
+    pub(super) fn may_be_on(&self) -> Vec<(usize, Presence)> {
         let there = self.presences.iter().cloned().enumerate();
         let there = there.filter(|(_, presence)| !matches!(presence, Presence::Absent));
         there.filter(|(_, presence)| matches!(presence, Presence::Held(_)) || !mutant!(ReleaseKnownOnly)).collect()
@@ -251,10 +251,10 @@ impl State {
     pub(super) fn begin_release(&mut self) -> (Vec<(usize, Presence)>, bool) {
         self.release_due = false;
         self.releases += 1;
-        let leftovers = self.leftovers();
-        let ordered = leftovers.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
+        let nodes = self.may_be_on();
+        let ordered = nodes.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
         self.release_follows_acquire = ordered.map(|(node, _)| *node).collect();
-        (leftovers, self.releases > 1)
+        (nodes, self.releases > 1)
     }
 
     /// Takes in a node's reply to the release: whether the tenure was there, or `None` if the request failed.
@@ -265,12 +265,12 @@ impl State {
         self.release_follows_acquire.retain(|other| *other != node);
         // The release found nothing, but the acquire was granted: nothing ordered them, and the acquire ran later.
         if was_there == Some(false) && matches!(self.presences[node], Presence::Held(_)) {
-            self.came_too_late(node, self.presences[node].clone(), effects);
+            self.release_late_grant(node, self.presences[node].clone(), effects);
         }
     }
 
-    /// Prepares to send the release again to the nodes that have not confirmed it: the first release no longer counts as
-    /// ordered after their acquire. Returns these nodes, each with its present state: a late grant may have arrived.
+    /// Prepares to send the release again to the nodes that have not confirmed it: the first release no longer counts
+    /// as ordered after their acquire. Returns these nodes, each with its present state: a late grant may have arrived.
     pub(super) fn give_up_release(&mut self, unconfirmed: Vec<(usize, Presence)>) -> Vec<(usize, Presence)> {
         self.release_follows_acquire.retain(|other| unconfirmed.iter().all(|(node, _)| node != other));
         let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
@@ -287,12 +287,12 @@ impl State {
             self.presences[node] = presence.clone();
         }
         if !self.release_due && !self.release_follows_acquire.contains(&node) {
-            self.came_too_late(node, presence, effects);
+            self.release_late_grant(node, presence, effects);
         }
     }
 
     /// Releases the tenure on a node that it reached after its end.
-    pub(super) fn came_too_late(&self, node: usize, presence: Presence, effects: &mut Effects) {
+    pub(super) fn release_late_grant(&self, node: usize, presence: Presence, effects: &mut Effects) {
         let ended = matches!(self.fate, Fate::Lost(_) | Fate::Released);
         if ended && !matches!(presence, Presence::Absent) {
             effects.release.push((node, presence));
@@ -305,7 +305,7 @@ impl State {
             Presence::Held(_) => {
                 self.presences[node] = Presence::Absent;
                 // The q-th deadline of the other nodes may have passed already.
-                if self.known_on() < self.needed() || self.left_at(now).is_zero() {
+                if self.count_held() < self.needed() || self.left_at(now).is_zero() {
                     self.lose(why, effects);
                 }
             }

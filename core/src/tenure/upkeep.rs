@@ -29,7 +29,7 @@ impl Tenure {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
                 // It was upgraded since. Only the reply to the upgrade says what the node has now.
-                Ok(_) if !self.is_as_taken() => Presence::Unknown(sent_on[node].get()),
+                Ok(_) if !self.has_acquired_mode() => Presence::Unknown(sent_on[node].get()),
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
@@ -60,7 +60,7 @@ impl Tenure {
     /// Takes in a node's reply to a renewal for `ttl`, sent at `sent`. Returns the ttl to prolong the token counter
     /// there with, if that is due.
     pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) -> Option<Duration> {
-        let Some(found) = self.understood(found, sent) else {
+        let Some(found) = self.interpret(found, sent) else {
             self.renewal_failed(node);
             return None;
         };
@@ -113,7 +113,7 @@ impl Tenure {
             // Ordered after the unanswered request: once this has a reply, that one has run, or never will.
             let call = self.quorum.protocol.renew_one(self.label(), ttl);
             let found = self.renewal(&target.eval_after(connection, call, limit).await.ok()?)?;
-            match self.understood(found, since)? {
+            match self.interpret(found, since)? {
                 Renewed::Gone => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
                 Renewed::Taken | Renewed::Ended | Renewed::Reads => return Some(Presence::Absent),
@@ -125,7 +125,7 @@ impl Tenure {
         let sent_on = SentOn::default();
         let call = self.quorum.protocol.repair(self.label(), &terms.owner, self.token(), ttl);
         Some(match target.eval(Driver::Background, call, limit, sent_on.clone()).await {
-            Ok(reply) => match self.renewal(&reply).map(|found| self.understood(found, since)) {
+            Ok(reply) => match self.renewal(&reply).map(|found| self.interpret(found, since)) {
                 Some(Some(Renewed::Extended)) => self.held_for(ttl, since),
                 Some(Some(_)) => Presence::Absent,
                 Some(None) | None => Presence::Unknown(sent_on.get()),
@@ -144,17 +144,17 @@ impl Tenure {
         let limit = self.quorum.settings.reply_within(self.remaining());
         let nodes = {
             let mut state = self.state.lock();
-            state.asked_for(ttl, sent);
-            state.leftovers()
+            state.note_requested_ttl(ttl, sent);
+            state.may_be_on()
         };
         let mut answers = FanOut::new(nodes.into_iter().map(|(node, _)| {
             let (answer, tenure) =
                 (self.quorum.nodes[node].eval(driver, call.clone(), limit, SentOn::default()), self.clone());
-            let asked = async move {
+            let request = async move {
                 let answer = answer.await;
                 // Replies after the quorum's count, too: they move deadlines, or report a loss.
                 let found = answer.as_ref().ok().and_then(|reply| tenure.renewal(reply));
-                if let Some(found) = found.and_then(|found| tenure.understood(found, sent)) {
+                if let Some(found) = found.and_then(|found| tenure.interpret(found, sent)) {
                     let due = tenure.change(|state, effects| {
                         let now = clock::now();
                         state.take_in(node, found, (ttl, sent), now, effects);
@@ -167,7 +167,7 @@ impl Tenure {
                 }
                 answer
             };
-            NodeRequest::new(node, Box::pin(asked))
+            NodeRequest::new(node, Box::pin(request))
         }));
         let (mut extended, mut failures) = (0, Vec::new());
         let counted = answers.count(
@@ -175,7 +175,7 @@ impl Tenure {
             |node, answer| {
                 match answer {
                     Ok(found) => {
-                        extended += usize::from(self.understood(found, sent) == Some(Renewed::Extended));
+                        extended += usize::from(self.interpret(found, sent) == Some(Renewed::Extended));
                     }
                     Err(error) => failures.push((node, error)),
                 }

@@ -74,9 +74,9 @@ impl Watchdog {
         // Interleavings are tested without its tasks: they would run outside of the scheduler.
         if !cfg!(all(test, feature = "shuttle")) {
             for (index, node) in quorum.nodes.iter().enumerate() {
-                tasks.spawn_on(notice(Arc::downgrade(&list), index, node.changes()), &runtime::background());
+                tasks.spawn_on(watch_node(Arc::downgrade(&list), index, node.changes()), &runtime::background());
             }
-            tasks.spawn_on(keep_up(list.clone(), quorum.clone()), &runtime::background());
+            tasks.spawn_on(run_for_ever(list.clone(), quorum.clone()), &runtime::background());
         }
         Self { list, _tasks: tasks }
     }
@@ -147,7 +147,7 @@ impl List {
 }
 
 /// Runs the watchdog for ever, even after a panic: without it the client would lose every lock, one after another.
-async fn keep_up(list: Arc<List>, quorum: Arc<Quorum>) {
+async fn run_for_ever(list: Arc<List>, quorum: Arc<Quorum>) {
     loop {
         // A panic leaves one pass unfinished. The next pass checks everything again.
         let _ = AssertUnwindSafe(run(list.clone(), quorum.clone())).catch_unwind().await;
@@ -176,8 +176,8 @@ async fn run(list: Arc<List>, quorum: Arc<Quorum>) {
     }
 }
 
-/// Checks every tenure once, starts what is due, and takes over overdue calls. Returns the number of tenures and the pause
-/// until the next pass.
+/// Checks every tenure once, starts what is due, and takes over overdue calls. Returns the number of tenures and the
+/// pause until the next pass.
 fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_added: Instant) -> (usize, Duration) {
     let changed = std::mem::take(&mut *list.changed.lock());
     let tenures: Vec<(usize, Arc<Tenure>)> =
@@ -208,12 +208,12 @@ fn pass(list: &Arc<List>, quorum: &Arc<Quorum>, last_added: Instant) -> (usize, 
     if let Some(next) = list.supervisor.take_over_overdue() {
         pause = pause.min(next.duration_since(Instant::now()));
     }
-    start(list, quorum, renewals, repairs);
+    send_requests(list, quorum, renewals, repairs);
     (tenures.len(), pause)
 }
 
 /// Sends the renewals and repairs of each node, without waiting for their replies.
-fn start(list: &Arc<List>, quorum: &Arc<Quorum>, renewals: Vec<Vec<Renewal>>, repairs: Vec<Vec<Renewal>>) {
+fn send_requests(list: &Arc<List>, quorum: &Arc<Quorum>, renewals: Vec<Vec<Renewal>>, repairs: Vec<Vec<Renewal>>) {
     let tenures_of = |batch: &[Renewal]| -> Vec<_> { batch.iter().map(|renewal| renewal.tenure.clone()).collect() };
     for (node, batch) in renewals.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
         let (list, quorum) = (list.clone(), quorum.clone());
@@ -234,7 +234,7 @@ fn start(list: &Arc<List>, quorum: &Arc<Quorum>, renewals: Vec<Vec<Renewal>>, re
 }
 
 /// Starts a pass whenever the node broke or came back.
-async fn notice(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>) {
+async fn watch_node(list: Weak<List>, node: usize, mut changes: watch::Receiver<u64>) {
     while changes.changed().await.is_ok() {
         let Some(list) = list.upgrade() else { return };
         list.changed.lock().push(node);

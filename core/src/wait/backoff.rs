@@ -15,15 +15,15 @@ pub(crate) fn before_poll(announces: bool, free_in: Option<Duration>) -> Duratio
 }
 
 /// How long a waiter with a place in a lock's queue may wait for a message before it sends a request. Requests that
-/// confirm the client's places are not counted. `ahead`: how many entries are before its own. `look`: after how long
-/// something may have to be done, as the server replied.
-pub(crate) fn in_line(announces: bool, ahead: u64, look: Option<Duration>) -> Option<Duration> {
+/// confirm the client's places are not counted. `ahead`: how many entries are before its own. `check_in`: after how
+/// long something may have to be done, as the server replied.
+pub(crate) fn before_request_in_line(announces: bool, ahead: u64, check_in: Option<Duration>) -> Option<Duration> {
     if ahead == 0 {
         // Other libraries release locks without a message: the first waiter polls for that.
-        return if announces { look.map(shortly_after) } else { Some(before_poll(announces, look)) };
+        return if announces { check_in.map(shortly_after) } else { Some(before_poll(announces, check_in)) };
     }
     // A little later than the first waiter, which sends its request if it still exists.
-    look.map(|look| look + Duration::from_millis(5 + fastrand::u64(0..50)))
+    check_in.map(|check_in| check_in + Duration::from_millis(5 + fastrand::u64(0..50)))
 }
 
 /// A little after an expiry on a server, so that one request is enough.

@@ -15,15 +15,20 @@ struct State {
     waiting: BTreeMap<i64, Arc<Turn>>,
     /// The listener's count before the last request of the first waiter.
     count_before: u64,
-    /// When the first waiter sends its next request, even without a message.
-    beat: Instant,
-    /// When the first waiter must send a request because no message announces what may happen then.
-    look: Option<Instant>,
+    /// When the first waiter confirms the places of all, even without a message.
+    confirm_at: Instant,
+    /// When the first waiter must send a request because something may change then that no message announces.
+    check_at: Option<Instant>,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self(Mutex::new(State { waiting: BTreeMap::new(), count_before: 0, beat: Instant::now(), look: None }))
+        Self(Mutex::new(State {
+            waiting: BTreeMap::new(),
+            count_before: 0,
+            confirm_at: Instant::now(),
+            check_at: None,
+        }))
     }
 }
 
@@ -34,7 +39,7 @@ impl State {
 
     /// Wakes the waiter that is first now.
     fn wake_first(&mut self) {
-        self.look = None;
+        self.check_at = None;
         if let Some((_, first)) = self.waiting.first_key_value() {
             first.wake.notify_one();
         }
@@ -62,9 +67,9 @@ impl InLine {
         self.ticket
     }
 
-    /// Takes in the server's reply that it waits. `count_before`: the listener's count before that request. `look`: after how
-    /// long to send another one if no message comes before.
-    pub(crate) fn waits(&mut self, count_before: u64, look: Option<Duration>) {
+    /// Takes in the server's reply that it has a place and must wait. `count_before`: the listener's count before that
+    /// request. `check_in`: after how long to send another one if no message comes before.
+    pub(crate) fn note_waiting(&mut self, count_before: u64, check_in: Option<Duration>) {
         self.count_before = count_before;
         let mut state = self.line.0.lock();
         state.waiting.insert(self.ticket, self.turn.clone());
@@ -72,13 +77,13 @@ impl InLine {
         // message.
         if state.is_first(self.ticket) {
             state.count_before = state.count_before.max(count_before);
-            state.beat = Instant::now() + LEASE.mul_f64(0.3 + fastrand::f64() * 0.067);
-            state.look = look.map(|look| Instant::now() + look);
+            state.confirm_at = Instant::now() + LEASE.mul_f64(0.3 + fastrand::f64() * 0.067);
+            state.check_at = check_in.map(|check_in| Instant::now() + check_in);
         }
     }
 
     /// Wakes all waiters in the line: the server has lost this place, and so theirs. Each requests a new one.
-    pub(crate) fn lost(&self) {
+    pub(crate) fn note_lost_place(&self) {
         let mut state = self.line.0.lock();
         if state.waiting.contains_key(&self.ticket) {
             for (_, turn) in std::mem::take(&mut state.waiting) {
@@ -88,13 +93,13 @@ impl InLine {
     }
 
     /// When it must send a request, if it is the first; `None` if its place was lost.
-    fn next(&self) -> Option<Next> {
+    fn next_request(&self) -> Option<Next> {
         let state = self.line.0.lock();
         if !state.waiting.contains_key(&self.ticket) {
             return None;
         }
         Some(if state.is_first(self.ticket) {
-            let at = state.look.map_or(state.beat, |look| look.min(state.beat));
+            let at = state.check_at.map_or(state.confirm_at, |check_at| check_at.min(state.confirm_at));
             Next::First { count_before: state.count_before.max(self.count_before), at }
         } else {
             Next::Behind
@@ -103,7 +108,7 @@ impl InLine {
 
     /// Whether it must send a request now.
     pub(crate) fn is_due(&self) -> bool {
-        match self.next() {
+        match self.next_request() {
             None => true,
             Some(Next::Behind) => false,
             Some(Next::First { count_before, at }) => self.listener.count() > count_before || Instant::now() >= at,
@@ -112,7 +117,7 @@ impl InLine {
 
     /// Resolves when it must send a request; never while it is behind another waiter.
     pub(crate) async fn due(&self) {
-        match self.next() {
+        match self.next_request() {
             None => {}
             Some(Next::Behind) => std::future::pending().await,
             Some(Next::First { count_before, at }) => {
@@ -127,8 +132,9 @@ impl InLine {
 }
 
 impl InLine {
-    /// Wakes all other waiters in the line, to send requests of their own: this one was granted a lock that they may share.
-    pub(crate) fn share(&mut self) {
+    /// Wakes all other waiters in the line, to send requests of their own: this one was granted a lock that they may
+    /// share.
+    pub(crate) fn wake_others(&mut self) {
         let mut waiting = std::mem::take(&mut self.line.0.lock().waiting);
         waiting.remove(&self.ticket);
         for turn in waiting.values() {

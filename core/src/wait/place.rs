@@ -25,8 +25,8 @@ use crate::{
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// One acquire's place in a lock's queue: takes, confirms and gives up the place. Which of this client's waiters sends
-/// these requests, and when, is decided by [`InLine`](super::line::InLine). Dropped before `into_grant`, it gives up the place and any grant, so that the
-/// next waiter gets the lock.
+/// these requests, and when, is decided by [`InLine`](super::line::InLine). Dropped before `into_grant`, it gives up
+/// the place and any grant, so that the next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
     owner: OwnerKey,

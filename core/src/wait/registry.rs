@@ -47,7 +47,7 @@ pub(crate) struct Registry<T> {
 
 impl<T> Default for Registry<T> {
     fn default() -> Self {
-        Self { locks: Mutex::new(Locks { entries: BTreeMap::new(), listeners: BTreeMap::new(), fresh: 0 }) }
+        Self { locks: Mutex::new(Locks { entries: BTreeMap::new(), listeners: BTreeMap::new(), added_since_sweep: 0 }) }
     }
 }
 
@@ -56,18 +56,18 @@ struct Locks<T> {
     entries: BTreeMap<String, Entry<T>>,
     listeners: BTreeMap<String, Listening>,
     /// The number of tenures added since the last sweep.
-    fresh: usize,
+    added_since_sweep: usize,
 }
 
 impl<T: Holding> Locks<T> {
-    /// Removes ended tenures that nobody can refer to any more. Runs once as many tenures were added as there are entries,
-    /// so that the cost for each added tenure is small.
+    /// Removes ended tenures that nobody can refer to any more. Runs once as many tenures were added as there are
+    /// entries, so that the cost for each added tenure is small.
     fn sweep(&mut self) {
-        self.fresh += 1;
-        if self.fresh <= self.entries.len() + SWEEP_LEAST {
+        self.added_since_sweep += 1;
+        if self.added_since_sweep <= self.entries.len() + SWEEP_LEAST {
             return;
         }
-        self.fresh = 0;
+        self.added_since_sweep = 0;
         self.entries.retain(|_, entry| {
             entry.tenures.retain(|tenure| tenure.is_live() || tenure.is_remembered());
             !entry.tenures.is_empty() || !entry.queue.is_empty()
@@ -115,8 +115,8 @@ impl<T: Holding> Entry<T> {
 /// The listener of a lock, which successive waiters share.
 struct Listening {
     listener: Arc<Listener>,
-    /// `[0]`: the waiters in the lock's queue on the server; of a read/write lock, in its queue of writers. `[1]`: those in
-    /// its queue of readers.
+    /// `[0]`: the waiters in the lock's queue on the server; of a read/write lock, in its queue of writers. `[1]`:
+    /// those in its queue of readers.
     lines: [Arc<Line>; 2],
     /// When a waiter last left.
     used: Instant,
@@ -172,7 +172,8 @@ impl<T: Holding> Registry<T> {
         locks.entries.entry(tenure.key().to_owned()).or_default().take_in(tenure);
     }
 
-    /// Adds a tenure as `insert` does, unless its owner holds the lock here already. Returns whether it added the tenure.
+    /// Adds a tenure as `insert` does, unless its owner holds the lock here already. Returns whether it added the
+    /// tenure.
     pub(crate) fn insert_first(&self, tenure: &Arc<T>) -> bool {
         let mut locks = self.locks.lock();
         locks.sweep();

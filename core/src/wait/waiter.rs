@@ -59,7 +59,8 @@ pub(crate) struct Waiter<T: Holding> {
     turn: Option<Arc<Turn>>,
     /// The number of split votes in a row.
     splits: u32,
-    /// The number of `Busy` pauses that ended before the wait was over. Each is followed by a try, in a race with others.
+    /// The number of `Busy` pauses that ended before the wait was over. Each is followed by a try, in a race with
+    /// others.
     races: u32,
     /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
@@ -189,23 +190,26 @@ impl<T: Holding> Waiter<T> {
         self.line.as_ref().is_none_or(InLine::is_due)
     }
 
-    /// Takes the place that the server gave it: its ticket number in the lock's queue, and how many entries are ahead. `look`: after how long something may have to be done that no message announces.
-    pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, look: Option<Duration>) {
+    /// Takes the place that the server gave it: its ticket number in the lock's queue, and how many entries are ahead.
+    /// `check_in`: after how long something may have to be done that no message announces.
+    pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, check_in: Option<Duration>) {
         let Some(turn) = &self.turn else { return };
         let start = || Listener::start(&self.quorum, &self.names, Some(client));
         let line = self.registry.line(self.names.local(), self.primitive, start);
         if let Some(known) = self.line.take_if(|known| known.ticket() != ticket) {
-            known.lost();
+            known.note_lost_place();
         }
-        let look = backoff::in_line(self.quorum.protocol.announces(self.primitive), ahead, look);
-        self.line.get_or_insert_with(|| InLine::new(line, ticket, turn.clone())).waits(self.count_before, look);
+        let check_in = backoff::before_request_in_line(self.quorum.protocol.announces(self.primitive), ahead, check_in);
+        self.line
+            .get_or_insert_with(|| InLine::new(line, ticket, turn.clone()))
+            .note_waiting(self.count_before, check_in);
     }
 
     /// Notes that it was granted the lock: wakes other readers, and records the lost races.
     pub(crate) fn note_grant(&mut self) {
         if let Some(line) = self.line.as_mut().filter(|_| self.primitive.reads()) {
             // The other readers may be granted it, too.
-            line.share();
+            line.wake_others();
         }
         if self.races > 0 {
             self.registry.note_lost_races(self.names.local(), self.races - 1);
