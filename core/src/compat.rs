@@ -83,7 +83,7 @@ impl HeldValue {
     /// Releases the lock if its key has the value. True if a quorum of the nodes released it. Fails with `unavailable`
     /// if too few nodes answer; the release is then resent to the others in the background.
     pub fn release(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        self.ask(Ok(ValueRequest::Release))
+        self.start(Ok(ValueRequest::Release))
     }
 
     /// [`release`](Self::release), blocking. `check` runs every 50 ms; its error ends the call, not the release. Not
@@ -92,12 +92,12 @@ impl HeldValue {
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<bool, E> {
-        let released = self.ask_blocking(ValueRequest::Release, check);
+        let released = self.run_blocking(ValueRequest::Release, check);
         if let Err(Interrupted::Check(_)) = released {
             // The first release may have been cut short. A second one does no harm.
             drop(self.release());
         }
-        self.answered(released)
+        self.flatten(released)
     }
 
     /// Changes the remaining ttl of a key that has the value, to or by `millis` ms as `how` says. The ttl may become
@@ -107,7 +107,7 @@ impl HeldValue {
     /// Fails with `invalid` for a ttl above 2^53 ms or the quorum's `max_ttl`, and for [`Retime::Add`] on a quorum.
     /// Fails with `unavailable` if too few nodes answer; some may have done it.
     pub fn retime(&self, how: Retime, millis: i64) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        self.ask(self.check(how, millis))
+        self.start(self.check(how, millis))
     }
 
     /// [`retime`](Self::retime), blocking. Not for async code: it panics there.
@@ -117,12 +117,12 @@ impl HeldValue {
         millis: i64,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<bool, E> {
-        self.answered(self.ask_blocking(self.check(how, millis)?, check))
+        self.flatten(self.run_blocking(self.check(how, millis)?, check))
     }
 
     /// True if the key has the value on a quorum of the nodes.
     pub fn is_there(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        self.ask(Ok(ValueRequest::Look))
+        self.start(Ok(ValueRequest::Check))
     }
 
     /// [`is_there`](Self::is_there), blocking. Not for async code: it panics there.
@@ -130,7 +130,7 @@ impl HeldValue {
         &self,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<bool, E> {
-        self.answered(self.ask_blocking(ValueRequest::Look, check))
+        self.flatten(self.run_blocking(ValueRequest::Check, check))
     }
 
     fn check(&self, how: Retime, millis: i64) -> Result<ValueRequest, LockError> {
@@ -145,18 +145,20 @@ impl HeldValue {
         Ok(ValueRequest::Retime(how, millis))
     }
 
-    fn ask(
+    /// Runs a request in the background to its end, even if the caller gives up.
+    fn start(
         &self,
         request: Result<ValueRequest, LockError>,
     ) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let begun = request.and_then(|request| {
+        let result = request.and_then(|request| {
             let session = self.client.session()?;
-            Ok(run_to_completion(request.ask(session, Driver::Background, self.names.clone(), self.value.clone())))
+            Ok(run_to_completion(request.run(session, Driver::Background, self.names.clone(), self.value.clone())))
         });
-        async move { begun?.await }
+        async move { result?.await }
     }
 
-    fn ask_blocking<E>(
+    /// Runs a request and blocks until it has its result. `check` runs every 50 ms; its error gives the request up.
+    fn run_blocking<E>(
         &self,
         request: ValueRequest,
         check: &mut dyn FnMut() -> Result<(), E>,
@@ -166,15 +168,16 @@ impl HeldValue {
             Err(error) => return Ok(Err(error)),
         };
         match session.quorum.polled(Caller::Thread) {
-            Polled::InBackground => runtime::block(Driver::Background, self.ask(Ok(request)), check),
+            Polled::InBackground => runtime::block(Driver::Background, self.start(Ok(request)), check),
             Polled::Here(driver) => {
-                runtime::block(driver, request.ask(session, driver, self.names.clone(), self.value.clone()), check)
+                runtime::block(driver, request.run(session, driver, self.names.clone(), self.value.clone()), check)
             }
         }
     }
 
-    fn answered<E: From<LockError>>(&self, answer: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
-        Ok(answer.map_err(|interrupted| interrupted.error(self.name()))??)
+    /// Returns the result of a blocking request, or the error that ended it.
+    fn flatten<E: From<LockError>>(&self, result: Result<Result<bool, LockError>, Interrupted<E>>) -> Result<bool, E> {
+        Ok(result.map_err(|interrupted| interrupted.error(self.name()))??)
     }
 }
 
@@ -182,11 +185,12 @@ impl HeldValue {
 enum ValueRequest {
     Release,
     Retime(Retime, i64),
-    Look,
+    Check,
 }
 
 impl ValueRequest {
-    async fn ask(
+    /// Runs the request on a quorum. The other nodes run it in the background.
+    async fn run(
         self,
         session: Arc<Session>,
         driver: Driver,
@@ -197,40 +201,42 @@ impl ValueRequest {
         let call = match self {
             Self::Release => quorum.protocol.release(Label::of_lock(&names, &value), true),
             Self::Retime(how, millis) => quorum.protocol.retime(&names, &value, how.as_str(), millis),
-            Self::Look => quorum.protocol.renew_one(Label::of_lock(&names, &value), Duration::ZERO),
+            Self::Check => quorum.protocol.renew_one(Label::of_lock(&names, &value), Duration::ZERO),
         };
         // `close()` and the exit of the process wait for it, within their time limit.
         let _pending = quorum.pending_work();
         match quorum.decide(driver, &call, |reply| self.read(reply)).await {
-            Ok((decided, silent, others)) => {
+            Ok((decided, unanswered, others)) => {
                 // The other nodes run it, too, whether or not the caller still waits.
-                quorum.spawn_pending(self.see_through(quorum.clone(), call, silent, others));
+                quorum.spawn_pending(self.finish(quorum.clone(), call, unanswered, others));
                 Ok(decided)
             }
-            Err((silent, causes)) => {
-                quorum.spawn_pending(self.see_through(quorum.clone(), call, silent, FanOut::default()));
+            Err((unanswered, causes)) => {
+                quorum.spawn_pending(self.finish(quorum.clone(), call, unanswered, FanOut::default()));
                 Err(quorum.unavailable(causes))
             }
         }
     }
 
     /// Waits for the other replies. Resends a release to the nodes that did not answer.
-    async fn see_through(self, quorum: Arc<Quorum>, call: ScriptCall, mut silent: Vec<usize>, mut others: FanOut) {
+    async fn finish(self, quorum: Arc<Quorum>, call: ScriptCall, mut unanswered: Vec<usize>, mut others: FanOut) {
         while let Some((node, answer)) = others.late().await {
             if answer.is_err() {
-                silent.push(node);
+                unanswered.push(node);
             }
         }
         if matches!(self, Self::Release) {
-            join_all(silent.into_iter().map(|node| insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT)))
-                .await;
+            join_all(
+                unanswered.into_iter().map(|node| insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT)),
+            )
+            .await;
         }
     }
 
     fn read(self, reply: &Reply) -> Option<bool> {
         match self {
             Self::Release | Self::Retime(..) => reply::done(reply),
-            Self::Look => reply::renewals(reply, 1, false).map(|found| found[0] == reply::Renewed::Extended),
+            Self::Check => reply::renewals(reply, 1, false).map(|found| found[0] == reply::Renewed::Extended),
         }
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn register(one: Weak<dyn EndsWithProcess>) {
     living.push(one);
 }
 
-/// Never resolves if the process is ending; else resolves at once. The host silently stops a thread that still waits
-/// for a lock then; an error would only make the thread report it.
-pub(crate) async fn stay_silent_at_the_end() {
+/// Resolves at once; never, if the process is exiting. A thread that still waits for a lock then stays blocked until the
+/// host stops it. An error would only make that thread report a failure.
+pub(crate) async fn hang_if_exiting() {
     if ENDING.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }

@@ -165,9 +165,9 @@ pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
     .await
 }
 
-/// Runs a future to its end on the background runtime, whatever the caller's executor is, and even if the caller gives
-/// up.
-pub fn detached<T: Send + 'static>(
+/// Starts a future on the background runtime, where it runs to its end: whatever the caller's executor is, and even if
+/// the caller drops the returned future. That resolves to `None` if the runtime ends first.
+pub fn spawn_in_background<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let task = background().spawn(future);

@@ -13,7 +13,7 @@ impl Quorum {
     /// Resends a request until it is answered.
     pub(super) fn insist(self: &Arc<Self>, node: usize, answer: NodeRequest, call: &ScriptCall) -> NodeRequest {
         let (quorum, call) = (self.clone(), call.clone());
-        let answer = runtime::detached(async move {
+        let answer = runtime::spawn_in_background(async move {
             let mut answer = answer.await;
             while matches!(&answer.1, Err(error) if error.kind == NodeErrorKind::Unknown) {
                 let limit = quorum.settings.config.reply_timeout;

@@ -188,7 +188,7 @@ impl Inner {
         if lane == Lane::Replicated {
             // The background drives this lane: the caller might stop polling.
             let inner = Arc::clone(self);
-            let connected = runtime::detached(async move { inner.connect_here(lane).await }).await;
+            let connected = runtime::spawn_in_background(async move { inner.connect_here(lane).await }).await;
             return connected.unwrap_or_else(|| Err(closed_error()));
         }
         self.connect_here(lane).await

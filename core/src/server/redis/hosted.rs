@@ -19,7 +19,7 @@ pub(super) async fn open(
     ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info();
-    let connected = runtime::detached(connect(info.addr().clone())).await;
+    let connected = runtime::spawn_in_background(connect(info.addr().clone())).await;
     let gone = || RedisError::from((ErrorKind::Io, "no event loop runs this"));
     let socket = connected.ok_or_else(gone)??;
     let host = host_io::current().ok_or_else(gone)?;

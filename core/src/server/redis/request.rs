@@ -77,7 +77,7 @@ impl Inner {
         }
         let mut caller = Caller(Some(sent.clone()));
         let (inner, call, sent) = (Arc::clone(self), call.clone(), sent.clone());
-        let task = runtime::detached(async move { inner.take_turn(&call, timeout, &sent, with).await });
+        let task = runtime::spawn_in_background(async move { inner.take_turn(&call, timeout, &sent, with).await });
         let reply = task.await.unwrap_or_else(|| Err(closed_error()));
         caller.0 = None;
         reply

@@ -104,7 +104,7 @@ impl Sentinels {
         let limit = self.connect_timeout / 2;
         // In the background, which alone can wait for a socket, whatever drives the caller.
         let asking = ask(self.group.clone(), Arc::clone(&self.service), limit);
-        let masters = runtime::detached(asking).await.unwrap_or_else(|| Err(not_run_error("closed")))?;
+        let masters = runtime::spawn_in_background(asking).await.unwrap_or_else(|| Err(not_run_error("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
             && *address == masters.address
         {
