@@ -72,7 +72,7 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Asserts that the test fails when this error is switched on in the code.
-fn take_in_reply(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
+fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
     faults::put(error);
     let found = catch_unwind(AssertUnwindSafe(|| explore(test)));
     faults::put("");
