@@ -43,7 +43,7 @@ const AVERAGES: [&str; 2] = ["hold:a", "hold:b"];
 const MISSING: &str = "never written";
 /// "=a:12" contains "=a:1", the last two have no tenure number.
 const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
-/// "!" is a value of the caller's choosing.
+/// "!" is a chosen value.
 const OWNERS: [&str; 4] = ["", "=a", "=b", "!"];
 /// Far from each other and from 0, so that no comparison of two ttls depends on the moment at which it is made.
 const TTLS: [&str; 4] = ["60000", "120000", "600000", "3600000"];

@@ -1,4 +1,4 @@
-//! The features that drop-in shims of other libraries need, on a real server: locks whose value the caller chose, locks
+//! The features that drop-in shims of other libraries need, on a real server: locks with a chosen value, locks
 //! without a ttl, and operations on a value that this process does not hold by a lease.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -48,11 +48,11 @@ pub(crate) struct Quorum {
     ordered: Vec<usize>,
     /// For each node, its time minus ours in µs; `i64::MIN` while unknown.
     offsets: Vec<AtomicI64>,
-    /// Since when nodes lack a marker while others are unreachable.
+    /// The first time at which nodes lacked a marker while others were unreachable; `None` once markers were written.
     unmarked: Mutex<Option<Instant>>,
     /// The number of nodes whose parts are just getting the markers of a new deployment.
     provisioning: watch::Sender<usize>,
-    /// The run id of each node's server, as far as known, and whether the search for duplicates has started.
+    /// For each node the run id of its server, `None` while unknown; and whether the search for duplicates has started.
     runs: Mutex<(Vec<Option<String>>, bool)>,
     /// Two nodes that are the same server.
     duplicates: OnceLock<(usize, usize)>,
@@ -67,8 +67,8 @@ pub(crate) struct Quorum {
 pub(crate) enum Presence {
     /// Not there.
     Absent,
-    /// A request for it was not answered. `Some`: it was sent on this connection, so the tenure may be there, or arrive
-    /// later. `None`: no connection has carried it yet, so there is nothing that a later request must be ordered after.
+    /// A request was not answered. `Some`: it was sent on this connection, so the tenure may be there, or arrive later.
+    /// `None`: it was still waiting to be sent. If it is never sent, the tenure is absent.
     Unknown(Option<ConnectionId>),
     /// There, at least until the deadline.
     Held(Deadline),

@@ -285,7 +285,7 @@ impl Wired<'_> {
     }
 
     /// `hand_over` of `lua/queue.lua`
-    fn hand_over(&mut self, to: &Handing<'_>) -> Result<bool, Fault> {
+    fn hand_over(&mut self, to: &HandOver<'_>) -> Result<bool, Fault> {
         let Some((entry, alive_until)) = self.first(to.queue, to.alive)? else { return Ok(false) };
         let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| unusable(to.queue))?;
         if to.grants != "0" {
@@ -302,16 +302,16 @@ impl Wired<'_> {
         let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, place_ttl, wake, grants } =
             Enter::read(&mut given).ok_or_else(missing)?;
         let (now, entry, place_ttl) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(place_ttl)?);
-        let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
+        let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, grants };
         let mut ttl = number(ttl)?;
         let mut pttl = self.redis.pttl(key);
         if pttl == -2 {
             let head = self.first(queue, alive)?;
             let queued = head.is_some();
             if head.is_none_or(|(head, _)| head == entry) {
-                return self.enter_granted(&handing, field, queued.then_some(&entry), ttl);
+                return self.enter_granted(&hand_over, field, queued.then_some(&entry), ttl);
             }
-            self.hand_over(&handing)?;
+            self.hand_over(&hand_over)?;
             pttl = self.redis.pttl(key);
         } else {
             if self.holds(key, field)? {
@@ -325,7 +325,7 @@ impl Wired<'_> {
             }
             if !owner.is_empty() && self.joins(key, owner)? {
                 ttl = ttl.max(pttl);
-                return self.enter_granted(&handing, field, Some(&entry), ttl);
+                return self.enter_granted(&hand_over, field, Some(&entry), ttl);
             }
         }
         if place_ttl == 0 {
@@ -344,7 +344,7 @@ impl Wired<'_> {
     /// `grant` of `lua/enter.lua`
     fn enter_granted(
         &mut self,
-        of: &Handing<'_>,
+        of: &HandOver<'_>,
         field: &str,
         queued: Option<&String>,
         ttl: i64,
@@ -366,8 +366,8 @@ impl Wired<'_> {
         let removed = self.remove(key, field).unwrap_or(false);
         let alone = removed && !field.starts_with('=');
         if alone || (removed || left) && !self.redis.exists(key) {
-            let handing = Handing { key, counter, counter_ttl, queue, alive, wake, grants };
-            if !self.hand_over(&handing)? {
+            let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, grants };
+            if !self.hand_over(&hand_over)? {
                 self.redis.publish(channel);
             }
         }
@@ -579,7 +579,7 @@ impl Wired<'_> {
 }
 
 /// The arguments of `hand_over`.
-struct Handing<'a> {
+struct HandOver<'a> {
     key: &'a str,
     counter: &'a str,
     counter_ttl: &'a str,

@@ -13,24 +13,24 @@ use crate::{
 
 /// The three keys of a semaphore that are written together.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+struct PermitKeys<'a> {
     key: &'a str,
     slots: &'a str,
     taken: &'a str,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> PermitKeys<'a> {
     fn all(self) -> [&'a str; 3] {
         [self.key, self.slots, self.taken]
     }
 }
 
-fn kept<'a>(of: &Permit<&'a str>) -> Kept<'a> {
-    Kept { key: of.lock, slots: of.slots, taken: of.taken }
+fn permit_keys<'a>(of: &Permit<&'a str>) -> PermitKeys<'a> {
+    PermitKeys { key: of.lock, slots: of.slots, taken: of.taken }
 }
 
 /// An entry in the queue of a semaphore.
-struct Wanted<'a> {
+struct SemaphoreEntry<'a> {
     ttl: i64,
     client: &'a str,
     count: i64,
@@ -38,14 +38,14 @@ struct Wanted<'a> {
     field: &'a str,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> SemaphoreEntry<'a> {
     fn parse(entry: &'a str) -> Option<Self> {
         let mut parts = entry.splitn(4, '/');
         let (ttl, client, size, field) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let (count, of) = size.split_once(':')?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-        let well = digits(ttl) && digits(count) && digits(of);
-        well.then(|| {
+        let is_valid = digits(ttl) && digits(count) && digits(of);
+        is_valid.then(|| {
             Some(Self { ttl: ttl.parse().ok()?, client, count: count.parse().ok()?, of: of.parse().ok()?, field })
         })?
     }
@@ -68,14 +68,14 @@ fn each(its: &str) -> impl Iterator<Item = &str> {
 
 /// The functions of `lua/semaphore.lua`.
 impl Wired<'_> {
-    fn keep_all(&mut self, of: Kept<'_>, ttl: i64) {
+    fn keep_all(&mut self, of: PermitKeys<'_>, ttl: i64) {
         let longest = ttl.max(self.redis.pttl(of.key));
         for key in of.all() {
             self.redis.pexpire(key, longest);
         }
     }
 
-    fn mend(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
+    fn mend(&mut self, of: PermitKeys<'_>) -> Result<bool, Fault> {
         // A key of another type is somebody else's data.
         let Ok(permits) = self.redis.zcard(of.key) else { return Ok(false) };
         let fields = self.redis.hgetall(of.slots)?.len();
@@ -112,7 +112,7 @@ impl Wired<'_> {
         Ok(true)
     }
 
-    fn free(&mut self, of: Kept<'_>, field: &str, its: &str) -> Result<(), Fault> {
+    fn free(&mut self, of: PermitKeys<'_>, field: &str, its: &str) -> Result<(), Fault> {
         self.redis.zrem(of.key, &member(field, its))?;
         self.redis.hdel(of.slots, field)?;
         for slot in each(its) {
@@ -122,14 +122,14 @@ impl Wired<'_> {
     }
 
     /// The slots of a field, and the end of their lease unless that is over.
-    fn permit_of(&mut self, of: Kept<'_>, field: &str) -> Result<Option<(String, Option<i64>)>, Fault> {
+    fn permit_of(&mut self, of: PermitKeys<'_>, field: &str) -> Result<Option<(String, Option<i64>)>, Fault> {
         let Some(its) = self.redis.hget(of.slots, field)? else { return Ok(None) };
         let now = self.redis.time();
         let ends = self.redis.zscore(of.key, &member(field, &its))?.filter(|ends| *ends > now);
         Ok(Some((its, ends)))
     }
 
-    fn sweep(&mut self, of: Kept<'_>) -> Result<bool, Fault> {
+    fn sweep(&mut self, of: PermitKeys<'_>) -> Result<bool, Fault> {
         let over = self.redis.zuntil(of.key, self.redis.time())?;
         for one in over.iter().take(100) {
             let (field, its) = parse_member(one).ok_or_else(|| unusable(of.key))?;
@@ -138,7 +138,7 @@ impl Wired<'_> {
         Ok(!over.is_empty())
     }
 
-    fn free_after(&mut self, of: Kept<'_>, before: i64) -> Result<i64, Fault> {
+    fn free_after(&mut self, of: PermitKeys<'_>, before: i64) -> Result<i64, Fault> {
         let (mut least, mut most) = (0, self.redis.zcard(of.taken)?);
         while least < most {
             let middle = usize::midpoint(least, most);
@@ -148,7 +148,7 @@ impl Wired<'_> {
         Ok(least.cast_signed() as i64 + before)
     }
 
-    fn find_free(&mut self, of: Kept<'_>, count: i64, size: i64) -> Result<Option<Vec<i64>>, Fault> {
+    fn find_free(&mut self, of: PermitKeys<'_>, count: i64, size: i64) -> Result<Option<Vec<i64>>, Fault> {
         loop {
             if self.free_after(of, count - 1)? < size {
                 return (0..count).map(|before| self.free_after(of, before)).collect::<Result<_, _>>().map(Some);
@@ -175,10 +175,10 @@ impl Wired<'_> {
         Ok(drawn.join(","))
     }
 
-    /// `grant`.
+    /// `grant` of `lua/semaphore.lua`
     fn grant_slots(
         &mut self,
-        of: Kept<'_>,
+        of: PermitKeys<'_>,
         (tokens, token_ttl): (&str, &str),
         (field, found): (&str, &[i64]),
         ttl: i64,
@@ -195,11 +195,11 @@ impl Wired<'_> {
     }
 
     fn let_in(&mut self, permit: &Permit<&str>, turn: &Turn<&str>) -> Result<(), Fault> {
-        let of = kept(permit);
+        let of = permit_keys(permit);
         let mut notified: Vec<String> = Vec::new();
         while let Some((entry, alive_until)) = self.first(turn.queue, turn.alive)? {
             self.redis.hgetall(permit.tokens)?;
-            let Some(wanted) = Wanted::parse(&entry) else {
+            let Some(wanted) = SemaphoreEntry::parse(&entry) else {
                 self.redis.zrem(turn.queue, &entry)?;
                 continue;
             };
@@ -233,7 +233,7 @@ impl Wired<'_> {
         let turn = Turn::read(&mut given).ok_or_else(missing)?;
         let EnterSemaphore { count, of: size, ttl, client, place_ttl } =
             EnterSemaphore::read(&mut given).ok_or_else(missing)?;
-        let (of, now) = (kept(&permit), self.redis.time());
+        let (of, now) = (permit_keys(&permit), self.redis.time());
         self.redis.hgetall(permit.tokens)?;
         if self.redis.pttl(of.key) == -1 || !self.mend(of)? {
             return Ok(vote(CONFLICT, 0, now));
@@ -276,7 +276,7 @@ impl Wired<'_> {
     }
 
     fn mine(&mut self, permit: &Permit<&str>, ttl: i64) -> Result<Option<Reply>, Fault> {
-        let (of, now) = (kept(permit), self.redis.time());
+        let (of, now) = (permit_keys(permit), self.redis.time());
         let Some((its, ends)) = self.permit_of(of, permit.field)? else { return Ok(None) };
         let Some(ends) = ends else {
             self.free(of, permit.field, &its)?;
@@ -297,7 +297,7 @@ impl Wired<'_> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let turn = Turn::read(&mut given).ok_or_else(missing)?;
         let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
-        let of = kept(&permit);
+        let of = permit_keys(&permit);
         let left = !entry.is_empty() && self.redis.zrem(turn.queue, entry)?;
         let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
         if held.is_none() && !left {
@@ -317,7 +317,7 @@ impl Wired<'_> {
         let now = self.redis.time();
         let mut replies = Vec::new();
         while let Some(RenewPermit { lock, ended, slots, taken, field, ttl }) = RenewPermit::read(&mut given) {
-            let of = Kept { key: lock, slots, taken };
+            let of = PermitKeys { key: lock, slots, taken };
             let held = if self.mend(of)? { self.permit_of(of, field)? } else { None };
             replies.push(Reply::Int(if let Some((its, Some(ends))) = held {
                 let ttl = number(ttl)?;
@@ -346,7 +346,7 @@ impl Wired<'_> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let turn = Turn::read(&mut given).ok_or_else(missing)?;
         let EndPermits { ended } = EndPermits::read(&mut given).ok_or_else(missing)?;
-        let of = kept(&permit);
+        let of = permit_keys(&permit);
         let pttl = self.redis.pttl(of.key);
         if pttl == -1 || !self.mend(of)? {
             return Ok(Reply::Int(-1));
@@ -383,7 +383,7 @@ impl Wired<'_> {
     pub(super) fn attach_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
         let AttachPermit { old, ttl } = AttachPermit::read(&mut given).ok_or_else(missing)?;
-        let (of, now) = (kept(&permit), self.redis.time());
+        let (of, now) = (permit_keys(&permit), self.redis.time());
         if !self.mend(of)? {
             return Ok(Reply::Int(-2));
         }
