@@ -46,7 +46,7 @@ def test_every_import_points_down(copy: Path) -> None:
     ("sources", "low", "high"),
     [
         ("core/src", "error", "client"),
-        ("bindings/python/src", "known", "starters"),
+        ("bindings/python/src", "cached", "starters"),
         ("bindings/node/src", "ends", "event_loop"),
         ("bindings/kotlin/src", "values", "lease"),
     ],
@@ -72,10 +72,10 @@ def test_a_circle_inside_a_room_is_reported(copy: Path) -> None:
 
 
 def test_files_and_drawings_that_do_not_match_are_reported(copy: Path) -> None:
-    (copy / "bindings/python/src/known.rs").rename(copy / "bindings/python/src/new.rs")
+    (copy / "bindings/python/src/cached.rs").rename(copy / "bindings/python/src/new.rs")
     assert check(copy)[1:] == [
         "bindings/python/src: new: its room new is not in the drawing of CONTRIBUTING.md",
-        "bindings/python/src: known is in the drawing of CONTRIBUTING.md, but not in the sources",
+        "bindings/python/src: cached is in the drawing of CONTRIBUTING.md, but not in the sources",
     ]
 
 

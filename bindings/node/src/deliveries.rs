@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The pauses between two wake-ups without a delivery: the first, and the longest.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Counts the deliveries that an event loop has begun.
 #[derive(Default)]
@@ -24,13 +24,13 @@ impl Deliveries {
 
     /// Wakes the loop, again and again, until it begins a delivery or `wake` returns false.
     pub(crate) fn await_next(&self, wake: impl Fn() -> bool) {
-        let (mut patience, longest) = PATIENCE;
+        let (mut pause, longest) = PAUSES;
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *count;
         while *count == before && wake() {
-            let waited = self.begun.wait_timeout_while(count, patience, |count| *count == before);
+            let waited = self.begun.wait_timeout_while(count, pause, |count| *count == before);
             count = waited.unwrap_or_else(PoisonError::into_inner).0;
-            patience = longest.min(patience * 2);
+            pause = longest.min(pause * 2);
         }
     }
 }

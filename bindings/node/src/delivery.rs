@@ -8,7 +8,7 @@ use std::{
 use napi::{Env, JsError, JsValue, Result, Unknown, bindgen_prelude::Function, check_status, sys};
 use redlock::ffi::Calls;
 
-use crate::{deliveries::Deliveries, ends::ended};
+use crate::{deliveries::Deliveries, ends::drained};
 
 /// How many results one call takes. They are its arguments, and arguments are on the stack.
 const MOST_AT_ONCE: usize = 512;
@@ -52,9 +52,9 @@ impl Delivery {
                 return;
             }
             let known = Env::from_raw(env);
-            match ended(&known, &calls) {
-                Ok(ended) => {
-                    for some in ended.chunks(MOST_AT_ONCE) {
+            match drained(&known, &calls) {
+                Ok(results) => {
+                    for some in results.chunks(MOST_AT_ONCE) {
                         let flat: Vec<_> = some.iter().flatten().map(JsValue::raw).collect();
                         call(function, &flat);
                     }

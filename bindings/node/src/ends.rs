@@ -7,25 +7,25 @@ use redlock::ffi::{Call, Calls, Outcome, completions::Started};
 use crate::values::{Failure, OrThrow, result};
 
 /// Drains the results: for each call its number, its value and its failure.
-pub(crate) fn ended<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<[Unknown<'e>; 3]>> {
-    let ended = calls.drain().or_throw(env)?.into_iter().map(|(id, outcome)| {
+pub(crate) fn drained<'e>(env: &'e Env, calls: &Calls) -> Result<Vec<[Unknown<'e>; 3]>> {
+    let results = calls.drain().or_throw(env)?.into_iter().map(|(id, outcome)| {
         // If a result cannot be converted, only its own call fails.
-        let [value, failure] = end(env, outcome).or_else(|error| refused(env, error))?;
+        let [value, failure] = value_and_failure(env, outcome).or_else(|error| conversion_failed(env, error))?;
         Ok([number(id).into_unknown(env)?, value, failure])
     });
-    ended.collect()
+    results.collect()
 }
 
 /// The value and the failure of a call; one of them is undefined.
-fn end(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
+fn value_and_failure(env: &Env, outcome: Outcome) -> Result<[Unknown<'_>; 2]> {
     Ok(match outcome {
         Ok(value) => [result(env, value)?, ().into_unknown(env)?],
         Err(error) => [().into_unknown(env)?, Failure::from(&error).into_unknown(env)?],
     })
 }
 
-/// No value, and an error of the engine as the failure.
-fn refused(env: &Env, error: Error) -> Result<[Unknown<'_>; 2]> {
+/// For a result that could not be converted: no value, and the engine's error as the failure.
+fn conversion_failed(env: &Env, error: Error) -> Result<[Unknown<'_>; 2]> {
     Ok([().into_unknown(env)?, JsError::from(error).into_unknown(*env)])
 }
 
@@ -38,7 +38,9 @@ impl ToNapiValue for StartedCall {
         unsafe {
             match call {
                 Started::Pending(id) => f64::to_napi_value(env, number(id)),
-                Started::Done(outcome) => Vec::to_napi_value(env, end(&Env::from_raw(env), outcome)?.to_vec()),
+                Started::Done(outcome) => {
+                    Vec::to_napi_value(env, value_and_failure(&Env::from_raw(env), outcome)?.to_vec())
+                }
             }
         }
     }

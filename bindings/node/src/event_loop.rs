@@ -25,34 +25,34 @@ type Listener<'env> = Function<'env, (), ()>;
 /// The clients of an event loop.
 type Clients = Arc<Mutex<Vec<Weak<redlock::Client>>>>;
 
-/// The way in which an event loop is woken. `Loop` drops it before the calls, whose descriptor it may watch.
-enum Wakes {
+/// How an event loop learns of results. `Loop` drops it before the calls, whose descriptor it may watch.
+enum WokenBy {
     /// The event loop itself watches a descriptor.
     #[cfg(target_os = "linux")]
-    Poll(#[allow(dead_code, reason = "dropped")] Poll),
+    Descriptor(#[allow(dead_code, reason = "dropped")] Poll),
     /// A thread waits for results and wakes the event loop.
-    Watch(#[allow(dead_code, reason = "dropped")] Watch),
+    Thread(#[allow(dead_code, reason = "dropped")] Watch),
     /// The thread that completes a call wakes the event loop.
-    Waker,
+    Completer,
 }
 
 /// The calls of one event loop.
 #[napi]
 pub struct Loop {
-    _wakes: Wakes,
+    _woken_by: WokenBy,
     pub(crate) calls: Arc<Calls>,
     clients: Clients,
 }
 
 impl Loop {
     /// The calls of an event loop of Node.
-    fn of_node(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
+    fn of_node(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, WokenBy)> {
         #[cfg(target_os = "linux")]
         if let Ok(calls) = Calls::hosted().map(Arc::new)
             && let Some(fd) = calls.fd()
             && let Some(poll) = Poll::new(env, fd.as_raw_fd(), Delivery::new(env, take, &calls)?)?
         {
-            return Ok((calls, Wakes::Poll(poll)));
+            return Ok((calls, WokenBy::Descriptor(poll)));
         }
         let waker = Arc::new(OnceLock::<Waker>::new());
         let known = waker.clone();
@@ -61,18 +61,18 @@ impl Loop {
                 waker.wake();
             }
         }));
-        // Not too late: no call was started yet, so there was no result to wake for.
+        // No call was started yet, so no wake-up was missed before the waker is set.
         let _ = waker.set(Waker::new(env, Delivery::new(env, take, &calls)?)?);
-        Ok((calls, Wakes::Waker))
+        Ok((calls, WokenBy::Completer))
     }
 
     /// The calls of an event loop of Bun or Deno, whose libuv functions do not work as Node's (ADR 41).
-    fn watched(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, Wakes)> {
+    fn watched(env: &Env, take: &Taker<'_>) -> Result<(Arc<Calls>, WokenBy)> {
         #[cfg(unix)]
         at_exit::hooks::register();
         let calls = Arc::new(Calls::watched());
         let watch = Watch::new(env, &calls, Delivery::new(env, take, &calls)?)?;
-        Ok((calls, Wakes::Watch(watch)))
+        Ok((calls, WokenBy::Thread(watch)))
     }
 
     fn closed_with(self, env: &Env) -> Result<Self> {
@@ -103,8 +103,8 @@ impl Loop {
     /// each result: the number of the call, its value and its failure. `is_node`: the host is Node, not Bun or Deno.
     #[napi(constructor)]
     pub fn new(env: &Env, take: Taker, is_node: bool) -> Result<Self> {
-        let (calls, wakes) = if is_node { Self::of_node(env, &take)? } else { Self::watched(env, &take)? };
-        Self { _wakes: wakes, calls, clients: Clients::default() }.closed_with(env)
+        let (calls, woken_by) = if is_node { Self::of_node(env, &take)? } else { Self::watched(env, &take)? };
+        Self { _woken_by: woken_by, calls, clients: Clients::default() }.closed_with(env)
     }
 
     /// Makes the process close all of its clients when it exits. For the main thread.

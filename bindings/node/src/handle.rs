@@ -15,7 +15,7 @@ use napi::{
 pub struct Handle<T>(pub(crate) T);
 
 /// A value that JavaScript passed back, for the duration of that call.
-pub struct Held<'e, T>(&'e T);
+pub struct Borrowed<'e, T>(&'e T);
 
 /// The target of an external. `kind` comes first, so that it can be read before the type of `value` is known.
 #[repr(C)]
@@ -46,7 +46,7 @@ unsafe extern "C" fn finalize<T>(_: sys::napi_env, data: *mut c_void, _: *mut c_
     drop(unsafe { Box::from_raw(data.cast::<Tagged<T>>()) });
 }
 
-impl<T: 'static> FromNapiValue for Held<'_, T> {
+impl<T: 'static> FromNapiValue for Borrowed<'_, T> {
     unsafe fn from_napi_value(env: sys::napi_env, external: sys::napi_value) -> Result<Self> {
         let mut data = ptr::null_mut();
         // SAFETY: only the package has these externals, and it passes back only those that it got from here. So `data`
@@ -61,7 +61,7 @@ impl<T: 'static> FromNapiValue for Held<'_, T> {
     }
 }
 
-impl<T> TypeName for Held<'_, T> {
+impl<T> TypeName for Borrowed<'_, T> {
     fn type_name() -> &'static str {
         "External"
     }
@@ -71,9 +71,9 @@ impl<T> TypeName for Held<'_, T> {
     }
 }
 
-impl<T> ValidateNapiValue for Held<'_, T> {}
+impl<T> ValidateNapiValue for Borrowed<'_, T> {}
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for Borrowed<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {

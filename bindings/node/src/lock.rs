@@ -7,7 +7,7 @@ use napi_derive::napi;
 use redlock::{LockError, Owner, Request, ffi};
 
 use crate::{
-    handle::Held,
+    handle::Borrowed,
     values::{Given, NODE, Options, OrThrow, duration, permits, settings, text},
 };
 
@@ -68,6 +68,6 @@ impl Lock {
 
 /// Whether this lock object holds the lock. Sends nothing.
 #[napi(namespace = "locks")]
-pub fn owned(lock: Held<'_, Lock>) -> bool {
+pub fn owned(lock: Borrowed<'_, Lock>) -> bool {
     lock.core.owned(&Owner::Fresh)
 }

@@ -21,7 +21,7 @@ use crate::{
     client::{Client, Events},
     ends::StartedCall,
     event_loop::Loop,
-    handle::Held,
+    handle::Borrowed,
     lock::Lock,
     value::HeldValue,
     values::{Given, OrThrow, duration, text},
@@ -52,9 +52,9 @@ impl Loop {
     ) -> Result<()> {
         let calls = self.calls.clone();
         let function: Function<'_, (), StartedCall> = env.create_function_from_closure(name, move |given| {
-            let held: Held<'_, T> = given.get(0)?;
+            let target: Borrowed<'_, T> = given.get(0)?;
             let setting = if given.length() > 1 { given.get(1)? } else { None };
-            start(&calls, &held, setting).or_throw(given.env).map(StartedCall)
+            start(&calls, &target, setting).or_throw(given.env).map(StartedCall)
         })?;
         all.set_named_property(name, function)
     }
@@ -77,13 +77,14 @@ macro_rules! starters {
 }
 
 starters! {
-    release_newest(lock: Held<'_, Lock>) => ReleaseNewest(&lock.core, Owner::Fresh);
-    locked(lock: Held<'_, Lock>) => Locked(&lock.core);
-    inspect(lock: Held<'_, Lock>) => Inspect(&lock.core);
-    available(lock: Held<'_, Lock>) => Available(&lock.core);
-    extend(lease: Held<'_, Lease>, ttl: Given) => Extend(&lease, duration("ttl", ttl)?);
-    downgrade(lease: Held<'_, Lease>) => Downgrade(&lease);
-    try_upgrade(lease: Held<'_, Lease>) => TryUpgrade(&lease);
+    // The newest lease of this lock object.
+    release_newest(lock: Borrowed<'_, Lock>) => ReleaseNewest(&lock.core, Owner::Fresh);
+    locked(lock: Borrowed<'_, Lock>) => Locked(&lock.core);
+    inspect(lock: Borrowed<'_, Lock>) => Inspect(&lock.core);
+    available(lock: Borrowed<'_, Lock>) => Available(&lock.core);
+    extend(lease: Borrowed<'_, Lease>, ttl: Given) => Extend(&lease, duration("ttl", ttl)?);
+    downgrade(lease: Borrowed<'_, Lease>) => Downgrade(&lease);
+    try_upgrade(lease: Borrowed<'_, Lease>) => TryUpgrade(&lease);
     release_value(value: &HeldValue) => ReleaseValue(&value.core);
     retime_value(value: &HeldValue, how: String, millis: f64) => RetimeValue(&value.core, how.parse()?, millis as i64);
     is_value_there(value: &HeldValue) => IsValueThere(&value.core);

@@ -1,8 +1,8 @@
 //! Wakes an event loop of Bun or Deno, which has no libuv handles. A thread waits for results, and wakes the loop until
 //! the loop begins to drain (ADR 41).
 //!
-//! One wake-up is not enough, because Deno loses some of thread-safe functions: it checks its task queue first, then
-//! registers the waker, and does not check again.
+//! One wake-up is not enough: Deno loses some wake-ups by thread-safe functions, since it checks its task queue first,
+//! then registers the waker, and does not check again.
 
 use std::{sync::Arc, thread};
 

@@ -1,5 +1,5 @@
-//! The calls of one event loop, and the pending ones, which coroutines await. `starters.rs` starts calls, `pending.rs`
-//! shows the pending ones to asyncio.
+//! [`Calls`]: the calls of one event loop. [`Pending`]: one call, which a coroutine awaits. `starters.rs` has the
+//! functions that start calls, `pending.rs` the methods by which asyncio awaits them.
 //!
 //! ```text
 //! waiting ─the call ended─▶ ended ─result returned─▶ over
@@ -24,8 +24,8 @@ use redlock::{
 };
 
 use crate::{
+    cached::{Cached, name},
     errors::Fallible,
-    known::{Known, name},
     owner,
 };
 
@@ -58,8 +58,8 @@ impl Calls {
 
     /// The running event loop of this thread, and its calls. Raises `NoEventLoop`.
     fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, Self>)> {
-        static RUNNING_LOOP: Known = Known::new();
-        static BEGIN: Known = Known::new();
+        static RUNNING_LOOP: Cached = Cached::new();
+        static BEGIN: Cached = Cached::new();
         let running = match owner::running_loop(py)? {
             Some(running) => running,
             None => RUNNING_LOOP.import(py, "redlock.asyncio", "running_loop")?.call0()?,
@@ -88,7 +88,8 @@ impl Calls {
             waiting.insert(id, pending.clone().unbind());
             waiting.len() == 1
         };
-        // Calls of one turn are sent with one write. A call was sent at once if no other was pending.
+        // The core sent this call at once if no other was pending. Else it is sent at the end of this turn of the loop,
+        // in one write with all other calls of the turn.
         if !alone && !calls.unsent.swap(true, Relaxed) {
             call_soon(&running, slf.getattr(name!(py, "flush")?)?)?;
         }
@@ -108,7 +109,8 @@ impl Calls {
                 None => discard(&outcome),
             }
         }
-        // The first task may stop the loop, or run it re-entrantly: a callback resumes the others in any case.
+        // `resume` below resumes all tasks, one after another. But the first one may stop the loop or run it re-entrantly:
+        // then the callback resumes the others.
         let others = locked(&calls.ready).get(1).map(|(waiting, _)| waiting.event_loop.clone_ref(py));
         if let Some(event_loop) = others {
             call_soon(event_loop.bind(py), slf.getattr(name!(py, "go_on")?)?)?;

@@ -7,7 +7,7 @@ use pyo3::{
 };
 use redlock::{LockError, ffi::Idiom::SnakeSeconds};
 
-use crate::known::Known;
+use crate::cached::Cached;
 
 /// Why a call failed: an error of the core, or an exception of Python, such as one that a signal handler raised.
 pub(crate) enum Failure {
@@ -62,6 +62,6 @@ pub(crate) fn instance<'py>(py: Python<'py>, error: &LockError) -> PyResult<Boun
 }
 
 fn class<'py>(py: Python<'py>, code: &str) -> PyResult<Bound<'py, PyType>> {
-    static CLASSES: Known = Known::new();
+    static CLASSES: Cached = Cached::new();
     Ok(CLASSES.import(py, "redlock.errors", "BY_CODE")?.get_item(code)?.cast_into()?)
 }

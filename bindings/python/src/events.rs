@@ -23,10 +23,10 @@ use redlock::{
 };
 
 use crate::{
+    cached::{Cached, name},
     errors::{Failure, Fallible},
     greenlets::is_imported,
     hub::Hub,
-    known::{Known, name},
 };
 
 /// `logging.DEBUG`.
@@ -118,7 +118,8 @@ fn lines(events: &[Event]) -> Vec<Line> {
 }
 
 /// Reads the log's level. The first time in a process, starts the thread that logs and registers the release at exit.
-fn attend(py: Python<'_>) -> PyResult<()> {
+/// After `end_events` logs the queued events.
+fn update_logging(py: Python<'_>) -> PyResult<()> {
     let process = Process::current();
     if !process.started.swap(true, Relaxed) {
         py.import("redlock._process")?.call_method0("start")?;
@@ -137,7 +138,7 @@ fn attend(py: Python<'_>) -> PyResult<()> {
 
 /// The function that returns whether a level is logged. `None` while `logging` is not imported: no level is set then.
 fn logs(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static LOGS: Known = Known::new();
+    static LOGS: Cached = Cached::new();
     if let Some(known) = LOGS.get(py) {
         return Ok(Some(known));
     }
@@ -148,15 +149,16 @@ fn logs(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     if logs.is_none() {
         return Ok(None);
     }
-    LOGS.or_find(py, || Ok(logs)).map(Some)
+    LOGS.get_or_find(py, || Ok(logs)).map(Some)
 }
 
-/// Calls `attend`, unless the operation follows an earlier one, such as the release after an acquire.
-pub(crate) fn attend_to(py: Python<'_>, operation: &Operation<'_>) -> PyResult<()> {
+/// Makes sure that events are logged, before an operation. Does nothing for one that follows an earlier operation, such
+/// as the release after an acquire.
+pub(crate) fn ensure_logging(py: Python<'_>, operation: &Operation<'_>) -> PyResult<()> {
     use Operation::{Close, Extend, Leave, Lost, Release, ReleaseNewest};
     match operation {
         ReleaseNewest(..) | Release(_) | Leave(_) | Extend(..) | Lost(..) | Close(_) => Ok(()),
-        _ => attend(py),
+        _ => update_logging(py),
     }
 }
 
@@ -170,7 +172,7 @@ pub(crate) fn next_events(py: Python<'_>) -> Fallible<Vec<Line>> {
     let Some(hub) = Hub::current(py)? else {
         return Ok(py.detach(|| lines(&runtime::background().block_on(process.next()))));
     };
-    match hub.attend(|calls| calls.events_of(process.next())) {
+    match hub.run_idle(|calls| calls.events_of(process.next())) {
         Ok(Value::Events(events)) => Ok(lines(&events)),
         // In a child of a fork, the parent's greenlet that logs has to end.
         Ok(_) | Err(Failure::Lock(_)) => Ok(Vec::new()),

@@ -3,20 +3,20 @@
 use pyo3::{call::PyCallArgs, prelude::*, types::PyString};
 
 use crate::{
+    cached::{Cached, name},
     identity::Identity,
-    known::{Known, name},
 };
 
 /// Whether the program has imported a module.
 pub(crate) fn is_imported(py: Python<'_>, module: &Bound<'_, PyString>) -> PyResult<bool> {
-    static MODULES: Known = Known::new();
+    static MODULES: Cached = Cached::new();
     MODULES.import(py, "sys", "modules")?.contains(module)
 }
 
 /// Calls a function of `redlock/_greenlets.py`. `None` if there can be no greenlets, or if it returns None.
 pub(crate) fn ask<'py>(
     py: Python<'py>,
-    known: &'static Known,
+    known: &'static Cached,
     name: &str,
     arguments: impl PyCallArgs<'py>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -31,12 +31,12 @@ pub(crate) fn ask<'py>(
 
 /// The identity of the current greenlet. `None` if it has its thread's, as the only or the first one of the thread.
 pub(crate) fn identity(py: Python<'_>) -> PyResult<Option<Bound<'_, Identity>>> {
-    static IDENTITY: Known = Known::new();
+    static IDENTITY: Cached = Cached::new();
     Ok(ask(py, &IDENTITY, "identity", ())?.map(Bound::cast_into).transpose()?)
 }
 
 /// Whether an asyncio loop drives the hub of this thread, and the current greenlet is none of the loop's tasks.
 pub(crate) fn is_run_by(py: Python<'_>, running: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static IS_RUN_BY: Known = Known::new();
+    static IS_RUN_BY: Cached = Cached::new();
     ask(py, &IS_RUN_BY, "is_run_by", (running,))?.map_or(Ok(false), |answer| answer.is_truthy())
 }

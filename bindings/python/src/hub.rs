@@ -8,10 +8,10 @@ use redlock::{
 };
 
 use crate::{
+    cached::{Cached, name},
     errors::{Failure, Fallible},
     event_loop::Loop,
     greenlets::ask,
-    known::{Known, name},
 };
 
 /// The hub in which the current greenlet can wait.
@@ -23,7 +23,7 @@ pub(crate) struct Hub<'py> {
 impl<'py> Hub<'py> {
     /// The hub of this thread. `None` if the caller must block.
     pub(crate) fn current(py: Python<'py>) -> PyResult<Option<Self>> {
-        static BRIDGE: Known = Known::new();
+        static BRIDGE: Cached = Cached::new();
         let Some(bridge) = ask(py, &BRIDGE, "bridge", ())? else { return Ok(None) };
         let native = bridge.getattr(name!(py, "native")?)?.cast_into::<Loop>()?;
         Ok(Some(Self { bridge, native }))
@@ -36,7 +36,7 @@ impl<'py> Hub<'py> {
     }
 
     /// As `run`, but does not keep the hub from ending.
-    pub(crate) fn attend(&self, begin: impl FnOnce(&Calls) -> Result<Call, LockError>) -> Fallible<Value> {
+    pub(crate) fn run_idle(&self, begin: impl FnOnce(&Calls) -> Result<Call, LockError>) -> Fallible<Value> {
         self.run_in(&name!(self.bridge.py(), "idle")?, "", begin)
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 
-use crate::known::name;
+use crate::cached::name;
 
 /// The identity of a thread, a task or a greenlet. The locks that it holds are renewed while this object lives.
 #[pyclass(frozen, module = "redlock._native")]

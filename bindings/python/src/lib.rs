@@ -6,6 +6,7 @@
 //! calls wait detached from the interpreter.
 
 mod arguments;
+mod cached;
 mod calls;
 mod client;
 mod errors;
@@ -17,7 +18,6 @@ mod hub;
 mod identity;
 mod info;
 mod interpreter;
-mod known;
 mod lease;
 mod lock;
 mod owner;

@@ -17,9 +17,9 @@ use redlock::{
 
 use crate::{
     arguments,
+    cached::Cached,
     errors::{Failure, Fallible},
     handles::{Client, Lease},
-    known::Known,
     owner::Caller,
     waiting::{run, value},
 };
@@ -78,7 +78,7 @@ impl Entered {
 impl Lock {
     /// The core's lock. A lock of the default client looks the client up at its first use.
     pub(crate) fn core(&self, py: Python<'_>) -> Fallible<&redlock::Lock> {
-        static DEFAULT_CLIENT: Known = Known::new();
+        static DEFAULT_CLIENT: Cached = Cached::new();
         if let Some(core) = self.core.get() {
             return Ok(core);
         }

@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use redlock::{Owner, process::fork};
 
 use crate::{
+    cached::{Cached, name},
     greenlets,
     identity::Identity,
-    known::{Known, name},
 };
 
 /// The identity of a task, which keeps it in an attribute until it is done.
 fn identify<'py>(task: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Identity>> {
-    static IDENTIFY: Known = Known::new();
+    static IDENTIFY: Cached = Cached::new();
     let py = task.py();
     let attribute = name!(py, "_redlock_identity")?;
     if let Some(known) = task.getattr_opt(&attribute)? {
@@ -63,7 +63,7 @@ impl Caller {
 
     /// The current task, if there is one.
     pub(crate) fn task(py: Python<'_>) -> PyResult<Option<Self>> {
-        static CURRENT_TASK: Known = Known::new();
+        static CURRENT_TASK: Cached = Cached::new();
         let Some(running) = running_loop(py)? else { return Ok(None) };
         if greenlets::is_run_by(py, &running)? {
             return Ok(None);
@@ -80,7 +80,7 @@ impl Caller {
 
 /// The event loop that runs in this thread. Costs one call of a C function, and less where asyncio is not used.
 pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static RUNNING_LOOP: Known = Known::new();
+    static RUNNING_LOOP: Cached = Cached::new();
     // No loop can run before asyncio is imported, and importing it takes longer than an acquire.
     if RUNNING_LOOP.get(py).is_none() && !greenlets::is_imported(py, &name!(py, "asyncio.events")?)? {
         return Ok(None);

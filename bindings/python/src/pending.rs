@@ -10,9 +10,9 @@ use pyo3::{
 };
 
 use crate::{
+    cached::Cached,
     calls::{Pending, State},
     errors::Fallible,
-    known::Known,
     results::python,
 };
 
@@ -24,7 +24,7 @@ impl Pending {
 
     /// Yields itself while the call is pending. Then it ends the await: with the result, or by raising.
     fn __next__(slf: Bound<'_, Self>) -> Fallible<Bound<'_, Self>> {
-        static CANCELLED: Known = Known::new();
+        static CANCELLED: Cached = Cached::new();
         let py = slf.py();
         let state = {
             let mut state = slf.get().state();
@@ -39,7 +39,7 @@ impl Pending {
                 let class = CANCELLED.import(py, "asyncio", "CancelledError")?;
                 Err(PyErr::from_value(message.map_or_else(|| class.call0(), |message| class.call1((message,)))?).into())
             }
-            Some(_) => Err(PyRuntimeError::new_err("awaited twice").into()),
+            Some(_) => Err(PyRuntimeError::new_err("this call has already been awaited or closed").into()),
             None => {
                 slf.get().blocking.store(true, Relaxed);
                 Ok(slf)
@@ -73,7 +73,8 @@ impl Pending {
         }
     }
 
-    /// Returns nothing: the await returns the result, or raises.
+    /// Returns None. A task of asyncio calls this when it resumes and ignores the value: `__next__` returns the result, or
+    /// raises.
     #[allow(clippy::unused_self, reason = "a method of Python's")]
     fn result(&self) {}
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// Starts a call that a coroutine awaits.
 fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, Pending>> {
-    events::attend_to(py, &operation)?;
+    events::ensure_logging(py, &operation)?;
     Calls::start(py, operation)
 }
 

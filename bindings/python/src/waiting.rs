@@ -30,7 +30,7 @@ pub(crate) fn blocking<T: Send>(py: Python<'_>, call: impl FnOnce(Check<'_>) -> 
 
 /// Makes a call of the core and waits for its result: a greenlet in its hub, any other caller blocked.
 pub(crate) fn value(py: Python<'_>, operation: Operation<'_>) -> Fallible<Value> {
-    events::attend_to(py, &operation)?;
+    events::ensure_logging(py, &operation)?;
     match Hub::current(py)? {
         Some(hub) => hub.run(operation),
         None => blocking(py, |check| operation.block(check)),

@@ -4,10 +4,10 @@
 
 use pyo3::{prelude::*, sync::PyOnceLock};
 
-/// A Python object, looked up when it is first needed.
-pub(crate) struct Known<T = PyAny>(PyOnceLock<Py<T>>);
+/// A Python object that is looked up when it is first needed, and kept.
+pub(crate) struct Cached<T = PyAny>(PyOnceLock<Py<T>>);
 
-impl<T> Known<T> {
+impl<T> Cached<T> {
     pub(crate) const fn new() -> Self {
         Self(PyOnceLock::new())
     }
@@ -18,7 +18,7 @@ impl<T> Known<T> {
 
     /// The object, which `find` looks up the first time. Several threads may run `find` at once: all must find the
     /// same.
-    pub(crate) fn or_find<'py>(
+    pub(crate) fn get_or_find<'py>(
         &self,
         py: Python<'py>,
         find: impl FnOnce() -> PyResult<Bound<'py, T>>,
@@ -33,18 +33,18 @@ impl<T> Known<T> {
     }
 }
 
-impl Known {
+impl Cached {
     /// An attribute of a module.
     pub(crate) fn import<'py>(&self, py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.or_find(py, || py.import(module)?.getattr(name))
+        self.get_or_find(py, || py.import(module)?.getattr(name))
     }
 }
 
 /// An interned string.
 macro_rules! name {
     ($py:expr, $text:literal) => {{
-        static NAME: $crate::known::Known<pyo3::types::PyString> = $crate::known::Known::new();
-        NAME.or_find($py, || Ok(pyo3::types::PyString::intern($py, $text)))
+        static NAME: $crate::cached::Cached<pyo3::types::PyString> = $crate::cached::Cached::new();
+        NAME.get_or_find($py, || Ok(pyo3::types::PyString::intern($py, $text)))
     }};
 }
 
