@@ -88,26 +88,26 @@ impl Tenure {
         });
         let _: Option<()> = counted.await;
         let enough = done >= self.quorum.needed();
-        let silent: Vec<usize> =
+        let unanswered: Vec<usize> =
             failures.iter().filter(|(_, error)| error.may_have_run()).map(|(node, _)| *node).collect();
-        self.complete_downgrade(answers, sent, silent);
+        self.complete_downgrade(answers, sent, unanswered);
         if enough { Ok(()) } else { Err(self.extend_error(failures)) }
     }
 
     /// Completes a downgrade in the background: awaits late replies, and sends the downgrade again to nodes that did
     /// not answer. The next upgrade waits until that is done.
-    fn complete_downgrade(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut silent: Vec<usize>) {
+    fn complete_downgrade(self: &Arc<Self>, mut answers: FanOut, sent: Vec<SentOn>, mut unanswered: Vec<usize>) {
         let (busy, on_the_way) = mpsc::channel(1);
         self.mode.lock().on_the_way = Some(on_the_way);
         let tenure = self.clone();
         self.quorum.spawn_pending(async move {
             while let Some((node, answer)) = answers.late().await {
                 if answer.is_err_and(|error| error.may_have_run()) {
-                    silent.push(node);
+                    unanswered.push(node);
                 }
             }
             let behind: Vec<(usize, ConnectionId, bool)> =
-                silent.into_iter().filter_map(|node| Some((node, sent[node].get()?, false))).collect();
+                unanswered.into_iter().filter_map(|node| Some((node, sent[node].get()?, false))).collect();
             tenure.downgrade_in_background(behind).recv().await;
             drop(busy);
         });
@@ -142,8 +142,8 @@ impl Tenure {
             return Ok(());
         }
         self.mode.lock().on_the_way = Some(on_the_way);
-        let silent = |node| (node, NodeError::new(NodeErrorKind::Unknown, "has not confirmed the last change yet"));
-        Err(self.extend_error((0..self.quorum.nodes.len()).map(silent).collect()))
+        let unanswered = |node| (node, NodeError::new(NodeErrorKind::Unknown, "has not confirmed the last change yet"));
+        Err(self.extend_error((0..self.quorum.nodes.len()).map(unanswered).collect()))
     }
 
     /// Upgrades a reader to a writer if no other owner reads. Returns whether it is a writer now.

@@ -73,7 +73,7 @@ impl Tenure {
         outcome
     }
 
-    /// Reports the outcome of a release to those who wait for it, and as an event.
+    /// Reports the outcome of a release: notifies the waiters for it, and sends an event.
     pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
         notify(&self.status, |status| status.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());

@@ -409,10 +409,10 @@ impl State {
     /// Gives back the uncollected grants that are overdue at `overdue_at`; all of them if that is `None`. `now` decides
     /// whether the tenure is still held. Returns whether this ended the tenure, which must then be released.
     pub(super) fn withdraw(&mut self, overdue_at: Option<Stamp>, now: Stamp, effects: &mut Effects) -> bool {
-        let stands = |until: &Deadline| overdue_at.is_some_and(|time| !until.left_at(time).is_zero());
-        let (standing, withdrawn) =
-            std::mem::take(&mut self.uncollected).into_iter().partition(|(_, until)| stands(until));
-        self.uncollected = standing;
+        let in_time = |until: &Deadline| overdue_at.is_some_and(|time| !until.left_at(time).is_zero());
+        let (kept, withdrawn) =
+            std::mem::take(&mut self.uncollected).into_iter().partition(|(_, until)| in_time(until));
+        self.uncollected = kept;
         let mut ended = false;
         for (claim, _) in withdrawn {
             claim.withdrawn.store(true, Relaxed);

@@ -1,5 +1,6 @@
 //! One waiter: its turn in this client's queue, its time limit and its pauses. A pause ends with a message, the expiry
-//! of the lease that was seen, its turn, or a poll. Of what it waits for, it knows only the names.
+//! of the lease that was seen, its turn, or a poll. It knows the names of the lock, but nothing of tenures
+//! and leases.
 
 use std::{
     future::Future,
