@@ -10,8 +10,8 @@
 //! take:     announced ──▶ taken
 //! abandon:  started ──▶ stopped, or runs on and its result is dropped; queued, announced ──▶ dropped
 //! ```
-//! A grant that was given back too early to be taken is no result: `drain` and `take` then start its call over (started).
-//! Dropping the queue drops all results in it. To drop a result that holds a lease releases the lock.
+//! `drain` and `take` start a call over if its grant was given back before they could take it. Dropping the queue drops
+//! all results in it; dropping a result that holds a lease releases the lock.
 
 #[cfg(target_os = "linux")]
 use std::task::Poll;

@@ -99,24 +99,24 @@ impl<'a> Operation<'a> {
             }
             Self::ReleaseNewest(lock, owner) => lock.release_interruptible(&owner, check).map(Value::from),
             Self::LeaveNewest(lock, owner) => lock.leave_interruptible(&owner, check).map(Value::from),
-            Self::Locked(lock) => see(name, lock.locked().map_ok(Value::Flag), check),
-            Self::Inspect(lock) => see(name, lock.inspect().map_ok(Value::Info), check),
-            Self::Available(lock) => see(name, lock.available().map_ok(Value::Count), check),
+            Self::Locked(lock) => block_on(name, lock.locked().map_ok(Value::Flag), check),
+            Self::Inspect(lock) => block_on(name, lock.inspect().map_ok(Value::Info), check),
+            Self::Available(lock) => block_on(name, lock.available().map_ok(Value::Count), check),
             Self::Release(lease) => lease.release_interruptible(check).map(Value::from),
             Self::Leave(lease) => lease.leave_interruptible(check).map(Value::from),
             Self::Extend(lease, ttl) => lease.extend_interruptible(ttl, check).map(Value::from),
             Self::Downgrade(lease) => lease.downgrade_interruptible(check).map(Value::from),
             Self::TryUpgrade(lease) => lease.try_upgrade_interruptible(check).map(Value::Flag),
-            Self::Lost(lease, limit) => see(name, lost(lease, limit), check),
+            Self::Lost(lease, limit) => block_on(name, lost(lease, limit), check),
             Self::ReleaseValue(value) => value.release_interruptible(check).map(Value::Flag),
             Self::RetimeValue(value, how, millis) => value.retime_interruptible(how, millis, check).map(Value::Flag),
             Self::IsValueThere(value) => value.is_there_interruptible(check).map(Value::Flag),
-            Self::Ping(client) => see(name, client.ping().map_ok(Value::from), check),
-            Self::ForceRelease(client, lock) => see(name, client.force_release(lock).map_ok(Value::Flag), check),
-            Self::InitNodes(client) => see(name, client.init_nodes().map_ok(Value::from), check),
-            Self::Attach(client, text, owner) => see(name, client.attach(text, owner).map_ok(Value::Lease), check),
-            Self::Close(client) => see(name, close(client), check),
-            Self::Events(events) => see(name, happened(events), check),
+            Self::Ping(client) => block_on(name, client.ping().map_ok(Value::from), check),
+            Self::ForceRelease(client, lock) => block_on(name, client.force_release(lock).map_ok(Value::Flag), check),
+            Self::InitNodes(client) => block_on(name, client.init_nodes().map_ok(Value::from), check),
+            Self::Attach(client, text, owner) => block_on(name, client.attach(text, owner).map_ok(Value::Lease), check),
+            Self::Close(client) => block_on(name, close(client), check),
+            Self::Events(events) => block_on(name, happened(events), check),
         }
     }
 }
@@ -141,7 +141,7 @@ pub fn forked(name: &str) -> LockError {
     LockError::forked(name)
 }
 
-fn see<E: From<LockError>>(
+fn block_on<E: From<LockError>>(
     name: &str,
     future: impl Future<Output = Outcome>,
     check: &mut dyn FnMut() -> Result<(), E>,

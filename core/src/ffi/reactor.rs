@@ -192,7 +192,7 @@ impl Reactor {
         alone || waiting >= WORTH_A_WRITE
     }
 
-    /// A short run, by a thread that has other work. False if another thread is running the reactor.
+    /// Makes a short run, for a thread that has other work. False if another thread is running the reactor.
     pub(crate) fn try_run_once(self: &Arc<Self>) -> bool {
         let Some(mut tasks) = self.tasks.try_lock() else { return false };
         if self.run(&mut tasks, FEW_ROUNDS, Self::note_readiness) {
@@ -210,7 +210,7 @@ impl Reactor {
         }
     }
 
-    /// Adds a task for the next run. Returns how many wait for that.
+    /// Adds a task for the next run. Returns how many tasks wait for that run.
     fn enqueue(&self, task: BoxFuture<()>) -> usize {
         let mut added = self.added.lock();
         if !self.closed.load(SeqCst) {
@@ -230,16 +230,16 @@ impl Reactor {
         self.run(&mut self.tasks.lock(), MOST_ROUNDS, |_| ());
     }
 
-    /// Runs `look` first and returns its result. Then polls until no task is woken, for `most_rounds` at most.
-    fn run<Seen>(
+    /// Runs `read_events` first and returns its result. Then polls until no task is woken, for `most_rounds` at most.
+    fn run<Read>(
         self: &Arc<Self>,
         tasks: &mut FuturesUnordered<BoxFuture<()>>,
         most_rounds: usize,
-        look: impl FnOnce(&Self) -> Seen,
-    ) -> Seen {
+        read_events: impl FnOnce(&Self) -> Read,
+    ) -> Read {
         let _here = Here::enter(self);
         self.signal.running.store(true, SeqCst);
-        let seen = look(self);
+        let read = read_events(self);
         let mut context = Context::from_waker(&self.waker);
         for round in 1.. {
             self.signal.woken.store(false, SeqCst);
@@ -259,7 +259,7 @@ impl Reactor {
             }
             self.signal.running.store(true, SeqCst);
         }
-        seen
+        read
     }
 
     /// Notes which sockets are ready. True if there was a signal, which this consumes.
