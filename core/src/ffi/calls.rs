@@ -212,11 +212,11 @@ impl Calls {
         self.queue.get().ok_or(LockError::Closed)
     }
 
-    /// Starts a call in the host's reactor if it may be polled there, else in the background, where it runs to its end
-    /// unless it `may_be_cut`.
+    /// Starts a call in the host's reactor if it may be polled there, else in the background. `stoppable`: whether
+    /// `abandon` stops it there; otherwise it runs to its end.
     fn start_where_polled<F>(
         &self,
-        may_be_cut: bool,
+        stoppable: bool,
         polled: impl FnOnce(Caller) -> Polled,
         call: impl FnOnce(Polled) -> F,
     ) -> Result<Started<QueuedResult>, LockError>
@@ -233,7 +233,7 @@ impl Calls {
             return Ok(queue.start_in_reactor(reactor, call(polled)));
         }
         let call = call(Polled::InBackground);
-        Ok(Started::Pending(if may_be_cut { queue.start_stoppable(call) } else { queue.start_unstoppable(call) }))
+        Ok(Started::Pending(if stoppable { queue.start_stoppable(call) } else { queue.start_unstoppable(call) }))
     }
 
     /// [`Calls::start`] for a host that can receive only a number. The number is negative if the call has already

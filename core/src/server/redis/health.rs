@@ -147,8 +147,8 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// Handles a failed attempt to connect a lane other than the background's. From now on the reviver tries, so that the
-    /// lanes need not.
+    /// Handles a failed attempt to connect a lane other than the background's. From now on the reviver tries, so that
+    /// the lanes need not.
     pub(super) fn lane_attempt_failed(self: &Arc<Self>, error: &NodeError) {
         let mut state = self.state.lock();
         if state.closed || !matches!(state.health, Health::Idle) {
@@ -307,8 +307,8 @@ impl Inner {
         report.then(|| format!("no answer for {:.1?}", since.elapsed()))
     }
 
-    /// Handles an overdue reply in a lane other than the background's. The background lane finds out when the node answers
-    /// again.
+    /// Handles an overdue reply in a lane other than the background's. The background connection finds out when the node
+    /// answers again.
     pub(super) fn lane_overdue(self: &Arc<Self>, since: Instant) {
         let mut state = self.state.lock();
         if state.closed {

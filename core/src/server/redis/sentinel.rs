@@ -87,8 +87,9 @@ impl Sentinels {
     pub(super) fn elections(&self) -> mpsc::UnboundedReceiver<Address> {
         let (sender, receiver) = mpsc::unbounded_channel();
         for one in &self.group {
-            let listening = listen(Arc::clone(one), Arc::clone(&self.service), self.connect_timeout, sender.clone());
-            runtime::background().spawn(listening);
+            let watching =
+                watch_elections(Arc::clone(one), Arc::clone(&self.service), self.connect_timeout, sender.clone());
+            runtime::background().spawn(watching);
         }
         receiver
     }
@@ -103,8 +104,8 @@ impl Sentinels {
         // Leaves half of the time for the connection to the master.
         let limit = self.connect_timeout / 2;
         // In the background, which alone can wait for a socket, whatever drives the caller.
-        let asking = ask(self.group.clone(), Arc::clone(&self.service), limit);
-        let masters = runtime::spawn_in_background(asking).await.unwrap_or_else(|| Err(not_run_error("closed")))?;
+        let query = query_all(self.group.clone(), Arc::clone(&self.service), limit);
+        let masters = runtime::spawn_in_background(query).await.unwrap_or_else(|| Err(not_run_error("closed")))?;
         if let Some((address, clients)) = &*self.known.lock()
             && *address == masters.address
         {
@@ -120,7 +121,12 @@ impl Sentinels {
 
 /// Reports each master that a Sentinel announces, until the receiver is dropped. Without this, a client that still
 /// reaches the old master would not notice. `limit` is the time limit of one attempt to subscribe.
-async fn listen(sentinel: Arc<Sentinel>, service: Arc<str>, limit: Duration, elected: mpsc::UnboundedSender<Address>) {
+async fn watch_elections(
+    sentinel: Arc<Sentinel>,
+    service: Arc<str>,
+    limit: Duration,
+    elected: mpsc::UnboundedSender<Address>,
+) {
     tokio::select! {
         // Drops the other branch in any state, such as while it connects to a Sentinel that never answers.
         () = elected.closed() => {}
@@ -158,15 +164,15 @@ async fn subscribe(client: &Client) -> RedisResult<PubSub> {
 }
 
 /// Queries all Sentinels and waits for a majority: a dead one must not cost its time-out at every failover.
-async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) -> Result<Master, NodeError> {
+async fn query_all(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) -> Result<Master, NodeError> {
     let majority = sentinels.len() / 2 + 1;
     let mut answers: FuturesUnordered<_> = sentinels
         .iter()
         .map(|one| {
-            let asking = tokio::time::timeout(limit, ask_one(one, &service));
+            let query = tokio::time::timeout(limit, query_one(one, &service));
             async move {
                 let answer =
-                    asking.await.unwrap_or_else(|_| Err(not_run_error(format!("no answer within {limit:.1?}"))));
+                    query.await.unwrap_or_else(|_| Err(not_run_error(format!("no answer within {limit:.1?}"))));
                 answer.map_err(|error| (one.address.to_string(), error))
             }
         })
@@ -191,7 +197,7 @@ async fn ask(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Duration) 
 }
 
 /// Queries one Sentinel for the master of the service.
-async fn ask_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError> {
+async fn query_one(sentinel: &Sentinel, service: &str) -> Result<Master, NodeError> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = sentinel.client.get_multiplexed_async_connection_with_config(&config).await;
     let mut connection = connection.map_err(|error| connect_error(&error))?;
