@@ -109,8 +109,8 @@ impl Calls {
                 None => discard(&outcome),
             }
         }
-        // `resume` below resumes all tasks, one after another. But the first one may stop the loop or run it re-entrantly:
-        // then the callback resumes the others.
+        // `resume` below resumes all tasks, one after another. But the first one may stop the loop or run it
+        // re-entrantly: then the callback resumes the others.
         let others = locked(&calls.ready).get(1).map(|(waiting, _)| waiting.event_loop.clone_ref(py));
         if let Some(event_loop) = others {
             call_soon(event_loop.bind(py), slf.getattr(name!(py, "go_on")?)?)?;

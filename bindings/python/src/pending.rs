@@ -73,8 +73,8 @@ impl Pending {
         }
     }
 
-    /// Returns None. A task of asyncio calls this when it resumes and ignores the value: `__next__` returns the result, or
-    /// raises.
+    /// Returns None. A task of asyncio calls this when it resumes and ignores the value: `__next__` returns the result,
+    /// or raises.
     #[allow(clippy::unused_self, reason = "a method of Python's")]
     fn result(&self) {}
 

@@ -195,8 +195,8 @@ impl<T: Entry> CompletionQueue<T> {
         Started::Pending(id)
     }
 
-    /// Runs the host's reactor once, so that it sends the waiting requests. Calls that end in this run stay queued until
-    /// `drain` or `announce`.
+    /// Runs the host's reactor once, so that it sends the waiting requests. Calls that end in this run stay queued
+    /// until `drain` or `announce`.
     #[cfg(target_os = "linux")]
     pub fn run_reactor(&self) {
         let Some(reactor) = &self.reactor else { return };
@@ -263,8 +263,8 @@ impl<T: Entry> CompletionQueue<T> {
         was_pending
     }
 
-    /// Starts a call that waits for an event of this process. `abandon` stops it. It runs in the host's reactor if there
-    /// is one, so that an event that arises there wakes no other thread; else in the background.
+    /// Starts a call that waits for an event of this process. `abandon` stops it. It runs in the host's reactor if
+    /// there is one, so that an event that arises there wakes no other thread; else in the background.
     pub fn start_waiting(self: &Arc<Self>, future: impl Future<Output = T> + Send + 'static) -> u64 {
         #[cfg(target_os = "linux")]
         if let Some(reactor) = &self.reactor {

@@ -32,8 +32,8 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// The driver that a request made now can use: this one, or the background's if this is a runtime of the program and
-    /// the caller does not run in it.
+    /// The driver that a request made now can use: this one, or the background's if this is a runtime of the program
+    /// and the caller does not run in it.
     pub(crate) fn usable_now(self) -> Self {
         match self {
             Self::Program(id) if program::current(id).is_none() => Self::Background,

@@ -32,8 +32,8 @@ pub(crate) fn register(one: Weak<dyn EndsWithProcess>) {
     living.push(one);
 }
 
-/// Resolves at once; never, if the process is exiting. A thread that still waits for a lock then stays blocked until the
-/// host stops it. An error would only make that thread report a failure.
+/// Resolves at once; never, if the process is exiting. A thread that still waits for a lock then stays blocked until
+/// the host stops it. An error would only make that thread report a failure.
 pub(crate) async fn hang_if_exiting() {
     if ENDING.load(Ordering::SeqCst) {
         std::future::pending::<()>().await;

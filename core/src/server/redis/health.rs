@@ -307,8 +307,8 @@ impl Inner {
         report.then(|| format!("no answer for {:.1?}", since.elapsed()))
     }
 
-    /// Handles an overdue reply in a lane other than the background's. The background connection finds out when the node
-    /// answers again.
+    /// Handles an overdue reply in a lane other than the background's. The background connection finds out when the
+    /// node answers again.
     pub(super) fn lane_overdue(self: &Arc<Self>, since: Instant) {
         let mut state = self.state.lock();
         if state.closed {
