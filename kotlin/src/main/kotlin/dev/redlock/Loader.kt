@@ -2,8 +2,14 @@
 
 package dev.redlock.internal
 
+import com.sun.jna.NativeLibrary
 import com.sun.jna.Platform
 import java.io.File
+import java.io.InputStream
+import java.net.URL
+import java.net.URLConnection
+import java.net.URLStreamHandler
+import java.util.concurrent.FutureTask
 
 private const val LIBRARY = "redlock_kotlin"
 private const val SOURCES = "https://github.com/redlock-dev/redlock/tree/main/kotlin#from-this-repository"
@@ -11,17 +17,62 @@ private const val SOURCES = "https://github.com/redlock-dev/redlock/tree/main/ko
 /** Parts of what is said where JNA cannot unpack a library, or may not load what it unpacked. */
 private val UNPACKING = listOf("temporary", "failed to map segment", "not permitted", "denied")
 
+/** Names a library file to load instead of the one in the jar. */
+private const val OVERRIDE = "uniffi.component.$LIBRARY.libraryOverride"
+
 internal object Loader {
     /** The platforms that the jar has a library for; scripts/kotlin-native lists the files. */
-    private val carried = Loader::class.java.getResourceAsStream("natives")?.bufferedReader()
-        ?.useLines { files -> files.map(::platform).toList() }.orEmpty()
+    private val carried by lazy {
+        Loader::class.java.getResourceAsStream("natives")?.bufferedReader()
+            ?.useLines { files -> files.map(::platform).toList() }.orEmpty()
+    }
 
     private val musl by lazy {
         Platform.isLinux() && runCatching { File("/proc/self/maps").useLines { hasMusl(it) } }.getOrDefault(false)
     }
 
-    /** What to load, without what each system puts around it. The code that is generated asks for it. */
-    val library: String = if (withMusl(Platform.RESOURCE_PREFIX) in carried && musl) "${LIBRARY}_musl" else LIBRARY
+    /** The name of the library, without the prefix and suffix that each system adds. */
+    private val library by lazy {
+        if (musl && withMusl(Platform.RESOURCE_PREFIX) in carried) "${LIBRARY}_musl" else LIBRARY
+    }
+
+    /** The open library. The generated code registers its functions there. */
+    val opened: NativeLibrary by lazy(::open)
+
+    /**
+     * Opens the library. A second thread reads it from the jar while this one initialises JNA. Neither may hold the lock
+     * of a class or of a lazy value that the other needs. So `Platform`, which both use, is initialised first.
+     */
+    private fun open(): NativeLibrary {
+        val own = Loader::class.java.classLoader
+        System.getProperty(OVERRIDE)?.let { return NativeLibrary.getInstance(it, own) }
+        val platform = Platform.RESOURCE_PREFIX
+        val reading = FutureTask { read(own, resource(platform)) }
+        try {
+            Thread(null, reading, "redlock-load", 0, false).apply { isDaemon = true }.start()
+        } catch (_: OutOfMemoryError) {
+            // No thread can be started: JNA reads the library.
+            reading.cancel(false)
+        }
+        Class.forName(NativeLibrary::class.java.name)
+        // JNA reads the library itself if this failed, and its error says why it cannot.
+        val bytes = runCatching { reading.uninterrupted() }.getOrNull()
+            ?: return NativeLibrary.getInstance(library, own)
+        val loader = LibraryInMemory(own, resource(platform), bytes)
+        return loader.use { NativeLibrary.getInstance(library, it) }
+    }
+
+    /** The path of the library in the jar. */
+    private fun resource(platform: String) = "$platform/${System.mapLibraryName(library)}"
+
+    /** Reads the library from the jar. Null if there is none, or if it is a file, which JNA opens where it is. */
+    private fun read(own: ClassLoader, resource: String): ByteArray? {
+        val connection = own.getResource(resource)?.takeIf { it.protocol != "file" }?.openConnection() ?: return null
+        return connection.getInputStream().use { stream ->
+            val bytes = ByteArray(connection.contentLength)
+            bytes.takeIf { stream.readNBytes(it, 0, it.size) == it.size && stream.read() < 0 }
+        }
+    }
 
     /** Why the library cannot be used. A class that failed to load never will. */
     private val failure: Throwable? by lazy { runCatching(::uniffiEnsureInitialized).exceptionOrNull() }
@@ -36,7 +87,7 @@ internal object Loader {
     }
 
     private fun explain(failure: Throwable): String {
-        val chosen = System.getProperty("uniffi.component.$LIBRARY.libraryOverride")
+        val chosen = System.getProperty(OVERRIDE)
         val platform = if (musl) withMusl(Platform.RESOURCE_PREFIX) else Platform.RESOURCE_PREFIX
         if (chosen == null && platform !in carried) {
             return "redlock-core has no native library for $platform, only for ${carried.joinToString()}: " +
@@ -47,6 +98,47 @@ internal object Loader {
         val reason = cause.message.orEmpty().lines().lastOrNull(String::isNotBlank) ?: "$cause"
         val hint = if (UNPACKING.any { it in reason }) "; -Djna.tmpdir=FOLDER says where programs may be" else ""
         return "redlock-core cannot load its native library ${chosen ?: "for $platform"}: $reason$hint"
+    }
+}
+
+/** Finds the library in memory and everything else with `parent`. JNA writes the library to a file and opens that. */
+private class LibraryInMemory(parent: ClassLoader, private val resource: String, bytes: ByteArray) :
+    ClassLoader(parent),
+    AutoCloseable {
+    private var bytes: ByteArray? = bytes
+
+    override fun getResource(name: String): URL? {
+        val found = bytes?.takeIf { name == resource } ?: return super.getResource(name)
+        return URL(null, "redlock:/$name", Handler(found))
+    }
+
+    /** Drops the library: JNA keeps this class loader as long as the library is open. */
+    override fun close() {
+        bytes = null
+    }
+
+    private class Handler(private val bytes: ByteArray) : URLStreamHandler() {
+        override fun openConnection(url: URL): URLConnection = object : URLConnection(url) {
+            override fun connect() = Unit
+
+            override fun getInputStream(): InputStream = bytes.inputStream()
+        }
+    }
+}
+
+/** The result of this task. An interrupt does not end the wait; the thread stays interrupted. */
+private fun <T> FutureTask<T>.uninterrupted(): T {
+    var interrupted = false
+    try {
+        while (true) {
+            try {
+                return get()
+            } catch (_: InterruptedException) {
+                interrupted = true
+            }
+        }
+    } finally {
+        if (interrupted) Thread.currentThread().interrupt()
     }
 }
 
