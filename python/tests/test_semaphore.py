@@ -150,5 +150,5 @@ def test_what_cannot_be_had_is_refused(client: redlock.Redlock, n: object) -> No
 
 def test_not_on_a_quorum() -> None:
     client = redlock.Redlock(["memory://a", "memory://b", "memory://c"])
-    with client, pytest.raises(redlock.InvalidArgument, match="one server"):
+    with client, pytest.raises(redlock.InvalidArgument, match="exactly one node"):
         client.semaphore("gpu", 2)
