@@ -39,7 +39,9 @@ const libraries = {
   },
 
   "redis-semaphore": (server) => async (name, ttl, wait) => {
-    const options = { lockTimeout: ttl, acquireTimeout: Math.max(wait, 1), retryInterval: POLL, refreshInterval: 0 };
+    // It checks its time-out before its first attempt, too: after a short pause of the process it would make none.
+    const once = wait === 0 && { acquireTimeout: 10_000, acquireAttemptsLimit: 1 };
+    const options = { lockTimeout: ttl, acquireTimeout: wait, retryInterval: POLL, refreshInterval: 0, ...once };
     const mutex = new Mutex(server, name, options);
     if (!(await mutex.tryAcquire())) return null;
     return {
