@@ -697,3 +697,18 @@ async fn a_blocked_caller_tries_once_before_it_listens() {
     holder.release().await.unwrap();
     waiting.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_close_returns_with_the_first() {
+    let mut server = Server::start();
+    let client = Client::new(Config::new([server.url()])).unwrap();
+    let lease = client.lock("closed twice", LockOptions::default()).unwrap().acquire().await.unwrap();
+    // A release cannot be confirmed, so that the first close takes its second.
+    server.freeze();
+    let start = Instant::now();
+    let first = tokio::spawn(client.close());
+    until("the first close has begun", || !lease.held()).await;
+    client.close().await;
+    assert!(start.elapsed() >= Duration::from_millis(900), "the second returned after {:?}", start.elapsed());
+    first.await.unwrap();
+}

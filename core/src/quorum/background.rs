@@ -90,6 +90,12 @@ impl Quorum {
         self.closed.send_replace(true);
     }
 
+    /// Resolves once it is closed.
+    pub(crate) async fn until_closed(&self) {
+        // The sender is in `self`.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
     /// Resolves once no pending work is left.
     pub(crate) async fn idle(&self) {
         // Never an error: the sender is in `self`.

@@ -44,7 +44,7 @@ impl ClientInner {
 
     /// Makes later calls fail with `closed`. Returns the session, for the caller to close.
     pub(crate) fn close(&self) -> Result<Arc<Session>, LockError> {
-        let session = self.session();
+        let session = self.open_session();
         self.closed.store(true, Ordering::Release);
         session
     }
@@ -53,6 +53,10 @@ impl ClientInner {
         if self.closed.load(Ordering::Acquire) {
             return Err(LockError::Closed);
         }
+        self.open_session()
+    }
+
+    fn open_session(&self) -> Result<Arc<Session>, LockError> {
         let mut current = self.session.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or from `Box::into_raw` below; what is replaced is leaked, and the last is

@@ -183,9 +183,11 @@ impl Session {
     }
 
     /// Marks every held lease lost, then tries for up to a second to release them, except fixed leases of explicit
-    /// owners. Those stay on the nodes until their ttl is over. Detached leases are not touched.
+    /// owners. Those stay on the nodes until their ttl is over. Detached leases are not touched. A further call waits for
+    /// the first one: at the end of a process it may be the only one that the exit waits for.
     pub(crate) async fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
+            let _ = timeout(CLOSE_LIMIT, self.quorum.until_closed()).await;
             return;
         }
         let keeps_keys = |tenure: &Tenure| tenure.terms.fixed && matches!(tenure.terms.owner, OwnerKey::Explicit(_));
