@@ -131,7 +131,7 @@ impl Lease {
     /// before its ttl is over.
     ///
     /// The text is a bearer secret: whoever has it can take over the lock. Fails with `lost` or `not_held` if the lease
-    /// has ended, and with `invalid` if it has nested leases, no ttl, or a value of its caller's own.
+    /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value.
     pub fn detach(&self) -> Result<String, LockError> {
         let Some((tenure, session)) = self.parts() else {
             return Err(self.ended(Fate::Lost(LostReason::Forked)));
@@ -290,6 +290,7 @@ impl TakeOver {
                     causes.push(quorum.cause(node, error));
                 }
             }
+            // Not the sum of both: which of them exceeds the spare decides between `lost` and `unavailable`.
             let over = there >= quorum.needed() || no.max(causes.len()) > quorum.spare();
             if over { Count::Decided(()) } else { Count::More }
         });

@@ -113,7 +113,7 @@ impl Lock {
     /// `acquire` for a host, which names the owner.
     #[doc(hidden)]
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        // Decided now, so that it follows the order of the calls and not that of their first polls.
+        // Nesting and the place in the queue are decided now, in the order of the calls and not of their first polls.
         let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
@@ -236,7 +236,9 @@ impl Lock {
         match runtime::block(Driver::Background, end, check) {
             Ok(outcome) => Ok(outcome?),
             Err(Interrupted::Check(error)) => Err(error),
+            // A forked child never holds its parent's lock.
             Err(Interrupted::Forked) => Ok(ReleaseOutcome::Lost),
+            // The release goes on in the background.
             Err(Interrupted::ThreadEnded) => Ok(ReleaseOutcome::Unconfirmed),
         }
     }

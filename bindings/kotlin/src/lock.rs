@@ -1,5 +1,8 @@
 //! A lock, for coroutines and for threads. For coroutines each acquire is an owner of its own; a thread is the owner of
 //! what it acquires.
+//!
+//! A method that starts a call returns its number. The word behind the colon in its comment is the `Outcome` with which the
+//! call ends.
 
 use redlock::{
     Owner, Request,

@@ -135,7 +135,7 @@ impl Loop {
         self.calls.flush();
     }
 
-    /// Cancels a call. True if its result was not drained yet, and never will be.
+    /// Cancels a call. True if the host has not received its result and never will.
     #[napi]
     pub fn abandon(&self, id: f64) -> bool {
         self.calls.abandon(id as u64)

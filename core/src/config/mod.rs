@@ -88,8 +88,8 @@ pub struct Config {
     /// The key of the token counters. Default: [`TokenKey::Redlock`].
     pub token_key: TokenKey,
     /// How long a token counter is kept after its last use; a held lock keeps its counter for as long as it is held.
-    /// From 60 s to 10 years, and on a quorum at least as long as a restarted node does not vote. Default `None`: an
-    /// hour, or that minimum if it is longer. Not with [`TokenKey::Redisson`].
+    /// From 60 s to 10 years, and on a quorum at least the quarantine (`max_ttl` plus drift). Default `None`: an hour,
+    /// or the quarantine if that is longer. Not with [`TokenKey::Redisson`].
     ///
     /// A node's clock seeds the next counter. Tokens still increase if that clock is set back by up to this time, and
     /// on a quorum if the nodes' clocks differ by up to this time.
@@ -265,8 +265,8 @@ pub struct LockOptions {
     pub fair: bool,
     /// The text that stands in the key while the lock is held, instead of a generated one. Each acquire is then an
     /// owner of its own. Like `SET NX`, it is granted only while the key does not exist, even if the key has this same
-    /// value. The value must be new for each acquire: a request whose reply was lost is undone by its value, perhaps
-    /// later. Only with [`Wire::Token`]; for drop-in shims.
+    /// value. The value must be new for each acquire: after a lost reply, a late clean-up deletes the key by its
+    /// value, and would delete a newer lock with the same value. Only with [`Wire::Token`]; for drop-in shims.
     #[doc(hidden)]
     pub value: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! The queue of results from the library's threads to a host. No code of the host runs on the library's threads: a
 //! finished call is queued as `(id, result)`, and the host is woken once to drain the queue, however many results are
-//! in it. An event loop takes the results that it drains. A thread that fetches for others announces the results; each
-//! caller takes its grant when it runs.
+//! in it. An event loop calls `drain`, which takes the results. Where one thread of the host fetches the results of all its
+//! threads, it calls `announce`, and the thread that made a call calls `take` for its grant.
 //!
 //! ```text
 //! complete: started ──▶ queued
@@ -246,7 +246,7 @@ impl<T: Entry> CompletionQueue<T> {
     }
 
     /// Gives a call up, and drops its result if that is queued or announced. Does nothing if the result was taken. True
-    /// if the result was neither announced nor taken, and so never will be.
+    /// if the host has not received the result and never will.
     pub fn abandon(&self, id: u64) -> bool {
         let (wanted, announced) = {
             let mut state = self.state.lock();

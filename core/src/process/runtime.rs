@@ -123,7 +123,7 @@ pub fn block<T, E>(
             let result = timeout(SLICE, future.as_mut()).await;
             if result.is_err() {
                 // tokio defers some wake-ups to the end of this turn. Without this yield they would be lost, and a
-                // future inside that is polled only when it is woken would never be polled again.
+                // nested future that waits for its own wake-up, as in `FuturesUnordered`, would hang.
                 yield_now().await;
             }
             result

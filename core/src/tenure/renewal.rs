@@ -1,7 +1,7 @@
 //! Decides when a tenure is renewed, and what the replies mean for it. Pure, like the rest of the state.
 //!
-//! After a third of the lease a round of renewal starts. It sends a renewal to every node until a quorum has extended
-//! the lease:
+//! After a third of the lease a round of renewal starts. It sends a renewal to all nodes. While no quorum has
+//! extended the lease, it sends again after a pause, to the nodes without a request in flight:
 //!
 //! ```text
 //! due ─▶ sent to all nodes ──a quorum extended──▶ due after a third of the lease
@@ -57,8 +57,8 @@ impl State {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// The time until the lease is at risk: two thirds of it are over without a renewal. `MAX` if no event reports
-    /// that: the lease is not renewed, or the event was sent already.
+    /// The time until two thirds of the ttl are over since the last renewal, when the lease is at risk. `MAX` if no event
+    /// is due for that: the lease is not renewed, or the event was sent already.
     fn until_at_risk(&self, left: Duration) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() || self.round.orphaned || self.round.warned {

@@ -33,7 +33,7 @@ impl Tenure {
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
-                // Renewals and the release include this node.
+                // No reply, but the node may have granted it: renewals and the release must go there, too.
                 Err(error) if error.may_have_run() => Presence::Unknown(sent_on[node].get()),
                 // An unknown reply: the node may have granted it.
                 Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent_on[node].get()),
@@ -116,6 +116,7 @@ impl Tenure {
             match self.interpret(found, since)? {
                 Renewed::Gone => {}
                 Renewed::Extended => return Some(self.held_for(ttl, since)),
+                // `interpret` never returns `Reads`.
                 Renewed::Taken | Renewed::Ended | Renewed::Reads => return Some(Presence::Absent),
             }
         }

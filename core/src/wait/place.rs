@@ -61,7 +61,8 @@ impl PlaceRequest {
         connections
     }
 
-    /// Gives it up in the background. `there`: sends a request even if every earlier one was answered.
+    /// Gives it up in the background. `there`: the server has a place or a grant, so one request is sent even if
+    /// none is unanswered.
     fn give_up(&self, there: bool) {
         let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
         let connections = self.connections();
@@ -92,7 +93,8 @@ impl Place {
     }
 
     /// Requests the lock, or a place in its queue, or confirms the place. Returns the time of the request, and the
-    /// reply. `lease`: how long the place then counts; zero takes none.
+    /// reply. `lease`: how long the place stays valid without
+    /// a further request; zero takes no place.
     pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<QueueReply, NodeError>) {
         let request = self.request.clone();
         let call = request.quorum.protocol.enter(request.primitive, &request.names, &request.entry, &self.owner, lease);

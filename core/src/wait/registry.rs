@@ -231,6 +231,7 @@ impl<T: Holding> Registry<T> {
     pub(crate) fn may_share(&self, key: &str, turn: &Arc<Turn>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
+        // The first exclusive waiter, or this one: if it shares, so do all before it.
         turn.shared && queue.find(|other| !other.shared || Arc::ptr_eq(other, turn)).is_some_and(|other| other.shared)
     }
 
@@ -315,8 +316,8 @@ impl<T: Holding> Registry<T> {
         self.locks.lock().entry_of_listener(key, make).listener.clone()
     }
 
-    /// A listener that also subscribes to the channel that wakes this client alone, and the line of waiters that it
-    /// serves.
+    /// Returns the lock's listener and its line of queued waiters. Replaces a listener that is not subscribed to the channel
+    /// that wakes this client alone.
     pub(crate) fn line(
         &self,
         key: &str,

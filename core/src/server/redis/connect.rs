@@ -85,11 +85,13 @@ impl Inner {
         match self.look_up(lane) {
             LaneLookup::Connection(connection) if connection.is_alive_after_idle().await => return Ok(connection),
             LaneLookup::Fail(error) => return Err(error),
+            // A connection that died while it was idle has left the lane by now, so that `make` connects anew.
             LaneLookup::Connection(_) | LaneLookup::Unconnected | LaneLookup::Wait => {}
         }
         let limit = timeout.min(self.connect_timeout);
         within_limit(lane.driver(), limit, Box::pin(self.make(lane)).as_mut()).await.unwrap_or_else(|| {
             let error = connect_timeout_error(limit);
+            // A shorter limit of the caller says nothing about the node.
             if limit == self.connect_timeout {
                 self.lane_attempt_failed(&error);
             }

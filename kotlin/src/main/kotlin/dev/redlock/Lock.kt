@@ -21,9 +21,9 @@ import java.time.Duration as JavaDuration
  * For Java, each suspending function has a blocking variant, such as [acquireBlocking]. Acquires and releases
  * also have a variant that returns a future, such as [acquireAsync].
  *
- * A lock object needs no `close`. It has a native object of about 0.5 KB, which is freed when the first lease ends. So
- * a lock object that is used once leaves no native memory to the garbage collector. Used again, it keeps its native
- * object until it is collected: a new one for each acquire would cost more than the acquire's own calls.
+ * A lock object needs no `close`. Its first native object, of about 0.5 KB, is freed when its first lease ends, so that
+ * a lock that is used once leaves no native memory to the garbage collector. If the lock is used again, it makes a second
+ * native object and keeps that until it is collected: one for each acquire would cost more than the acquire's own calls.
  *
  * @property name the name, without the client's prefix
  */
