@@ -1,7 +1,8 @@
 """Locks for asyncio: the names of `redlock`, to be used with `await` and `async with`.
 
-The owner of a lock is the task that calls `acquire()`. The event loop watches one descriptor, which is readable when the
-server of a client with one node has replied or, for other calls, when a thread of the core has a result. So no thread of the core ever takes the GIL.
+The owner of a lock is the task that calls `acquire()`. The event loop watches one descriptor, which is readable when
+the server of a client with one node has replied or, for other calls, when a thread of the core has a result. So no
+thread of the core ever takes the GIL.
 """
 
 from __future__ import annotations
