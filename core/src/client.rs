@@ -165,7 +165,7 @@ impl Client {
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let session = self.inner.close();
         async move {
-            if let Ok(session) = session {
+            if let Some(session) = session {
                 runtime::spawn_in_background(async move { session.close().await }).await;
             }
         }
