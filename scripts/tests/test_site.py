@@ -182,6 +182,69 @@ def test_the_copy_links_to_the_code_host_and_shows_both_pictures(project: Projec
     assert "[up](../guide.md)" in project.read("target/site-work/docs/adr/0001-one.md")
 
 
+def test_the_copy_is_indented_as_pythons_markdown_needs_it(project: Project) -> None:
+    project.write(
+        "docs/guide.md",
+        """# A guide
+
+1. One,
+   and more.
+   - Two
+
+     ```
+     code
+       more
+     ```
+   - Three
+     of two lines
+2. Four
+
+   Five
+
+=== "Python"
+
+    - Six
+      and more
+
+      Seven
+
+Eight
+    and more
+""",
+    )
+    project.write("docs/index.md", "# Start\n")
+    assert project.build() == []
+    assert (
+        project.read("target/site-work/docs/guide.md")
+        == """# A guide
+
+1. One,
+   and more.
+    - Two
+
+        ```
+        code
+          more
+        ```
+    - Three
+     of two lines
+2. Four
+
+    Five
+
+=== "Python"
+
+    - Six
+      and more
+
+        Seven
+
+Eight
+    and more
+"""
+    )
+
+
 def test_a_build_that_fails_is_reported(project: Project) -> None:
     project.write("fails", "")
     assert project.build() == ["docs: zensical build --strict failed, see above"]
