@@ -261,6 +261,8 @@ def test_a_build_that_fails_is_reported(project: Project) -> None:
         ('<link rel="stylesheet" href="http://x.org/a">', "index.html: loads http://x.org/a from another server"),
         ('<link rel="preconnect" href="https://x.org">', "index.html: loads https://x.org from another server"),
         ('<p style="background: url(https://x.org/a)">', "index.html: loads https://x.org/a from another server"),
+        ("<p>a [link](x.md)<code>**</code>", "index.html: has Markdown in its text: 'a [link](x.md)'"),
+        ("<p>| a |\n|---|</p>", "index.html: has Markdown in its text: '| a |\\n|---|'"),
     ],
 )
 def test_a_problem_of_what_was_built_is_reported(project: Project, html: str, found: str) -> None:
