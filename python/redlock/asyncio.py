@@ -144,7 +144,10 @@ class Lost:
 
 
 class Lease:
-    """A held lock."""
+    """A held lock, or the permit of a semaphore, as an acquire returns it.
+
+    It ends with its release, or at its deadline unless it is renewed or extended.
+    """
 
     __slots__ = ("__weakref__", "_native")
 
@@ -183,7 +186,7 @@ class Lease:
 
     @property
     def lost(self) -> Lost:
-        """The event that is set when this lease is lost."""
+        """The event that is set when this lease is lost; used like an `asyncio.Event`."""
         return Lost(self._native)
 
     def remaining(self) -> float:
@@ -206,8 +209,9 @@ class Lease:
     async def extend(self, ttl: Seconds) -> None:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        The watchdog keeps renewing a renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes
-        answer; the lease is unchanged then.
+        `ttl` is 0.05 s or more, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a renewed
+        lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+        `Unavailable` if too few nodes answer; the lease is unchanged then.
         """
         await _native.Calls.extend(self._native, ttl)
 
@@ -308,12 +312,18 @@ class Lock:
         return self._native.owned()
 
     async def locked(self) -> bool:
-        """Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer."""
+        """Whether anybody holds the lock, in any process.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
         locked: bool = await _native.Calls.locked(self._native)
         return locked
 
     async def inspect(self) -> LockInfo | None:
-        """Return who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer."""
+        """Return who holds the lock, or None if it is free.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
         info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
 
