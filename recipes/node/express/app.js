@@ -28,6 +28,7 @@ export function lockErrors(error, _request, response, next) {
 
 export function createApp(client, shop) {
   const app = express();
+  app.use(express.json());
 
   app.post(
     "/orders/:id/pay",

@@ -81,7 +81,7 @@ export async function serve(test, script, variables) {
 
 /** Sends a POST. `ended` is the status of the reply, or undefined without one; `leave()` closes the connection. */
 export function post(url) {
-  const sent = request(url, { method: "POST", agent: false });
+  const sent = request(url, { method: "POST", agent: false, headers: { "Content-Type": "application/json" } });
   const ended = new Promise((resolve) => {
     sent.on("response", (response) => {
       response.resume();
@@ -89,6 +89,6 @@ export function post(url) {
     });
     sent.on("error", () => resolve(undefined));
   });
-  sent.end();
+  sent.end("{}");
   return { ended, leave: () => sent.destroy() };
 }

@@ -65,6 +65,9 @@ export class LockFilter implements ExceptionFilter {
   }
 }
 
+// --8<-- [end:locks]
+
+// --8<-- [start:module]
 @Global()
 @Module({
   providers: [
