@@ -3,7 +3,7 @@
 The page shows how a block is tested:
 
 - An excerpt follows a link to a file, as in ``[`fenced_sql.py`](../python/examples/fenced_sql.py):``. The file has the
-  same text. These tests check that for all languages.
+  same text, or the section that the site inserts. These tests check that for all languages.
 - A program starts with an import. It runs in a process of its own, and must end with exit code 0. Redis-servers of the
   test's own stand in for each of its URLs. pytest runs a program that has a function `test_…`.
 - A fragment is any other block. It may use names that the page does not define.
@@ -20,7 +20,7 @@ import ast
 import re
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -117,6 +117,12 @@ def check_excerpt(block: Block) -> None:
     """Fail unless the file has all parts of an excerpt; a line `...` stands for what is left out."""
     assert block.file is not None
     text = Path(block.file).read_text(encoding="utf-8")
+    snippet = re.fullmatch(r'--8<-- "([^":]+)(?::(\w+))?"\n', block.code)
+    if snippet:  # the site inserts the text
+        file, section = snippet.groups()
+        assert (ROOT / file).samefile(block.file), f"{block}: inserts {file} below a link to {block.file}"
+        assert not section or text.count(f"--8<-- [start:{section}]\n") == 1, f"{block}: no section {section} in {file}"
+        return
     for part in re.split(r"\n\n\.\.\.\n\n+", block.code.rstrip("\n")):
         assert part in text, f"{block}: not in {block.file}:\n{part}"
 
@@ -303,6 +309,19 @@ def test_broken_excerpt() -> None:
     assert not not_quoted.is_excerpt
     with pytest.raises(AssertionError, match="not in"):
         check_excerpt(quoted._replace(code=quoted.code.replace("Next", "Last")))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [('"x.py:a"', ""), ('"x.py"', ""), ('"x.py:b"', "no section b"), ('"README.md"', "inserts README.md below a link")],
+)
+def test_broken_snippet(code: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "README.md").touch()
+    (tmp_path / "x.py").write_text("# --8<-- [start:a]\n1\n# --8<-- [end:a]\n")
+    (block,) = blocks_of("page.md", f"[`x.py`](x.py):\n\n```python\n--8<-- {code}\n```\n")
+    with pytest.raises(AssertionError, match=error) if error else nullcontext():
+        check_excerpt(block)
 
 
 @pytest.mark.parametrize(
