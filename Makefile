@@ -39,7 +39,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
 	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
 	kotlin-lint interop-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
-	versions-test test-all \
+	versions-test test-all site site-check \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
@@ -63,6 +63,7 @@ help:
 	@echo "make node    builds the Node package in node/"
 	@echo "make kotlin  builds the Kotlin package in kotlin/target"
 	@echo "make docs    the API documentation of all languages"
+	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
 	@echo "make clean   removes everything built"
 	@echo "Each of rust, python, node and kotlin also has a -lint and a -test."
 
@@ -449,10 +450,27 @@ demo: python node kotlin
 	$(call say,Demo)
 	$(BIN)/python demo/demo.py
 
-docs: node-tools kotlin-tools
+# zensical, which builds the site, and pdoc, in an environment of their own. They need Python 3.11.
+SITE := target/tools/site
+$(SITE)/.ready: scripts/site.txt scripts/python-environment
+	$(call build,site-environment,Python environment of the site) -- \
+		./scripts/python-environment "$(PYTHON)" $(SITE) scripts/site.txt
+	@touch $@
+
+docs: node-tools kotlin-tools $(SITE)/.ready
 	cargo doc --no-deps --quiet --package redlock-core
 	cd node && npm run --silent docs
 	$(MVN) dokka:dokka
+	rm -rf target/python-docs
+	$(SITE)/bin/python scripts/python-reference target/python-docs
+
+site: $(SITE)/.ready
+	$(call say,The site: built strictly; links and anchors; nothing from other servers)
+	./scripts/site $(SITE)/bin/zensical
+
+# The checks that need no tool.
+site-check:
+	$(call step,site,The pages of the site: navigation; links; snippets; pictures) -- ./scripts/site
 
 clean:
 	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target \
