@@ -38,8 +38,8 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
 	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
-	kotlin-lint interop-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
-	versions-test test-all \
+	kotlin-lint interop-lint docs-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
+	versions-test test-all site site-check \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
@@ -63,6 +63,7 @@ help:
 	@echo "make node    builds the Node package in node/"
 	@echo "make kotlin  builds the Kotlin package in kotlin/target"
 	@echo "make docs    the API documentation of all languages"
+	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
 	@echo "make clean   removes everything built"
 	@echo "Each of rust, python, node and kotlin also has a -lint and a -test."
 
@@ -152,17 +153,22 @@ interop-lint: node-tools interop-tools
 	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
 	$(call step,gofmt,gofmt for the peers) -- bash -ec 'files=$$(gofmt -l tests/interop/go); echo "$$files"; test -z "$$files"'
 
+# These checks read sources only.
+docs-lint: site-check
+	$(call step,options,Options: the list; its page; the sources) -- ./scripts/options
+	$(call step,troubleshooting,Trouble-shooting: an entry for each error and event) -- ./scripts/troubleshooting
+
 release-lint:
 	$(call step,version,One version everywhere) -- python3 -m release.version
 
 # reading-lint: linters that write nothing. writing-lint: linters that write to node/dist or kotlin/target.
-reading-lint := rust-lint python-lint interop-lint release-lint
+reading-lint := rust-lint python-lint interop-lint release-lint docs-lint
 writing-lint := node-lint kotlin-lint
 lint: $(reading-lint) $(writing-lint)
 
-# Tests of scripts/step, scripts/failures, and of `make test` itself.
+# Tests of the scripts, of `make test` itself, and of the benchmark's report.
 scripts-test: python-tools
-	$(call step,scripts-tests,Tests of the scripts) $(pytest) scripts/tests
+	$(call step,scripts-tests,Tests of the scripts) $(pytest) scripts/tests bench/test_report.py
 
 rust-test: nextest-tools
 	$(call step,rust-tests,Rust tests: units; real servers; simulation; short chaos) $(call nextest,rust-tests) $(rust)
@@ -348,7 +354,7 @@ packages-all: packages-tools
 # ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
 
 BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,growth,quorum,handoff,herd,watchdog,names
+SUITES ?= pairs,growth,quorum,handoff,herd,fair,watchdog,names
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call build,bench-environment,Python environment of the benchmarks) -- \
@@ -449,10 +455,27 @@ demo: python node kotlin
 	$(call say,Demo)
 	$(BIN)/python demo/demo.py
 
-docs: node-tools kotlin-tools
+# zensical, which builds the site, and pdoc, in an environment of their own. They need Python 3.11.
+SITE := target/tools/site
+$(SITE)/.ready: scripts/site.txt scripts/python-environment
+	$(call build,site-environment,Python environment of the site) -- \
+		./scripts/python-environment "$(PYTHON)" $(SITE) scripts/site.txt
+	@touch $@
+
+docs: node-tools kotlin-tools $(SITE)/.ready
 	cargo doc --no-deps --quiet --package redlock-core
 	cd node && npm run --silent docs
 	$(MVN) dokka:dokka
+	rm -rf target/python-docs
+	$(SITE)/bin/python scripts/python-reference target/python-docs
+
+site: $(SITE)/.ready
+	$(call say,The site: built strictly; links and anchors; nothing from other servers)
+	./scripts/site $(SITE)/bin/zensical
+
+# The checks that need no tool.
+site-check:
+	$(call step,site,The pages of the site: navigation; links; snippets; pictures) -- ./scripts/site
 
 clean:
 	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target \

@@ -4,90 +4,86 @@ from __future__ import annotations
 
 from typing import Any
 
-from rows import Row, by_language, comparable, kind, mid, ours, ratios, spread, table, times, together, who, µs
+from rows import Row, best, by_language, known, mid, number, ours, ratios, rivals, table, together, who
 
 NODE = ("Node", "redlock-core")
+MISSING: Row = {"library": "", "client": [], "rates": [], "script": []}
 
 
 class Goals:
-    """The rows of the table, work by work."""
+    """The rows of the table, work by work. Rows of contenders that were not measured are left out."""
 
     def __init__(self, results: dict[str, Any]) -> None:
         self.lines: list[list[str]] = []
-        self.pairs = {work: {who(row): row for row in rows} for work, rows in results["pairs"].items()}
+        self.pairs = {work: {who(row): row for row in rows} for work, rows in results.get("pairs", {}).items()}
         self.five = results.get("quorum", {}).get("5", [])
         self.contended = together(results.get("handoff", []))
 
-    def add(
-        self,
-        work: str,
-        before: str,
-        wanted: tuple[str, float],
-        values: list[float],
-        *,
-        whose: str = "",
-        more: str = "",
-        also: bool = True,
-    ) -> None:
-        """Add a row with the figures of all rounds. `wanted` is `≤` or `≥` and the limit, `also` another condition."""
+    def add(self, work: str, before: tuple[str, str], wanted: tuple[str, float | None], values: list[float]) -> None:
+        """Add a row with the median of all rounds.
+
+        `before` are the best figures of ours and of others when the goal was set. `wanted` is `≤` or `≥` and the limit.
+        The goal is met if the figures are as they are shown, so that no row says "≥ 0.85", "0.85" and "no".
+        """
         sign, limit = wanted
         middle = mid(values)
-        if middle is not None:
-            met = (middle <= limit if sign == "≤" else middle >= limit) and also
-            self.lines.append(
-                [work, before, f"{sign} {whose}{limit:.4g}", spread(values) + more, "yes" if met else "no"]
-            )
+        if middle is None or limit is None:
+            return
+        shown, goal = round(middle, 2), round(limit, 2)
+        met = shown <= goal if sign == "≤" else shown >= goal
+        self.lines.append([work, *before, f"{sign} {number(goal)}", number(shown), "yes" if met else "no"])
 
-    def peers(self, rows: list[Row], one: Row, figure: str) -> list[Row]:
-        """Return the comparable other libraries, the smallest figure first."""
-        able = [row for row in rows if kind(row) == "peer" and comparable(one, row)]
-        return sorted(able, key=lambda row: mid(row[figure]))
+    def row(self, work: str, *of: str) -> Row:
+        return self.pairs.get(work, {}).get(of, MISSING)
 
     def scripts(self) -> None:
         """Relative to the floor, since the time of a script depends on who else uses the machine."""
-        of = self.pairs["sequential"]
-        floor = of["Node", "setnx"]["script"]
-        for library, before, wanted in (("redlock", 15.8 / 2.5, 10.3 / 2.5), ("redlock-token", 13.8 / 2.5, 9 / 2.5)):
-            wire = "token" if "token" in library else "redisson"
-            work = f"server's script time of a pair, wire {wire}, of that of `SET NX` and a compare-and-delete"
-            script = of["Rust", library]["script"]
-            more = f"; {µs(script)} and {µs(floor)} µs"
-            self.add(work, f"{before:.1f}", ("≤", wanted), times(script, 1 / mid(floor)), more=more)
+        floor = mid(self.row("sequential", "Node", "setnx")["script"])
+        wires = (("redisson", "redlock", 15.8, 10.3), ("token", "redlock-token", 13.8, 9))
+        for wire, library, before, wanted in wires if floor else ():
+            work = f"script time, wire {wire}, divided by that of `SET NX` and a compare-and-delete"
+            script = [value / floor for value in self.row("sequential", "Rust", library)["script"]]
+            self.add(work, (f"{before / 2.5:.1f}", "-"), ("≤", wanted / 2.5), script)
 
     def rust(self) -> None:
-        for work, before, wanted in (("sequential", "0.56", 0.85), ("100 at once", "0.38", 0.75)):
-            one, bare = (self.pairs[work]["Rust", library]["rates"] for library in ("redlock", "bare"))
-            self.add(f"Rust, async, {work}, of the bare client's pairs/s", before, ("≥", wanted), ratios(one, bare))
+        for work, title, before, wanted in (
+            ("sequential", "one caller", "0.56", 0.85),
+            ("100 at once", "bursts of 100", "0.38", 0.75),
+        ):
+            one, bare = (self.row(work, "Rust", library)["rates"] for library in ("redlock", "bare"))
+            text = f"Rust, async, {title}: rate, divided by the bare client's"
+            self.add(text, (before, "-"), ("≥", wanted), ratios(one, bare))
 
     def node(self) -> None:
         work = "100 independent"
-        one, rows = self.pairs[work][NODE], list(self.pairs[work].values())
-        least, fastest = self.peers(rows, one, "client")[0], self.peers(rows, one, "rates")[-1]
-        cpu, limit = times(one["client"], 1e6), ("≤", mid(times(least["client"], 1e6)))
-        whose = f"{least['library']}'s "
-        self.add(f"Node, {work}, client CPU µs", "28 to 36; 20, 23", limit, cpu, whose=whose)
-        rates = ratios(one["rates"], fastest["rates"])
-        self.add(f"Node, {work}, pairs/s, of {fastest['library']}'s", "0.55 to 0.7", ("≥", 1), rates)
+        one = self.pairs.get(work, {}).get(NODE)
+        peers = rivals(one, self.pairs[work].values()) if one else []
+        least, fastest = best(peers, "client"), best(peers, "rates")
+        if one and least and fastest:
+            limit = mid(least["client"]) * 1e6
+            text = f"Node, 100 callers: client CPU µs, beside {least['library']}'s"
+            self.add(text, ("28", "20"), ("≤", limit), [value * 1e6 for value in one["client"]])
+            rates = ratios(one["rates"], fastest["rates"])
+            text = f"Node, 100 callers: rate, divided by {fastest['library']}'s"
+            self.add(text, ("0.7", "-"), ("≥", 1), rates)
         work = "100 independent, blocks"
-        one, peer = self.pairs[work][NODE], self.pairs[work]["Node", "redlock"]
-        cpu, limit = times(one["client"], 1e6), ("≤", mid(times(peer["client"], 1e6)))
-        self.add("Node, the same with `using`, client CPU µs", "50 to 59; 30 to 39", limit, cpu, whose="redlock's ")
-        made = self.pairs.get("lock objects", {}).get(NODE, {}).get("client", [])
-        self.add("Node, `client.lock(name)`, µs", "5", ("≤", 1), times(made, 1e6))
+        peer, cpu = (self.row(work, "Node", library)["client"] for library in ("redlock", NODE[1]))
+        limit = mid(peer)
+        text = "Node, 100 callers, new lock objects: client CPU µs, beside redlock's"
+        self.add(text, ("50", "30"), ("≤", limit and limit * 1e6), [value * 1e6 for value in cpu])
+        made = self.row("lock objects", *NODE)["client"]
+        self.add("Node, `client.lock(name)`: µs", ("5", "-"), ("≤", 1), [value * 1e6 for value in made])
 
     def python(self) -> None:
-        row = self.pairs["100 at once"]["Python", "redlock-asyncio"]
-        self.add("Python, asyncio, 100 at once, client CPU µs", "43", ("≤", 25), times(row["client"], 1e6))
+        cpu = self.row("100 at once", "Python", "redlock-asyncio")["client"]
+        self.add("Python, asyncio, bursts of 100: client CPU µs", ("43", "-"), ("≤", 25), [at * 1e6 for at in cpu])
 
     def quorum(self) -> None:
-        before = {"Rust": "309 µs; 188", "Node": "287 µs; 195"}
         for one in by_language(filter(ours, self.five)):
-            peers = self.peers(self.five, one, "rates")
-            if peers:
-                work = f"{one['language']}, {one['library']}, a pair on five nodes, time, of {peers[-1]['library']}'s"
-                slower = ratios(peers[-1]["rates"], one["rates"])
-                more = f"; {one['p50'] * 1e6:.0f} µs and {peers[-1]['p50'] * 1e6:.0f}"
-                self.add(work, before.get(one["language"], "-"), ("≤", 1), slower, more=more)
+            peer = best(rivals(one, self.five), "rates")
+            if peer:
+                work = f"{one['language']}, {one['library']}, 5 nodes: time, divided by {peer['library']}'s"
+                self.add(work, ("-", "-"), ("≤", 1), ratios(peer["rates"], one["rates"]))
 
     def handoff(self, nodes: int, processes: int) -> list[Row]:
         rows = [row for row in self.contended if (row["nodes"], row["processes"]) == (nodes, processes)]
@@ -95,27 +91,21 @@ class Goals:
 
     def handoff_on_five(self) -> None:
         for row in filter(ours, self.handoff(5, 6)):
-            work = f"{row['language']}, {row['library']}, hand-off, 6 processes on five nodes, p50 ms"
-            self.add(work, "4.2", ("≤", 1.4), times(row["p50"], 1e3))
+            work = f"{row['language']}, {row['library']}, hand-off, 6 processes, 5 nodes: p50 ms"
+            self.add(work, ("4.2", "-"), ("≤", 1.4), [value * 1e3 for value in known(row["p50"])])
 
     def handoff_in_turn(self) -> None:
         """Ours beside the one other library that has a queue."""
         for processes in (4, 8):
             rows = {who(row): row for row in self.handoff(1, processes)}
             one, peer = rows.get(("Python", "redlock-sync")), rows.get(("Python", "python-redis-lock"))
-            if one and peer:
-                work = f"Python, redlock-sync, hand-off, {processes} processes, p50 ms"
-                fairness, calls = mid(one["fairness"]), mid(one["calls"])
-                more = f"; slowest/fastest {fairness:.2f}, {calls:.1f} calls a grant (≥ 0.95, ≤ 3)"
-                self.add(
-                    work,
-                    "0.5; 0.4",
-                    ("≤", mid(times(peer["p50"], 1e3))),
-                    times(one["p50"], 1e3),
-                    whose="python-redis-lock's ",
-                    more=more,
-                    also=fairness >= 0.95 and calls <= 3,
-                )
+            if one and peer and known(peer["p50"]):
+                work = f"Python, redlock-sync, hand-off, {processes} processes"
+                limit = mid(peer["p50"]) * 1e3
+                own = [value * 1e3 for value in known(one["p50"])]
+                self.add(f"{work}: p50 ms, beside python-redis-lock's", ("0.5", "0.4"), ("≤", limit), own)
+                self.add(f"{work}: slowest/fastest", ("-", "-"), ("≥", 0.95), one["fairness"])
+                self.add(f"{work}: calls a grant", ("-", "-"), ("≤", 3), one["calls"])
 
 
 def goals(results: dict[str, Any]) -> str:
@@ -127,4 +117,4 @@ def goals(results: dict[str, Any]) -> str:
     rows.quorum()
     rows.handoff_on_five()
     rows.handoff_in_turn()
-    return table(["work", "before: ours; others", "goal", "measured", "met"], rows.lines)
+    return table(["goal", "before, ours", "before, others", "limit", "measured", "met"], rows.lines)

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import patches, ticker
 from matplotlib import pyplot as plt
-from rows import LANGUAGES, Row, kind, mid, number, ours, together
+from rows import LANGUAGES, Row, kind, known, mid, number, ours, together
 
 PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
 THEMES = {
@@ -69,7 +69,7 @@ def bars(rows: list[Row], parts: list[tuple[str, Callable[[Row], float]]], label
     shades = [1.0, 0.45][: len(parts)]
 
     def draw(colors: dict[str, Any]) -> Any:
-        groups = {language: [row for row in rows if row["language"] == language] for language in LANGUAGES}
+        groups = {language: [row for row in rows if row["language"] == language] for language in languages(rows)}
         groups = {language: group for language, group in groups.items() if group}
         figure, panels = plt.subplots(
             len(groups),
@@ -107,13 +107,19 @@ def bars(rows: list[Row], parts: list[tuple[str, Callable[[Row], float]]], label
     return draw
 
 
+def languages(rows: list[Row]) -> list[str]:
+    """Return the languages of the rows; those that the benchmark does not know come last."""
+    there = {row["language"] for row in rows}
+    return [*(language for language in LANGUAGES if language in there), *sorted(there - set(LANGUAGES))]
+
+
 Lines = dict[str, list[tuple[float, float]]]
 
 
 def series(rows: list[Row], x: str, y: Callable[[Row], float | None]) -> dict[str, tuple[list[Row], Lines]]:
     """Return, for each language, a line for each library that has more than one point."""
     panels: dict[str, tuple[list[Row], Lines]] = {}
-    for language in LANGUAGES:
+    for language in languages(rows):
         firsts, lines = {}, {}
         for row in rows:
             if row["language"] == language and y(row) is not None:
@@ -169,12 +175,13 @@ def growth(panels: dict[str, tuple[list[Row], Lines]], x: str, y: str, logarithm
 def plots(results: dict[str, Any]) -> None:
     PLOTS.mkdir(exist_ok=True)
     parts = [("client", lambda row: mid(row["client"]) * 1e6), ("server", lambda row: mid(row["server"]) * 1e6)]
-    label = "CPU time of a pair, client + server, µs (a hundred independent callers"
+    label = "CPU time of an acquire and its release, client + server, µs (a hundred callers"
     works = (("100 independent", "cpu"), ("100 independent, blocks", "cpu-blocks"))
     for work, title in works if results.get("pairs") else ():
-        text = label + (", a block for each pair)" if title == "cpu-blocks" else ")")
-        plot(title, bars(results["pairs"][work], parts, text, ".1f"))
-    contended = [row for row in together(results.get("handoff", [])) if row["p50"]]
+        text = label + (", new lock objects)" if title == "cpu-blocks" else ")")
+        if results["pairs"].get(work):
+            plot(title, bars(results["pairs"][work], parts, text, ".1f"))
+    contended = [row for row in together(results.get("handoff", [])) if known(row["p50"])]
     for title, nodes, processes in (("handoff", 1, 4), ("handoff-quorum", 5, 6)):
         rows = [row for row in contended if (row["nodes"], row["processes"]) == (nodes, processes)]
         if rows:
@@ -191,11 +198,16 @@ def plots(results: dict[str, Any]) -> None:
         plot("growth-herd", growth(panels, "waiters (logarithmic)", label, "xy"))
     if results.get("quorum"):
         rows = [{**row, "nodes": int(at)} for at, of in results["quorum"].items() if at.isdigit() for row in of]
-        plot("growth-quorum", growth(series(rows, "nodes", lambda row: row["p50"] * 1e6), "nodes", "µs a pair"))
+        plot(
+            "growth-quorum",
+            growth(
+                series(rows, "nodes", lambda row: row["p50"] * 1e6), "nodes", "p50 of an acquire and its release, µs"
+            ),
+        )
     if results.get("growth"):
         rows = [{**row, "at_once": int(size)} for size, of in results["growth"].items() for row in of]
         panels = series(rows, "at_once", lambda row: mid(row["rates"]))
-        plot("growth-parallel", growth(panels, "locks at once (logarithmic)", "pairs a second", "x"))
+        plot("growth-parallel", growth(panels, "locks at once (logarithmic)", "acquires and releases a second", "x"))
     held = [{**row, "language": "Rust", "library": "redlock"} for row in results.get("watchdog", []) if row["held"] > 1]
     if held:
         panels = {}

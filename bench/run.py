@@ -546,7 +546,9 @@ def main() -> int:
     target = RESULTS / ("smoke.json" if arguments.smoke else "results.json")
     results = json.loads(target.read_text()) if target.exists() and not arguments.smoke else {}
     redis = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout.split()[2]
+    today = time.strftime("%Y-%m-%d", time.gmtime())
     results["machine"] = {
+        "date": today,
         "cpus": os.cpu_count(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "redis": redis.removeprefix("v="),
@@ -557,6 +559,7 @@ def main() -> int:
         for suite in arguments.only.split(","):
             began = time.monotonic()
             results[suite] = getattr(bench, suite)()
+            results.setdefault("measured", {})[suite] = {"date": today, "rounds": bench.rounds}
             print(f"{suite}: {time.monotonic() - began:.0f} s", flush=True)
             # After each suite, so that an interrupted run keeps its results.
             target.write_text(json.dumps(results, indent=1) + "\n")

@@ -53,7 +53,7 @@ function ofEnvironment(options: Options): Client {
  * ```ts
  * const client = new Redlock(["redis://a", "redis://b", "redis://c"], { watchdog: 10_000 });
  * await client.using("report", async (signal, lease) => {
- *   await fetch(url, { signal, headers: { fence: String(lease.token) } });
+ *   await fetch(url, { signal, headers: { "Fencing-Token": String(lease.token) } });
  * });
  * ```
  */

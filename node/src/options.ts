@@ -8,13 +8,13 @@ import { inspect } from "node:util";
 import { InvalidArgument } from "./errors";
 import type { Given, Options } from "./native";
 
-/** The options of a client. Times are milliseconds; undefined and null mean the default. */
+/** The options of a client. Times are milliseconds, 10 years at most; undefined and null mean the default. */
 export interface ClientOptions {
   /** How many nodes must agree, from a majority to all. Default: a majority. */
   quorum?: number | null | undefined;
-  /** The ttl of leases that are renewed until release; 300 ms or more. Default: 30 s. */
+  /** The ttl of leases that are renewed until release; 300 ms or more, on a quorum at most `maxTtl`. Default: 30 s. */
   watchdog?: number | null | undefined;
-  /** A prefix of every lock's name. Default: none. */
+  /** A prefix of every lock's name. Default: empty. */
   prefix?: string | null | undefined;
   /**
    * The format of locks: Redisson's, or the string of `SET name value NX PX ttl` (redis-py and others). Default:
@@ -27,50 +27,57 @@ export interface ClientOptions {
   tokenKey?: "redlock" | "redisson" | null | undefined;
   /**
    * How long a token counter is kept after its last use. Tokens still increase if a node's clock is set back by that
-   * time or less. 60 s or more, and on a quorum no less than the quarantine of a restarted node. Default: an hour.
+   * time or less. 60 s or more, and on a quorum no less than the quarantine of a restarted node. Default: an hour, or
+   * the quarantine if that is longer.
    */
   tokenTtl?: number | null | undefined;
-  /** The longest ttl on a quorum. A restarted node does not vote for that time plus `drift`. Default: 60 s. */
+  /**
+   * The longest ttl on a quorum, 50 ms or more. A restarted node does not vote for that time plus `drift`. Default:
+   * 60 s.
+   */
   maxTtl?: number | null | undefined;
-  /** How many replicas of a node must acknowledge a lock before the node's vote counts. Default: 0. */
+  /** How many replicas of a node, 0 to 1000, must acknowledge a lock before the node's vote counts. Default: 0. */
   minReplicas?: number | null | undefined;
-  /** How long a waiting acquire retries in an outage before it rejects with {@link Unavailable}. Default: 5 s. */
+  /**
+   * How long a waiting acquire retries in an outage before it rejects with {@link Unavailable}; 1 ms or more. Default:
+   * 5 s.
+   */
   patience?: number | null | undefined;
-  /** The time-out of a connect. Default: 2 s. */
+  /** The time-out of a connect, 1 ms or more. Default: 2 s. */
   connectTimeout?: number | null | undefined;
-  /** The time-out of a reply. Default: 2 s. */
+  /** The time-out of a reply, 1 ms or more. Default: 2 s. */
   replyTimeout?: number | null | undefined;
   /** Whether the nodes of a quorum vote only after `initNodes()`. Default: false. */
   strict?: boolean | null | undefined;
   /**
-   * Whether a restarted node of a quorum does not vote until `maxTtl` is over. Default: true; for tests only: false.
+   * Whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. Default: true; for tests only: false.
    */
   quarantine?: boolean | null | undefined;
-  /** The user, for URLs that name none. */
+  /** The user, for URLs that name none. Default: none. */
   username?: string | null | undefined;
-  /** The password, for URLs that have none. */
+  /** The password, for URLs that have none. Default: none. */
   password?: string | null | undefined;
-  /** A PEM file of certificates to trust, for TLS. Default: the system's. */
+  /** The certificates to trust, for TLS: PEM text, or the path of a PEM file. Default: those of the system. */
   ca?: string | null | undefined;
-  /** A PEM file with this client's certificate. */
+  /** This client's certificate: PEM text, or the path of a PEM file; needs `key`. Default: none. */
   cert?: string | null | undefined;
-  /** A PEM file with this client's private key. */
+  /** This client's private key: PEM text, or the path of a PEM file; needs `cert`. Default: none. */
   key?: string | null | undefined;
 }
 
-/** The options of a lock. Times are milliseconds; undefined and null mean the default. */
+/** The options of a lock. Times are milliseconds, 10 years at most; undefined and null mean the default. */
 export interface LockOptions {
   /**
-   * The ttl of the lease. A number, from 50: fixed, never renewed. "adaptive": renewed, and as long as four average
-   * holds of this lock, but at least 2 s and at most `watchdog`. Default: the client's `watchdog`, renewed until
-   * release.
+   * The ttl of the lease. A number, from 50 ms and on a quorum to `maxTtl`: fixed, never renewed. "adaptive": renewed,
+   * and as long as four average holds of this lock, but at least 2 s and at most `watchdog`. Default: the client's
+   * `watchdog`, renewed until release.
    */
   ttl?: number | "adaptive" | null | undefined;
-  /** How long an acquire waits for the lock; 0: one try. Default: for ever. */
+  /** How long an acquire waits for the lock; 0: one try. Default: without limit. */
   wait?: number | null | undefined;
   /** An owner that is the same in all processes, 1 to 256 bytes. Default: every acquire is an owner of its own. */
   owner?: string | null | undefined;
-  /** The longest time for which the lock is renewed. Default: for ever. */
+  /** The longest time for which the lock is renewed; 50 ms or more, not with a fixed `ttl`. Default: without limit. */
   maxHold?: number | null | undefined;
   /** Whether the owner can nest. If false, a nested acquire rejects with {@link WouldDeadlock}. Default: true. */
   reentrant?: boolean | null | undefined;

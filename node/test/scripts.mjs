@@ -9,16 +9,16 @@ import { fileURLToPath } from "node:url";
 export const PACKAGE = join(dirname(fileURLToPath(import.meta.url)), "..");
 
 /**
- * Starts a script, given as its source: an ES module, with `args` as `process.argv.slice(1)`. It is killed when the
- * test ends.
+ * Starts a script, given as its source: an ES module, with `args` as `process.argv.slice(1)`. It finds packages as a file
+ * of the folder `cwd` would. It is killed when the test ends.
  *
  * @param {import("node:test").TestContext} test
  * @param {string} source
- * @param {{ args?: string[], flags?: string[], env?: Record<string, string> }} [options]
+ * @param {{ args?: string[], flags?: string[], env?: Record<string, string>, cwd?: string }} [options]
  */
-export function start(test, source, { args = [], flags = [], env = {} } = {}) {
+export function start(test, source, { args = [], flags = [], env = {}, cwd = PACKAGE } = {}) {
   const child = spawn(process.execPath, [...flags, "--input-type=module", "--eval", source, "--", ...args], {
-    cwd: PACKAGE,
+    cwd,
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -44,7 +44,7 @@ export function start(test, source, { args = [], flags = [], env = {} } = {}) {
  *
  * @param {import("node:test").TestContext} test
  * @param {string} source
- * @param {{ args?: string[], flags?: string[], env?: Record<string, string> }} [options]
+ * @param {{ args?: string[], flags?: string[], env?: Record<string, string>, cwd?: string }} [options]
  */
 export async function run(test, source, options) {
   return await start(test, source, options).ended;

@@ -88,10 +88,16 @@ class Lock:
         """Whether the calling thread, greenlet or task holds the lock. Sends nothing."""
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer."""
+        """Whether anybody holds the lock, in any process.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
 
     def inspect(self) -> LockInfo | None:
-        """Return who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer."""
+        """Return who holds the lock, or None if it is free.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
 
     def _available(self) -> int: ...
     def __enter__(self) -> Lease: ...
@@ -104,7 +110,10 @@ class Lock:
 
 @final
 class Lease:
-    """A held lock."""
+    """A held lock, or the permit of a semaphore, as an acquire returns it.
+
+    It ends with its release, or at its deadline unless it is renewed or extended.
+    """
 
     @property
     def name(self) -> str:
@@ -143,8 +152,9 @@ class Lease:
     def extend(self, ttl: Seconds) -> None:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        The watchdog keeps renewing a renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes
-        answer; the lease is unchanged then.
+        `ttl` is 0.05 s or more, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a renewed
+        lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+        `Unavailable` if too few nodes answer; the lease is unchanged then.
         """
 
     def downgrade(self) -> None:

@@ -177,8 +177,30 @@ class Redlock(BaseClient):
 
     `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
     `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
-    `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
-    nothing and raises `InvalidArgument`. Threads may share a client. A `with` statement closes it at its end.
+    `memory://[name]` (inside this process, for tests). The constructor sends nothing and raises `InvalidArgument`.
+    Threads may share a client. A `with` statement closes it at its end.
+
+    Options, as keyword arguments; a time is a number of seconds or a `timedelta`, and None means the default:
+
+    - `watchdog`: the ttl of the leases that the watchdog renews. Default: 30 s.
+    - `drift`: how much faster a server's clock may run than the clock of this process, as a share. Default: 0.1.
+    - `patience`: how long a waiting acquire tries again while fewer nodes than the quorum answer. Default: 5 s.
+    - `connect_timeout`: the time limit for opening a connection, with TLS and login. Default: 2 s.
+    - `reply_timeout`: the time limit for a reply of a node. Default: 2 s.
+    - `quorum`: how many nodes must agree. Default: a majority.
+    - `max_ttl`: the longest ttl of a lease on a quorum. Default: 60 s.
+    - `strict`: whether a new deployment of a quorum needs `init_nodes()`. Default: False.
+    - `quarantine`: whether a node that lost its keys does not vote until all earlier leases are over. Default: True.
+    - `min_replicas`: how many replicas of a node must acknowledge a lock (`WAIT`). Default: 0.
+    - `prefix`: a text that the client puts before the name of every lock. Default: empty.
+    - `wire`: the format in which an exclusive lock is written on the server. Default: "redisson".
+    - `token_key`: the key of a lock's token counter. Default: "redlock".
+    - `token_ttl`: how long a token counter is kept after its last use. Default: an hour, or the quarantine if longer.
+    - `username`: the user of the server, for each node whose URL names none. Default: none.
+    - `password`: the password of the server, for each node whose URL has none. Default: none.
+    - `ca`: the CA certificates to trust: PEM text, or the path of a PEM file. Default: those of the system.
+    - `cert`: the certificate of this client: PEM text, or the path of a PEM file. Default: none.
+    - `key`: the private key of `cert`: PEM text, or the path of a PEM file. Default: none.
     """
 
     __module__ = "redlock"

@@ -144,7 +144,10 @@ class Lost:
 
 
 class Lease:
-    """A held lock."""
+    """A held lock, or the permit of a semaphore, as an acquire returns it.
+
+    It ends with its release, or at its deadline unless it is renewed or extended.
+    """
 
     __slots__ = ("__weakref__", "_native")
 
@@ -183,7 +186,7 @@ class Lease:
 
     @property
     def lost(self) -> Lost:
-        """The event that is set when this lease is lost."""
+        """The event that is set when this lease is lost; used like an `asyncio.Event`."""
         return Lost(self._native)
 
     def remaining(self) -> float:
@@ -206,8 +209,9 @@ class Lease:
     async def extend(self, ttl: Seconds) -> None:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        The watchdog keeps renewing a renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes
-        answer; the lease is unchanged then.
+        `ttl` is 0.05 s or more, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a renewed
+        lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+        `Unavailable` if too few nodes answer; the lease is unchanged then.
         """
         await _native.Calls.extend(self._native, ttl)
 
@@ -308,12 +312,18 @@ class Lock:
         return self._native.owned()
 
     async def locked(self) -> bool:
-        """Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer."""
+        """Whether anybody holds the lock, in any process.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
         locked: bool = await _native.Calls.locked(self._native)
         return locked
 
     async def inspect(self) -> LockInfo | None:
-        """Return who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer."""
+        """Return who holds the lock, or None if it is free.
+
+        Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+        """
         info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
 
@@ -459,8 +469,30 @@ class Redlock(BaseClient):
 
     `urls` is one URL or a list: `redis://[user:password@]host[:port][/db]`, `rediss://…` (TLS), `unix://path`,
     `redis+cluster://host[:port],…`, `redis+sentinel://host[:port],…/name[/db]` (both also with TLS, as `rediss+…`) or
-    `memory://[name]` (inside this process, for tests). See `ClientOptions` for the options. The constructor sends
-    nothing and raises `InvalidArgument`. An `async with` statement closes the client at its end.
+    `memory://[name]` (inside this process, for tests). The constructor sends nothing and raises `InvalidArgument`. An
+    `async with` statement closes the client at its end.
+
+    Options, as keyword arguments; a time is a number of seconds or a `timedelta`, and None means the default:
+
+    - `watchdog`: the ttl of the leases that the watchdog renews. Default: 30 s.
+    - `drift`: how much faster a server's clock may run than the clock of this process, as a share. Default: 0.1.
+    - `patience`: how long a waiting acquire tries again while fewer nodes than the quorum answer. Default: 5 s.
+    - `connect_timeout`: the time limit for opening a connection, with TLS and login. Default: 2 s.
+    - `reply_timeout`: the time limit for a reply of a node. Default: 2 s.
+    - `quorum`: how many nodes must agree. Default: a majority.
+    - `max_ttl`: the longest ttl of a lease on a quorum. Default: 60 s.
+    - `strict`: whether a new deployment of a quorum needs `init_nodes()`. Default: False.
+    - `quarantine`: whether a node that lost its keys does not vote until all earlier leases are over. Default: True.
+    - `min_replicas`: how many replicas of a node must acknowledge a lock (`WAIT`). Default: 0.
+    - `prefix`: a text that the client puts before the name of every lock. Default: empty.
+    - `wire`: the format in which an exclusive lock is written on the server. Default: "redisson".
+    - `token_key`: the key of a lock's token counter. Default: "redlock".
+    - `token_ttl`: how long a token counter is kept after its last use. Default: an hour, or the quarantine if longer.
+    - `username`: the user of the server, for each node whose URL names none. Default: none.
+    - `password`: the password of the server, for each node whose URL has none. Default: none.
+    - `ca`: the CA certificates to trust: PEM text, or the path of a PEM file. Default: those of the system.
+    - `cert`: the certificate of this client: PEM text, or the path of a PEM file. Default: none.
+    - `key`: the private key of `cert`: PEM text, or the path of a PEM file. Default: none.
     """
 
     __slots__ = ()

@@ -28,17 +28,27 @@ class LockError(Exception):
     """Base class of all errors of this library."""
 
     code: ClassVar[str] = "error"
-    """The kind of failure: the same word in every language."""
+    """The kind of failure: the same word in every language.
+
+    "timeout", "lost", "not_held", "unavailable", "conflict", "deadlock", "invalid" or "closed".
+    """
 
 
 class LockTimeout(LockError, TimeoutError):
-    """The lock was not free in time, since another owner holds it: try later."""
+    """The lock was not free in time, since another owner holds it: try later.
+
+    Raised at the start of a block, such as `with lock:`. `acquire()` returns None instead.
+    """
 
     code = "timeout"
 
 
 class LockLost(LockError):
-    """The lock was lost: stop touching what it protects."""
+    """The lock was lost: stop touching what it protects.
+
+    Raised by `check()` and `extend()` of a lost lease, by a nested acquire, by `attach()`, and at the end of a block
+    whose body succeeded.
+    """
 
     code = "lost"
 
@@ -57,7 +67,11 @@ class NotHeld(LockError):
 
 
 class Unavailable(LockError):
-    """Too few nodes answered: an outage, not contention."""
+    """Too few nodes answered: an outage, not contention.
+
+    A try raises it at once. A waiting acquire tries again for the client's `patience` (default: 5 s), or for its own
+    `wait` if that is shorter. With a cause that waiting does not change, such as a wrong password, it fails at once.
+    """
 
     code = "unavailable"
 
@@ -94,7 +108,7 @@ class NoEventLoop(LockError, RuntimeError):
 
 
 class Closed(LockError):
-    """The client was closed."""
+    """The client was closed, or the process is ending."""
 
     code = "closed"
 

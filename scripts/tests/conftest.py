@@ -50,7 +50,7 @@ class Project:
         self.write("tool", TOOL.format(python=sys.executable, folder=folder))
         for tool in TOOLS:
             self.link(f"tools/{tool}")
-        for script in ("imports", "check-python-source", "check-node-source"):
+        for script in ("imports", "options", "site", "troubleshooting", "check-python-source", "check-node-source"):
             self.link(f"scripts/{script}")
         self.write("scripts/system-packages", "#!/bin/sh\n")
         # Its arguments are PYTHON FOLDER REQUIREMENTS.

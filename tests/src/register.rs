@@ -3,7 +3,7 @@
 //! no update is lost, the number equals that count, whatever the holders believed.
 //!
 //! How strictly it checks is a parameter, because two of the three ways are negative controls: no check, and a check of
-//! writes only. The third registers the token on the first access of a tenure, reads included (`docs/guarantees.md`).
+//! writes only. The third registers the token on the first access of a tenure, reads included (`docs/fencing.md`).
 
 use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection, cmd};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,8 @@ impl Access {
 mod tests {
     use super::*;
 
-    /// The old holder (1) and the new one (2) interleave as in section "Fencing tokens" of `docs/guarantees.md`.
+    /// The old holder (1) and the new one (2) interleave as in section "Why a check on writes is not enough" of
+    /// `docs/fencing.md`.
     #[tokio::test]
     async fn only_registering_reads_loses_nothing() -> RedisResult<()> {
         for (check, lost) in [(Check::Never, 1), (Check::Writes, 1), (Check::Always, 0)] {

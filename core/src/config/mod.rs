@@ -110,9 +110,9 @@ pub struct Config {
     /// Whether a node of a quorum that lost its keys does not vote until no earlier lease can still be held. Default:
     /// true. Only tests turn it off.
     pub quarantine: bool,
-    /// User for nodes whose URL has none.
+    /// The user for nodes whose URL has none. Default: none.
     pub username: Option<String>,
-    /// Password for nodes whose URL has none.
+    /// The password for nodes whose URL has none. Default: none.
     pub password: Option<String>,
     /// How many replicas of a node must acknowledge a lock (`WAIT`) before the node's grant counts. From 0 to 1000; not
     /// with `memory://`. Default: 0.
@@ -249,13 +249,13 @@ pub(crate) fn wire_ttl(ttl: Duration) -> String {
 pub struct LockOptions {
     /// The ttl of a lease, and whether the watchdog renews it. Default: [`Ttl::Watchdog`].
     pub ttl: Ttl,
-    /// How long an acquire waits for the lock: `None` for ever, zero for one try, 10 years at most. Default: `None`.
+    /// How long an acquire waits for the lock: zero for one try, 10 years at most. Default `None`: without limit.
     pub wait: Option<Duration>,
     /// An explicit owner, which is the same owner in every process. 1 to 256 bytes; not for read/write locks and
     /// semaphores. Default `None`: the owner that the caller passes, such as a thread or a task.
     pub owner: Option<String>,
     /// The longest time for which the watchdog keeps the lock. From 50 ms to 10 years; not with a fixed ttl. Default
-    /// `None`: no limit.
+    /// `None`: without limit.
     pub max_hold: Option<Duration>,
     /// Whether the owner may acquire the lock again while it holds it. Default: true.
     pub reentrant: bool,

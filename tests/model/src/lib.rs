@@ -1,5 +1,5 @@
 //! The protocol as explicit models. In every reachable state of a bounded configuration all properties must hold, and
-//! without a rule its configuration must break. `docs/guarantees.md` says what that proves; `tests/model.rs` runs it.
+//! without a rule its configuration must break. `docs/proof.md` says what that proves; `tests/model.rs` runs it.
 
 // Only the crate's own test uses this. The names of events and settings say what a comment would repeat.
 #![allow(missing_docs)]

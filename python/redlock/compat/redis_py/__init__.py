@@ -113,14 +113,17 @@ class Lock(Base):
         return True
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock."""
+        """Whether anybody holds the lock.
+
+        Raises `redis.exceptions.ConnectionError` in an outage, and `ResponseError` if the key is not a string.
+        """
         try:
             return self._any.locked()
         except CoreError as error:
             reraise(error)
 
     def owned(self) -> bool:
-        """Whether the key holds the token of this thread."""
+        """Whether the key holds the token of this thread. Raises `redis.exceptions.ConnectionError` in an outage."""
         token = self.local.token
         if token is None:
             return False
@@ -149,8 +152,8 @@ class Lock(Base):
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to the lock's remaining time, or replace the remaining time. May shorten it.
 
-        Raises `redis.exceptions.LockError` if this thread holds nothing or the lock has no timeout, and
-        `LockNotOwnedError` if it lost the lock.
+        Raises `redis.exceptions.LockError` if this thread holds nothing or the lock has no timeout, `LockNotOwnedError`
+        if it lost the lock, and `ConnectionError` in an outage.
         """
         token = self._check_timed(self.local.token, "extend")
         try:
@@ -162,7 +165,7 @@ class Lock(Base):
         return True
 
     def reacquire(self) -> Literal[True]:
-        """Let the lock end `timeout` from now. Raises as `extend` does."""
+        """Let the lock end `timeout` seconds from now, the constructor's argument. Raises as `extend` does."""
         token = self._check_timed(self.local.token, "reacquire")
         try:
             done = self._value(token).retime("set", self._timeout_millis())

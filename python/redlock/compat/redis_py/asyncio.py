@@ -92,7 +92,10 @@ class Lock(Base):
         return True
 
     async def locked(self) -> bool:
-        """Whether anybody holds the lock."""
+        """Whether anybody holds the lock.
+
+        Raises `redis.exceptions.ConnectionError` in an outage, and `ResponseError` if the key is not a string.
+        """
         try:
             locked: bool = await _native.Calls.locked(self._any)
         except CoreError as error:
@@ -100,7 +103,7 @@ class Lock(Base):
         return locked
 
     def owned(self) -> Coroutine[Any, Any, bool]:
-        """Whether the key holds the token of this task."""
+        """Whether the key holds the token of this task. Raises `redis.exceptions.ConnectionError` in an outage."""
         return self._owned(self.local.token)
 
     async def _owned(self, token: bytes | None) -> bool:
@@ -146,13 +149,13 @@ class Lock(Base):
         """Add seconds to the lock's remaining time, or replace the remaining time. May shorten it.
 
         The call itself raises `redis.exceptions.LockError` if this task holds nothing or the lock has no timeout. The
-        await raises `LockNotOwnedError` if it lost the lock.
+        await raises `LockNotOwnedError` if it lost the lock, and `ConnectionError` in an outage.
         """
         token = self._check_timed(self.local.token, "extend")
         return self._retime(token, "extend", "replace" if replace_ttl else "add", int(additional_time * 1000))
 
     def reacquire(self) -> Awaitable[Literal[True]]:
-        """Let the lock end `timeout` from now. Raises as `extend` does."""
+        """Let the lock end `timeout` seconds from now, the constructor's argument. Raises as `extend` does."""
         return self._retime(
             self._check_timed(self.local.token, "reacquire"), "reacquire", "set", self._timeout_millis()
         )

@@ -36,31 +36,38 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
     public constructor() : this(emptyMap())
 
     /**
-     * The given options; null means the default.
+     * The given options; null means the default. No time exceeds 10 years.
      *
      * @param quorum how many nodes must agree, from a majority to all; default: a majority
-     * @param watchdog the ttl of a lease that is renewed until release, at least 300 ms; default: 30 s
-     * @param prefix put before every lock's name; default: nothing
+     * @param watchdog the ttl of a lease that is renewed until release, at least 300 ms, on a quorum at most `maxTtl`;
+     *   default: 30 s
+     * @param prefix put before every lock's name; default: empty
      * @param wire the format of a lock on the server; default: Redisson's
      * @param drift how much faster a node's clock may run, as a share from 0.01 to below 0.5; default: 0.1
-     * @param tokenKey where fencing tokens are counted; default: in a counter of this library
+     * @param tokenKey where fencing tokens are counted; default: [TokenKey.REDLOCK], a counter of this library
      * @param tokenTtl how long a token counter is kept after its last use, and so how far a node's clock may be set
-     *   back while tokens still increase: at least 60 s, on a quorum at least the quarantine; default: one hour
-     * @param maxTtl the longest ttl on a quorum, and so how long a restarted node does not vote; default: 60 s
-     * @param minReplicas how many replicas of a node must acknowledge a lock before it counts there; default: 0
-     * @param patience how long an outage may last before a waiting acquire fails with [Unavailable]; default: 5 s
-     * @param connectTimeout the longest time to connect to a node; default: 2 s
-     * @param replyTimeout the longest time to wait for a reply; default: 2 s
+     *   back while tokens still increase: at least 60 s, on a quorum at least the quarantine; default: one hour, or the
+     *   quarantine if that is longer
+     * @param maxTtl the longest ttl on a quorum, at least 50 ms; a restarted node does not vote for this time plus
+     *   `drift`; default: 60 s
+     * @param minReplicas how many replicas of a node, 0 to 1000, must acknowledge a lock before it counts there;
+     *   default: 0
+     * @param patience how long an outage may last before a waiting acquire fails with [Unavailable], at least 1 ms;
+     *   default: 5 s
+     * @param connectTimeout the longest time to connect to a node, at least 1 ms; default: 2 s
+     * @param replyTimeout the longest time to wait for a reply, at least 1 ms; default: 2 s
      * @param strict whether a quorum's nodes need `initNodes()` before their first vote; default: false
-     * @param quarantine whether a restarted node of a quorum does not vote for `maxTtl`; default: true; only tests turn
-     *   it off
-     * @param username the user, for URLs that name none
-     * @param password the password, for URLs that have none
-     * @param ca a PEM file of certificates to trust, for `rediss://`; default: the system's. It is read by the first
-     *   call that needs a connection, not by the client's constructor; that call fails with [InvalidArgument] if it
-     *   cannot read the file
-     * @param cert a PEM file with this client's certificate, read when `ca` is
-     * @param key a PEM file with this client's private key, read when `ca` is
+     * @param quarantine whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`; default: true;
+     *   only tests turn it off
+     * @param username the user, for URLs that name none; default: none
+     * @param password the password, for URLs that have none; default: none
+     * @param ca the certificates to trust, for `rediss://`: PEM text, or the path of a PEM file; default: those of the
+     *   system. A file is read by the first call that needs a connection, not by the client's constructor; that call
+     *   fails with [InvalidArgument] if it cannot read the file
+     * @param cert this client's certificate, PEM text or the path of a PEM file that is read when `ca` is; needs `key`;
+     *   default: none
+     * @param key this client's private key, PEM text or the path of a PEM file that is read when `ca` is; needs `cert`;
+     *   default: none
      * @throws InvalidArgument when a text has a surrogate without a partner; the client checks everything else
      */
     public constructor(
@@ -148,17 +155,17 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
     /** A copy that says whether a quorum's nodes need `initNodes()` before their first vote. */
     public fun strict(strict: Boolean): RedlockOptions = with("strict", strict)
 
-    /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl`. */
+    /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. */
     public fun quarantine(quarantine: Boolean): RedlockOptions = with("quarantine", quarantine)
 
     /** A copy with this user and password, for URLs that have none. */
     public fun credentials(username: String?, password: String): RedlockOptions =
         RedlockOptions(settings + settings("username" to username, "password" to password))
 
-    /** A copy with this PEM file of certificates to trust. The first call that needs a connection reads it. */
+    /** A copy with these certificates to trust: PEM text, or a PEM file, which the first call that connects reads. */
     public fun ca(ca: String): RedlockOptions = with("ca", ca)
 
-    /** A copy with these PEM files with the client's certificate and private key. */
+    /** A copy with the client's certificate and private key: PEM texts, or the paths of PEM files. */
     public fun certificate(cert: String, key: String): RedlockOptions = with("cert", cert).with("key", key)
 }
 
@@ -172,13 +179,15 @@ public class LockOptions private constructor(internal val settings: Map<String, 
     public constructor() : this(emptyMap())
 
     /**
-     * The given options; null means the default.
+     * The given options; null means the default. No time exceeds 10 years.
      *
-     * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
-     * @param wait how long to wait for the lock; zero is one try; default: for ever
+     * @param ttl a fixed lease from 50 ms and on a quorum to `maxTtl`, never renewed; default: the client's `watchdog`,
+     *   renewed until release
+     * @param wait how long to wait for the lock; zero is one try; default: without limit
      * @param owner an owner that is the same in all processes, 1 to 256 bytes; default: each acquire is an owner, or
      *   each thread of a [JavaLock]
-     * @param maxHold the longest time for which the lock is renewed; default: for ever
+     * @param maxHold the longest time for which the lock is renewed, at least 50 ms, not with a fixed `ttl`; default:
+     *   without limit
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false

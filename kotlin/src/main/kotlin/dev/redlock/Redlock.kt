@@ -68,10 +68,10 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      *
      * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
      * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
-     * @param wait how long to wait for the lock; zero is one try; default: for ever
+     * @param wait how long to wait for the lock; zero is one try; default: without limit
      * @param owner an owner that is the same in all processes, 1 to 256 bytes; default: each acquire is an owner, or
      *   each thread of a [JavaLock]
-     * @param maxHold the longest time for which the lock is renewed; default: for ever
+     * @param maxHold the longest time for which the lock is renewed, from 50 ms; default: without limit
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
@@ -104,8 +104,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * A read/write lock of this client. Sends nothing. Null means the default.
      *
      * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
-     * @param wait how long to wait for the lock; zero is one try; default: for ever
-     * @param maxHold the longest time for which the lock is renewed; default: for ever
+     * @param wait how long to wait for the lock; zero is one try; default: without limit
+     * @param maxHold the longest time for which the lock is renewed, from 50 ms; default: without limit
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun readWriteLock(

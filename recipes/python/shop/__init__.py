@@ -1,0 +1,1 @@
+"""The recipe for Django: a shop whose orders are paid once, and a report that is made once a day."""
