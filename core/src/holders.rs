@@ -23,8 +23,9 @@ pub struct LockInfo {
     /// How the lock is held.
     pub kind: Kind,
     /// The holder: an explicit owner, or `uuid:tenure`; from Redisson `uuid:thread`. With several readers, the first.
+    /// Empty for [`Kind::Rest`].
     pub owner: String,
-    /// All holders. There are several only of a read lock or of a semaphore.
+    /// All holders. There are several only of a read lock or of a semaphore, and none for [`Kind::Rest`].
     pub owners: Vec<String>,
     /// The time until the key expires, unless it is renewed; `None` if a peer set no ttl.
     pub ttl: Option<Duration>,
@@ -168,6 +169,9 @@ pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<L
         seen = holder.into_iter().collect();
     }
     let Some(ttl) = seen.iter().map(|(.., ttl)| *ttl).max() else { return Ok(None) };
+    if seen.iter().all(|(field, ..)| owner::is_rest(field)) {
+        return Ok(Some(LockInfo { kind: Kind::Rest, owner: String::new(), owners: Vec::new(), ttl, token }));
+    }
     let owners: Vec<String> = seen.iter().map(|(field, ..)| owner::shown(field).to_owned()).collect();
     let kind = if read { Kind::Read } else { kind.unwrap_or(Kind::Lock) };
     // A reader's token is the last writer's plus one.

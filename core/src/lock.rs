@@ -6,7 +6,10 @@ use crate::{
     acquire::claimant::{Claimant, Request},
     acquire::uncollected_grant::UncollectedGrant,
     acquire::{Acquisition, Begun, acquire, acquire_in_this_task, acquire_interruptible},
-    config::{LockOptions, check_owner, owner_refused_for_read_write, owner_refused_for_semaphore},
+    config::{
+        LockOptions, check_owner, min_hold_refused_with_owner, owner_refused_for_read_write,
+        owner_refused_for_semaphore,
+    },
     error::LockError,
     holders::{self, LockInfo},
     lease::Lease,
@@ -189,6 +192,7 @@ impl Lock {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
             match self.primitive.family() {
+                Family::Lock if self.options.min_hold.is_some() => return Err(min_hold_refused_with_owner()),
                 Family::Lock => {}
                 Family::ReadWrite => return Err(owner_refused_for_read_write()),
                 Family::Semaphore => return Err(owner_refused_for_semaphore()),

@@ -94,6 +94,17 @@ impl Fields {
     }
 }
 
+/// The field that nobody owns, which replaces that of a tenure released before its `min_hold` was over.
+pub(crate) fn rest_of(field: &str) -> String {
+    format!("~{field}")
+}
+
+/// Whether a field is one that [`rest_of`] made.
+pub(crate) fn is_rest(field: &str) -> bool {
+    let drawn = field.strip_prefix('~').and_then(|field| field.rsplit_once(':'));
+    drawn.is_some_and(|(client, number)| uuid::Uuid::try_parse(client).is_ok() && number.parse::<u64>().is_ok())
+}
+
 /// The owner of a field, for people: the explicit owner, or else the whole field.
 pub(crate) fn shown(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {

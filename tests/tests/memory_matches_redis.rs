@@ -802,9 +802,14 @@ impl Diff {
                 }
                 Step::Call { script: &all.prolong, keys, args }
             }
-            65..74 => {
+            65..71 => {
                 let args = vec![same(&field), same(&channel(lock))];
                 Step::Call { script: &all.release, keys: vec![key], args }
+            }
+            71..74 => {
+                let (rest, ttl) = (format!("~{field}"), self.pick(&TTLS));
+                let args = vec![same(&field), same(&rest), same(ttl), same(&channel(lock))];
+                Step::Call { script: &all.rest, keys: vec![key], args }
             }
             // Ends the lock as a read/write lock, as a client does that saw one a moment ago.
             74 => {
@@ -905,10 +910,16 @@ impl Diff {
                 args.push(same(if self.chance(70) { "" } else { &entry }));
                 Step::Call { script: &all.leave, keys, args }
             }
-            64..69 => {
+            64..67 => {
                 keys.extend(queues);
                 args.extend(waiting);
                 Step::Call { script: &all.downgrade, keys, args }
+            }
+            67..69 => {
+                keys.extend(queues);
+                args.extend(waiting);
+                args.extend([same(&format!("~{field}")), same(ttl)]);
+                Step::Call { script: &all.rest, keys, args }
             }
             69..75 => {
                 args.extend([same(ttl), same("0")]);
@@ -1229,6 +1240,10 @@ const EXPECTED: &[&str] = &[
     "release Redisson 1",
     "release Token 0",
     "release Token 1",
+    "rest Redisson 0",
+    "rest Redisson 1",
+    "rest Token 0",
+    "rest Token 1",
     "end Redisson -2",
     "end Redisson -1",
     "end Redisson 0",
@@ -1261,6 +1276,8 @@ const EXPECTED: &[&str] = &[
     "read_write/write Redisson 1",
     "read_write/leave Redisson 0",
     "read_write/leave Redisson 1",
+    "read_write/rest Redisson 0",
+    "read_write/rest Redisson 1",
     "read_write/downgrade Redisson 0",
     "read_write/downgrade Redisson 1",
     "read_write/upgrade Redisson 0",

@@ -9,8 +9,8 @@ use std::{fmt, str::FromStr, time::Duration};
 pub(crate) use self::{
     settings::Settings,
     validation::{
-        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, owner_refused_for_read_write,
-        owner_refused_for_semaphore,
+        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, min_hold_refused_with_owner,
+        owner_refused_for_read_write, owner_refused_for_semaphore,
     },
 };
 use crate::{error::LockError, url};
@@ -257,6 +257,12 @@ pub struct LockOptions {
     /// The longest time for which the watchdog keeps the lock. From 50 ms to 10 years; not with a fixed ttl. Default
     /// `None`: without limit.
     pub max_hold: Option<Duration>,
+    /// For how long the lock stays taken at least, counted from the grant, however early it is released. After a release
+    /// nobody holds it, and everybody waits for the rest of that time, the caller too. For jobs that run once a tick in
+    /// a fleet whose clocks differ. From 50 ms to 10 years, and on a quorum at most `max_ttl`; not above `max_hold` or a
+    /// fixed ttl, not with an explicit owner, and not for semaphores. Of a read/write lock only writers have it. Default
+    /// `None`: a release frees the lock.
+    pub min_hold: Option<Duration>,
     /// Whether the owner may acquire the lock again while it holds it. Default: true.
     pub reentrant: bool,
     /// Whether waiters get the lock in the order in which they asked. A server keeps their queue and hands the lock
@@ -280,6 +286,15 @@ impl LockOptions {
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true, fair: false, value: None }
+        Self {
+            ttl: Ttl::Watchdog,
+            wait: None,
+            owner: None,
+            max_hold: None,
+            min_hold: None,
+            reentrant: true,
+            fair: false,
+            value: None,
+        }
     }
 }

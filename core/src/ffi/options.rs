@@ -67,11 +67,12 @@ const CLIENT_OPTIONS: [Choice<Config>; 19] = [
     ("key", |config, given| given.text().map(|pem| config.tls.key = Some(pem))),
 ];
 /// The options of a lock.
-const LOCK_OPTIONS: [Choice<LockOptions>; 6] = [
+const LOCK_OPTIONS: [Choice<LockOptions>; 7] = [
     ("ttl", |lock, given| given.ttl().map(|ttl| lock.ttl = ttl)),
     ("wait", |lock, given| given.duration().map(|limit| lock.wait = Some(limit))),
     ("owner", |lock, given| given.text().map(|owner| lock.owner = Some(owner))),
     ("max_hold", |lock, given| given.duration().map(|limit| lock.max_hold = Some(limit))),
+    ("min_hold", |lock, given| given.duration().map(|time| lock.min_hold = Some(time))),
     ("reentrant", |lock, given| given.flag().map(|reentrant| lock.reentrant = reentrant)),
     ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];
