@@ -36,11 +36,17 @@ const NO_PARAMETERS = /^(?:async\s*)?\(\s*\)\s*=>/;
 
 /** The holder of a lock, as a quorum of nodes reports it. */
 export interface LockInfo {
-  /** What is held: a lock, a {@link ReadWriteLock} by readers or by a writer, or permits of a {@link Semaphore}. */
-  readonly kind: "lock" | "read" | "write" | "semaphore";
-  /** The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first, if there are several. */
+  /**
+   * What is held: a lock, a {@link ReadWriteLock} by readers or by a writer, or permits of a {@link Semaphore}. `rest`:
+   * nobody holds it; it was released before its `minHold` was over, and is free when the `ttl` is over.
+   */
+  readonly kind: "lock" | "read" | "write" | "semaphore" | "rest";
+  /**
+   * The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first, if there are several; empty
+   * for a `rest`.
+   */
   readonly owner: string;
-  /** All owners. Only readers and permits of a semaphore can be several. */
+  /** All owners. Only readers and permits of a semaphore can be several; a `rest` has none. */
   readonly owners: readonly string[];
   /** Milliseconds until the key expires, unless it is renewed; null if another library wrote it without a ttl. */
   readonly ttl: number | null;

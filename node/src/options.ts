@@ -79,6 +79,12 @@ export interface LockOptions {
   owner?: string | null | undefined;
   /** The longest time for which the lock is renewed; 50 ms or more, not with a fixed `ttl`. Default: without limit. */
   maxHold?: number | null | undefined;
+  /**
+   * The least time for which the lock stays taken, from its grant, however early it is released: 50 ms or more. After
+   * the release nobody holds the lock, and everybody waits for the rest. On a quorum at most `maxTtl`; at most `maxHold`
+   * or a fixed `ttl`; not with an `owner`; readers have none. Default: a release frees the lock.
+   */
+  minHold?: number | null | undefined;
   /** Whether the owner can nest. If false, a nested acquire rejects with {@link WouldDeadlock}. Default: true. */
   reentrant?: boolean | null | undefined;
   /**
@@ -92,7 +98,7 @@ export interface LockOptions {
 export type ReadWriteOptions = Omit<LockOptions, "owner" | "fair">;
 
 /** The options of a semaphore. */
-export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant"> {
+export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant" | "minHold"> {
   /** The number of slots, 1 to 65536. */
   permits: number;
 }

@@ -239,7 +239,7 @@ class LockInfo:
 
     @property
     def kind(self) -> str:
-        """The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore"."""
+        """The kind of hold: "lock", "read" or "write" for a read/write lock, "semaphore", or "rest"."""
 
     @property
     def owners(self) -> tuple[str, ...]:

@@ -143,7 +143,16 @@ class ReadWriteOptions(SemaphoreOptions, total=False):
       release.
     - `wait`: how long an acquire waits for the lock. Default: without limit.
     - `max_hold`: the longest time for which the watchdog keeps the lock. Default: without limit.
+    - `min_hold`: for how long the lock stays taken at least, counted from its grant, however early it is released.
+      Default: a release frees the lock.
     - `reentrant`: whether the owner may acquire the lock again while it holds it. Default: True.
+    """
+
+    min_hold: Seconds | None
+    """The least time for which the lock stays taken, from its grant, however early it is released: 50 ms or more.
+
+    After the release nobody holds the lock, and everybody waits for the rest. On a quorum at most `max_ttl`; at most
+    `max_hold` or a fixed ttl; not with an `owner`. Default: a release frees the lock. Readers have none.
     """
 
     reentrant: bool | None
@@ -159,6 +168,8 @@ class LockOptions(ReadWriteOptions, total=False):
       release.
     - `wait`: how long an acquire waits for the lock. Default: without limit.
     - `max_hold`: the longest time for which the watchdog keeps the lock. Default: without limit.
+    - `min_hold`: for how long the lock stays taken at least, counted from its grant, however early it is released.
+      Default: a release frees the lock.
     - `reentrant`: whether the owner may acquire the lock again while it holds it. Default: True.
     - `owner`: an explicit owner, which is the same owner in every process and language. Default: the thread, greenlet
       or task.

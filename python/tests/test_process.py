@@ -402,8 +402,12 @@ client.lock("x").acquire()
 client.lock("detached").acquire().detach()
 client.lock("reserved", ttl=60, owner="me").acquire()
 client.lock("fixed", ttl=60).acquire()
+client.lock("tick", min_hold=60).acquire()
 """
     )
+    info = redlock.Redlock(server.url).lock("tick").inspect()
+    assert info is not None
+    assert info.kind == "rest", "released as any other, and taken until its least hold is over"
     assert not server.keys("x")
     assert not server.keys("fixed")
     assert server.keys("detached")

@@ -29,7 +29,7 @@ pub(crate) struct LockInfo {
     /// The last fencing token; 0 for a semaphore, and if the holder draws none or the counter has expired.
     #[pyo3(get)]
     token: u64,
-    /// The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore".
+    /// The kind of hold: "lock", "read" or "write" for a read/write lock, "semaphore", or "rest".
     #[pyo3(get)]
     kind: String,
     owners: Vec<String>,

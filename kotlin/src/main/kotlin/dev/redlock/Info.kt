@@ -75,16 +75,21 @@ public enum class LockKind {
 
     /** Owners hold permits of a semaphore. */
     SEMAPHORE,
+
+    /** Nobody: the lock was released before its `minHold` was over, and is free when its ttl is over. */
+    REST,
 }
 
 /**
  * The holder of a lock, as a quorum of nodes reported it.
  *
- * @property owner the explicit owner, or `uuid:tenure`; for Redisson `uuid:thread`; the first one of several readers
+ * @property owner the explicit owner, or `uuid:tenure`; for Redisson `uuid:thread`; the first one of several readers;
+ *   empty for [LockKind.REST]
  * @property ttl the time until the key expires, unless it is renewed; null when another client set no expiry
  * @property token the last fencing token; 0 when the holder's client has no tokens
  * @property kind the kind of hold
- * @property owners all owners: several only if they are readers or hold permits of a semaphore
+ * @property owners all owners: several only if they are readers or hold permits of a semaphore; none for
+ *   [LockKind.REST]
  */
 public data class LockInfo(
     val owner: String,

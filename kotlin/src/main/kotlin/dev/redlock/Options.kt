@@ -188,6 +188,9 @@ public class LockOptions private constructor(internal val settings: Map<String, 
      *   each thread of a [JavaLock]
      * @param maxHold the longest time for which the lock is renewed, at least 50 ms, not with a fixed `ttl`; default:
      *   without limit
+     * @param minHold the least time for which the lock stays taken, from its grant, however early it is released; at
+     *   least 50 ms, on a quorum at most `maxTtl`, at most `maxHold` or a fixed `ttl`, not with an `owner`; default: a
+     *   release frees the lock
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
@@ -199,12 +202,14 @@ public class LockOptions private constructor(internal val settings: Map<String, 
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
         fair: Boolean? = null,
+        minHold: Duration? = null,
     ) : this(
         settings(
             "ttl" to ttl,
             "wait" to wait.takeUnless { it == Duration.INFINITE },
             "owner" to owner,
             "maxHold" to maxHold,
+            "minHold" to minHold,
             "reentrant" to reentrant,
             "fair" to fair,
         ),
@@ -226,6 +231,9 @@ public class LockOptions private constructor(internal val settings: Map<String, 
 
     /** A copy with this longest time for which the lock is renewed. */
     public fun maxHold(maxHold: JavaDuration): LockOptions = with("maxHold", maxHold)
+
+    /** A copy with this least time for which the lock stays taken, from its grant, however early it is released. */
+    public fun minHold(minHold: JavaDuration): LockOptions = with("minHold", minHold)
 
     /** A copy that says whether the owner may acquire the lock again. */
     public fun reentrant(reentrant: Boolean): LockOptions = with("reentrant", reentrant)

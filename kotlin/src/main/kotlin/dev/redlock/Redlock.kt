@@ -75,6 +75,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
+     * @param minHold the least time for which the lock stays taken, from its grant, however early it is released, from
+     *   50 ms; not with an `owner`; default: a release frees the lock
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun lock(
@@ -85,7 +87,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
         fair: Boolean? = null,
-    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+        minHold: Duration? = null,
+    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair, minHold))
 
     /**
      * A read/write lock of this client. Sends nothing.
@@ -106,6 +109,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: without limit
      * @param maxHold the longest time for which the lock is renewed, from 50 ms; default: without limit
+     * @param minHold the least time for which the lock stays taken by a writer, from its grant, however early it is
+     *   released, from 50 ms; default: a release frees the lock
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun readWriteLock(
@@ -113,7 +118,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         ttl: Duration? = null,
         wait: Duration? = null,
         maxHold: Duration? = null,
-    ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold))
+        minHold: Duration? = null,
+    ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold, minHold = minHold))
 
     /**
      * A semaphore of this client with [permits] slots, 1 to 65536. Sends nothing.
@@ -272,7 +278,8 @@ public fun lock(
     maxHold: Duration? = null,
     reentrant: Boolean? = null,
     fair: Boolean? = null,
-): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+    minHold: Duration? = null,
+): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair, minHold))
 
 private fun String.asName() = asUnicode("name")
 

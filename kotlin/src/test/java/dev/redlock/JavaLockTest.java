@@ -445,6 +445,9 @@ class JavaLockTest extends OnServer {
             assertNotNull(info);
             assertTrue(info.getTtlMillis() > 1000);
             assertTrue(client.forceReleaseBlocking("options"));
+            dev.redlock.Lock tick = client.lock("tick", new LockOptions().minHold(Duration.ofMinutes(1)));
+            assertEquals(ReleaseOutcome.RELEASED, tick.acquireBlocking().releaseBlocking());
+            assertEquals(LockKind.REST, tick.inspectBlocking().getKind());
             assertEquals(ReleaseOutcome.LOST, attached.releaseBlocking());
             assertTrue(client.pingBlocking().get(0).getUp());
         }

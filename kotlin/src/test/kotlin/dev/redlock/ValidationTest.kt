@@ -56,6 +56,10 @@ class ValidationTest {
             refused("owner") { client.lock("x", owner = "é".repeat(129)) }
             refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
             refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
+            refused("minHold") { client.lock("x", minHold = 1.milliseconds) }
+            refused("minHold") { client.lock("x", ttl = 5.seconds, minHold = 6.seconds) }
+            refused("minHold") { client.lock("x", owner = "me", minHold = 6.seconds) }
+            refused("minHold") { client.readWriteLock("x", ttl = 5.seconds, minHold = 6.seconds) }
             client.lock("x", wait = Duration.INFINITE)
             client.lock("\uD83D\uDD12")
         }
