@@ -73,7 +73,7 @@ class World:
             return client.close() if verb == "close" else client.attach(self.texts.get(step["text"], step["text"]))
         if verb == "force_release":
             return client.force_release(step["lock"])
-        options = ("ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner")
+        options = ("ttl_ms", "wait_ms", "max_hold_ms", "min_hold_ms", "reentrant", "fair", "owner")
         if "part" in step:
             both = client.read_write_lock(step["lock"], **spelled(step, *options))
             lock = both.read() if step["part"] == "read" else both.write()

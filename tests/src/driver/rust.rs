@@ -68,7 +68,9 @@ impl Actors {
 
     fn lock(&self, order: &Value) -> Result<Lock, LockError> {
         let step = &order["step"];
-        let options = |name: &str| ["ttl_ms", "wait_ms", "max_hold_ms", "owner", "reentrant", "fair"].contains(&name);
+        let options = |name: &str| {
+            ["ttl_ms", "wait_ms", "max_hold_ms", "min_hold_ms", "owner", "reentrant", "fair"].contains(&name)
+        };
         let options = SnakeSeconds.lock_options(settings(step, options))?;
         let (client, name) = (self.client(order)?, text(&step["lock"]).to_owned());
         let part = match &step["permits"] {

@@ -49,7 +49,15 @@ private fun JsonNode.lockOptions(): LockOptions {
     val ttl = if (isAdaptive) null else time("ttl_ms")
     fun flag(name: String) = get(name)?.asBoolean()
     val options =
-        LockOptions(ttl, time("wait_ms"), text("owner"), time("max_hold_ms"), flag("reentrant"), flag("fair"))
+        LockOptions(
+            ttl,
+            time("wait_ms"),
+            text("owner"),
+            time("max_hold_ms"),
+            flag("reentrant"),
+            flag("fair"),
+            time("min_hold_ms"),
+        )
     return if (isAdaptive) options.adaptiveTtl() else options
 }
 
