@@ -520,7 +520,7 @@ impl Diff {
             if payload == "end" {
                 break;
             }
-            assert!(payload == "0" || payload == "1" && channel.starts_with("inside:"), "{payload} on {channel}");
+            assert!(payload == "0" || payload == "1" && !channel.starts_with("wake:"), "{payload} on {channel}");
             *self.heard.entry(channel).or_default() += 1;
         }
         for channel in all_names().flat_map(|lock| channels(lock)) {
