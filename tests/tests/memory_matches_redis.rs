@@ -43,6 +43,8 @@ const AVERAGES: [&str; 2] = ["hold:a", "hold:b"];
 const MISSING: &str = "never written";
 /// "=a:12" contains "=a:1", the last two have no tenure number.
 const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
+/// Fields that stand for the rest of a `min_hold`.
+const RESTS: [&str; 2] = ["~u:1", "~u:2"];
 /// "!" is a chosen value.
 const OWNERS: [&str; 4] = ["", "=a", "=b", "!"];
 /// Far from each other and from 0, so that no comparison of two ttls depends on the moment at which it is made.
@@ -488,7 +490,7 @@ impl Diff {
         for lock in READ_WRITE {
             keys.extend([lock.to_owned(), counter(lock), note(lock), readers(lock)]);
             keys.extend([format!("wqueue:{lock}"), format!("rqueue:{lock}")]);
-            keys.extend(READERS.iter().chain(&["java:1", ""]).map(|reader| note_of(lock, reader)));
+            keys.extend(READERS.iter().chain(&RESTS).chain(&["java:1", ""]).map(|reader| note_of(lock, reader)));
             keys.extend(FIELDS.iter().filter(|field| !READERS.contains(field)).map(|field| note_of(lock, field)));
         }
         for name in SEMAPHORES {
@@ -807,8 +809,8 @@ impl Diff {
                 Step::Call { script: &all.release, keys: vec![key], args }
             }
             71..74 => {
-                let (rest, ttl) = (format!("~{field}"), self.pick(&TTLS));
-                let args = vec![same(&field), same(&rest), same(ttl), same(&channel(lock))];
+                let (rest, ttl) = (self.pick(&RESTS), self.pick(&TTLS));
+                let args = vec![same(&field), same(rest), same(ttl), same(&channel(lock))];
                 Step::Call { script: &all.rest, keys: vec![key], args }
             }
             // Ends the lock as a read/write lock, as a client does that saw one a moment ago.
@@ -918,7 +920,7 @@ impl Diff {
             67..69 => {
                 keys.extend(queues);
                 args.extend(waiting);
-                args.extend([same(&format!("~{field}")), same(ttl)]);
+                args.extend([same(self.pick(&RESTS)), same(ttl)]);
                 Step::Call { script: &all.rest, keys, args }
             }
             69..75 => {

@@ -87,7 +87,7 @@ arguments! {
     /// `lua/release.lua`; the flag of [`Protocol::sharded`] may follow.
     Release { lock } (field, channel)
     /// `lua/rest.lua`; the flag of [`Protocol::sharded`] may follow.
-    Rest { lock } (field, rest, ttl, channel)
+    Rest { lock } (field, replacement, ttl, channel)
     /// `lua/end.lua`; the flag of [`Protocol::sharded`] may follow.
     End { lock, ended } (owner, channel)
     /// `lua/inspect.lua`
@@ -108,7 +108,7 @@ arguments! {
     /// [`Permit`] and a [`PermitWaiting`].
     LeaveEntry {} (entry)
     /// `lua/read_write/rest.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`].
-    RestReadWrite {} (rest, ttl)
+    RestReadWrite {} (replacement, ttl)
     /// `lua/read_write/upgrade.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     Upgrade {} (ttl, proposal)
     /// `lua/read_write/bump.lua`, behind a [`ReadWriteTenure`].
@@ -439,7 +439,7 @@ impl Protocol {
         let rest = Rest {
             lock: names.lock.clone(),
             field: field.to_owned(),
-            rest: rest_of(field),
+            replacement: rest_of(field),
             ttl: rest_ttl(time),
             channel: names.channel(),
         };

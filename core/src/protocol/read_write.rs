@@ -79,7 +79,7 @@ impl Protocol {
 
     /// Ends a writer's tenure, but leaves the lock taken for `time`.
     pub(super) fn rest_read_write(&self, label: Label<'_>, time: Duration) -> ScriptCall {
-        let rest = RestReadWrite { rest: rest_of(label.field), ttl: rest_ttl(time) };
+        let rest = RestReadWrite { replacement: rest_of(label.field), ttl: rest_ttl(time) };
         joined(&read_write_scripts().rest, [self.tenure_lists(label), self.waiting_lists(label), rest.lists()])
     }
 

@@ -40,11 +40,10 @@ impl MinHold {
     /// For how long the lock stays taken if the tenure, which ended with this fate, is released now; zero: not at all.
     pub(super) fn rest_at(&self, now: Stamp, fate: Fate, primitive: Primitive) -> Duration {
         let rests = match fate {
-            // Somebody ended the tenure by force, and the rest with it.
-            Fate::Lost(LostReason::Released) => false,
+            // Somebody ended the tenure by force, and the rest with it; or the request removes what an upgrade left on a
+            // node.
+            Fate::Lost(LostReason::Released) | Fate::Held | Fate::Detached => false,
             Fate::Released | Fate::Lost(_) => self.collected,
-            // The request removes what an upgrade left on a node.
-            Fate::Held | Fate::Detached => false,
         };
         let rests = rests && !mutant!(RestForgotten);
         // A writer that became a reader has let others in.
@@ -59,6 +58,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(50);
     const HELD: Duration = Duration::from_secs(20);
+    const LEFT: Duration = Duration::from_secs(30);
 
     /// A tenure that was granted `HELD` ago and collected.
     fn min_hold(now: Stamp) -> MinHold {
@@ -72,7 +72,7 @@ mod tests {
         let now = clock::now();
         let rest = |fate| min_hold(now).rest_at(now, fate, Primitive::Lock);
         for fate in [Fate::Released, Fate::Lost(LostReason::Expired), Fate::Lost(LostReason::Closed)] {
-            assert_eq!(rest(fate), TIME - HELD, "{fate:?}");
+            assert_eq!(rest(fate), LEFT, "{fate:?}");
         }
         for fate in [Fate::Held, Fate::Detached, Fate::Lost(LostReason::Released)] {
             assert_eq!(rest(fate), Duration::ZERO, "{fate:?}");

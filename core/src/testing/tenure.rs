@@ -197,8 +197,7 @@ async fn released(min_hold: Option<Duration>, collected: bool) -> Vec<(&'static 
     while requests.lock().len() < NODES {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let requests = requests.lock().clone();
-    requests
+    requests.lock().clone()
 }
 
 #[tokio::test]

@@ -373,9 +373,9 @@ fn min_hold(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Su
     let mut l = |name, nodes, about, expected, config| add(name, nodes, about, expected, Subject::MinHold(config));
     let one = Config { quorum: 1, lease: 2, min_hold: 3, frees: false, keeps_key: false, from_request: false };
     let three = Config { quorum: 2, ..one };
-    l("L1", 1, "a single node, min_hold longer than the lease", Holds(534), one);
-    l("L1b", 3, "three nodes, min_hold longer than the lease", Holds(411_735), three);
-    l("L1c", 3, "three nodes, min_hold as long as the lease", Holds(153_238), Config { min_hold: 2, ..three });
+    l("L1", 1, "a single node, min_hold longer than the lease", Holds(463), one);
+    l("L1b", 3, "three nodes, min_hold longer than the lease", Holds(211_865), three);
+    l("L1c", 3, "three nodes, min_hold as long as the lease", Holds(90_270), Config { min_hold: 2, ..three });
     l("L2", 3, "a release frees the lock", Breaks(EARLY, 13), Config { frees: true, ..three });
     l("L3", 3, "the tenure's own key stays", Breaks("a released lock stays", 10), Config { keeps_key: true, ..three });
     l("L4", 3, "the rest counts from before the request", Breaks(EARLY, 16), Config { from_request: true, ..three });

@@ -338,21 +338,11 @@ impl<const K: usize> Model<K> for MinHold<K> {
                 if next { mark::HELD | mark::HELD_NEXT } else { mark::HELD }
             }
             Step::Released(node, client) if self.holds(before[node], client) => {
-                if self.key.get(after[node]) == REST {
-                    mark::RESTED
-                } else {
-                    mark::FREED
-                }
+                let renewal_follows = self.message(self.renewal, client).get(before[node]) == REQUEST;
+                let late = if renewal_follows { mark::RENEWED_LATE } else { 0 };
+                late | if self.key.get(after[node]) == REST { mark::RESTED } else { mark::FREED }
             }
-            Step::Renewed(node, client) => {
-                if self.ttl.get(after[node]) > self.ttl.get(before[node]) {
-                    mark::RENEWED
-                } else if self.key.get(before[node]) == REST && self.message(self.done, client).get(before[node]) == 1 {
-                    mark::RENEWED_LATE
-                } else {
-                    0
-                }
-            }
+            Step::Renewed(node, _) if self.ttl.get(after[node]) > self.ttl.get(before[node]) => mark::RENEWED,
             Step::Expire(_) => mark::EXPIRED,
             Step::Tick if (0..CLIENTS).any(|client| self.is_lost(before, after, client)) => mark::LOST,
             _ => 0,
@@ -423,9 +413,6 @@ impl<const K: usize> MinHold<K> {
             let (holds, may_come) = (self.holds(*column, client), acquire.get(*column) == REQUEST);
             if !holds && !may_come {
                 release.set(column, NONE);
-            }
-            let rests = self.key.get(*column) == REST && done.get(*column) == 1;
-            if !holds && !may_come && !rests {
                 renewal.set(column, NONE);
             }
             if renewal.get(*column) == NONE {

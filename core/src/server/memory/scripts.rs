@@ -507,7 +507,7 @@ impl Wired<'_> {
 
     /// `lua/rest.lua`
     fn rest(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Rest { lock: key, field, rest, ttl, channel } = Rest::read(&mut given).ok_or_else(missing)?;
+        let Rest { lock: key, field, replacement: rest, ttl, channel } = Rest::read(&mut given).ok_or_else(missing)?;
         // A key of another type is somebody else's data.
         if !self.holds(key, field).unwrap_or(false) {
             return Ok(Reply::Int(self.holds(key, rest).unwrap_or(false).into()));

@@ -362,7 +362,7 @@ impl Wired<'_> {
     pub(super) fn rest_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
         let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
-        let RestReadWrite { rest, ttl } = RestReadWrite::read(&mut given).ok_or_else(missing)?;
+        let RestReadWrite { replacement: rest, ttl } = RestReadWrite::read(&mut given).ok_or_else(missing)?;
         // A key of another type is somebody else's data.
         if self.writes(&of, of.field).unwrap_or(false) {
             self.redis.pexpire(of.lock, number(ttl)?);
