@@ -240,7 +240,7 @@ impl Plan {
             plan.hold_for_long(&mut rng);
         }
         // In further runs locks stay taken after their release.
-        if seed % 16 == 2 {
+        if seed % 16 == 10 {
             plan.min_hold = Some(plan.max_ttl.min(Duration::from_secs(10)));
         }
         let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
