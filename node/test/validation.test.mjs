@@ -89,7 +89,11 @@ test("a lock refuses wrong names and options, at once", () => {
     ["x", { minHold: 5000, owner: "me" }, /^minHold: cannot be combined with an explicit owner/],
     ["x", { reentrant: "yes" }, /^reentrant: must be true or false, not "yes"$/],
     ["x", { fair: 1 }, /^fair: must be true or false, not 1$/],
-    ["x", { timeout: 5 }, /^options: there is no option "timeout", only ttl, wait, owner, maxHold, minHold, reentrant, fair$/],
+    [
+      "x",
+      { timeout: 5 },
+      /^options: there is no option "timeout", only ttl, wait, owner, maxHold, minHold, reentrant, fair$/,
+    ],
     ["x", "5s", /^options: must be an object, not '5s'$/],
   ]) {
     refused(() => client.lock(name, options), message);

@@ -60,7 +60,7 @@ def play(fleet: list[redlock.Lock]) -> None:
     print(f"  {TICKS} ticks, {runs.total()} runs")
 
 
-def main(url: str | None) -> None:
+def main(url: str) -> None:
     """Play the ticks without `min_hold`, and with it."""
     with redlock.Redlock(url) as first, redlock.Redlock(url) as second:
         print("a released lock is free:")
@@ -70,4 +70,4 @@ def main(url: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    main(sys.argv[1] if len(sys.argv) > 1 else "redis://127.0.0.1:6379")
