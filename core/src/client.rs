@@ -7,10 +7,12 @@ use crate::{
     acquire::uncollected_grant::{Restart, UncollectedGrant},
     compat::HeldValue,
     config::{Config, LockOptions},
+    connected,
     detached::{Attach, Detached},
     error::LockError,
     event::{self, EventSink},
     holders::end_by_force,
+    identity::ConnectedClient,
     lease::Lease,
     lock::Lock,
     owner::Owner,
@@ -96,6 +98,20 @@ impl Client {
             });
             let all = futures_util::future::join_all(pings.collect::<Vec<_>>());
             run_to_completion(async { Ok(all.await) }).await
+        }
+    }
+
+    /// The clients of this library that are connected to the nodes and name their connections, as the nodes list them now.
+    /// Ordered by program, machine and process. Waits for `reply_timeout` (default: 2 s) at most. Fails with
+    /// `unavailable` if no node lists its clients.
+    #[doc(hidden)]
+    pub fn connected_clients(
+        &self,
+    ) -> impl Future<Output = Result<Vec<ConnectedClient>, LockError>> + Send + use<> {
+        let session = self.inner.session();
+        async move {
+            let session = session?;
+            run_to_completion(async move { connected::list(&session).await }).await
         }
     }
 

@@ -60,6 +60,7 @@ pub mod clock;
 #[doc(hidden)]
 pub mod compat;
 mod config;
+mod connected;
 mod detached;
 mod error;
 mod event;
@@ -68,6 +69,7 @@ mod faults;
 #[doc(hidden)]
 pub mod ffi;
 mod holders;
+pub mod identity;
 mod lease;
 mod lock;
 mod owner;
@@ -96,7 +98,7 @@ pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
-pub use error::{LockError, LostReason, NodeCause};
+pub use error::{Holder, LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
 pub use holders::LockInfo;
 pub use lease::Lease;

@@ -46,6 +46,35 @@ export interface LockInfo {
   readonly ttl: number | null;
   /** The last fencing token; 0 if the holder uses none. */
   readonly token: bigint;
+  /**
+   * The name of the holder's machine; null for other libraries, for explicit owners, and if the holder's connections have
+   * no name or this client may not read it. Of several holders, the first; of a detached lease, the one that detached it.
+   */
+  readonly host: string | null;
+  /** The number of the holder's process; null if `host` is. */
+  readonly pid: number | null;
+  /** The name of the holder's program, its option `app`; null if `host` is. */
+  readonly app: string | null;
+  /**
+   * Since when the holder has the lock, by the clock of a node; null for readers, for permits, for other libraries and if
+   * it is not known.
+   */
+  readonly since: Date | null;
+}
+
+/** The holder of a lock as the native part returns it: without the fields that are not known, and the time is a number. */
+type NativeInfo = Pick<LockInfo, "kind" | "owner" | "owners" | "token"> & {
+  readonly ttl?: number;
+  readonly host?: string;
+  readonly pid?: number;
+  readonly app?: string;
+  readonly since?: number;
+};
+
+function lockInfo(native: NativeInfo | null | undefined): LockInfo | null {
+  if (!native) return null;
+  const { ttl = null, host = null, pid = null, app = null, since } = native;
+  return { ...native, ttl, host, pid, app, since: since === undefined ? null : new Date(since) };
 }
 
 /** A native lock that is bound to a client, and that client. */
@@ -153,7 +182,7 @@ export class Lock {
     return call(
       (loop) => loop.inspect(this.#lock.native),
       undefined,
-      (info: LockInfo | null | undefined) => info ?? null,
+      lockInfo,
     );
   }
 

@@ -53,6 +53,15 @@ export interface ClientOptions {
    * Whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. Default: true; for tests only: false.
    */
   quarantine?: boolean | null | undefined;
+  /**
+   * Whether the client names its connections and reads the names of others, to tell who holds a lock. Default: true.
+   */
+  identify?: boolean | null | undefined;
+  /**
+   * The name of the program that other processes see; 1 to 64 bytes. Default: the environment variable `REDLOCK_APP`,
+   * else `OTEL_SERVICE_NAME`, else the name of the script.
+   */
+  app?: string | null | undefined;
   /** The user, for URLs that name none. Default: none. */
   username?: string | null | undefined;
   /** The password, for URLs that have none. Default: none. */

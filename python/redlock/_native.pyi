@@ -223,7 +223,16 @@ class LockInfo:
     __match_args__: ClassVar[tuple[str, ...]]
 
     def __new__(
-        cls, owner: str, ttl: float | None, token: int, kind: str = ..., owners: Iterable[str] | None = None
+        cls,
+        owner: str,
+        ttl: float | None,
+        token: int,
+        kind: str = ...,
+        owners: Iterable[str] | None = None,
+        host: str | None = None,
+        pid: int | None = None,
+        app: str | None = None,
+        since: float | None = None,
     ) -> Self: ...
     @property
     def owner(self) -> str:
@@ -244,6 +253,29 @@ class LockInfo:
     @property
     def owners(self) -> tuple[str, ...]:
         """All owners. There are several only for readers, and for permits of a semaphore."""
+
+    @property
+    def host(self) -> str | None:
+        """The name of the holder's machine, or None.
+
+        None for other libraries, for explicit owners, and if the holder's connections have no name or this client may
+        not read it. Of a detached lease, the machine that detached it.
+        """
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the holder's process; None if `host` is."""
+
+    @property
+    def app(self) -> str | None:
+        """The name of the holder's program, its option `app`; None if `host` is."""
+
+    @property
+    def since(self) -> float | None:
+        """Since when the holder has the lock, in seconds since the epoch, by the clock of a node.
+
+        None for readers, for permits, for other libraries and if it is not known.
+        """
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

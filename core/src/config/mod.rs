@@ -40,6 +40,16 @@ pub enum TokenKey {
     Redisson,
 }
 
+impl Wire {
+    /// The word that [`FromStr`] reads.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Redisson => "redisson",
+            Self::Token => "token",
+        }
+    }
+}
+
 impl FromStr for Wire {
     type Err = LockError;
 
@@ -117,6 +127,12 @@ pub struct Config {
     /// How many replicas of a node must acknowledge a lock (`WAIT`) before the node's grant counts. From 0 to 1000; not
     /// with `memory://`. Default: 0.
     pub min_replicas: u32,
+    /// Whether the client names its connections, so that `CLIENT LIST` shows host, process and program of each. Default:
+    /// true.
+    pub identify: bool,
+    /// The name of the program that other processes see, such as that of the service. From 1 to 64 bytes. Default `None`:
+    /// the environment variable `REDLOCK_APP`, else `OTEL_SERVICE_NAME`, else the file name of the program.
+    pub app: Option<String>,
     /// Certificates and keys for nodes with TLS.
     pub tls: Tls,
 }
@@ -153,6 +169,8 @@ impl fmt::Debug for Config {
             .field("strict", &self.strict)
             .field("quarantine", &self.quarantine)
             .field("min_replicas", &self.min_replicas)
+            .field("identify", &self.identify)
+            .field("app", &self.app)
             .finish_non_exhaustive()
     }
 }
@@ -178,6 +196,8 @@ impl Config {
             username: None,
             password: None,
             min_replicas: 0,
+            identify: true,
+            app: None,
             tls: Tls::default(),
         }
     }

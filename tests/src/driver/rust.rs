@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use redlock::{
@@ -112,7 +112,10 @@ impl Actors {
             "available" => json!(self.lock(order)?.available().await?),
             "inspect" => self.lock(order)?.inspect().await?.map_or(Value::Null, |info| {
                 let ttl = info.ttl.map(|ttl| ttl.as_millis() as u64);
-                json!({ "owner": info.owner, "token": info.token, "ttl_ms": ttl, "kind": info.kind.as_str(), "owners": info.owners.len() })
+                let process = info.host.is_some_and(|host| !host.is_empty()) && info.pid.is_some();
+                let recent = info.since.is_some_and(is_recent);
+                json!({ "owner": info.owner, "token": info.token, "ttl_ms": ttl, "kind": info.kind.as_str(),
+                    "owners": info.owners.len(), "app": info.app, "process": process, "recent": recent })
             }),
             "force_release" => json!(self.client(order)?.force_release(text(&step["lock"])).await?),
             "attach" => {
@@ -146,4 +149,10 @@ impl Actors {
             client.close().await;
         }
     }
+}
+
+/// Whether a time is less than a minute ago, or a node's clock is ahead by less than that.
+fn is_recent(time: SystemTime) -> bool {
+    let away = SystemTime::now().duration_since(time).unwrap_or_else(|error| error.duration());
+    away < Duration::from_secs(60)
 }

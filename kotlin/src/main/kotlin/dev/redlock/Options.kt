@@ -59,6 +59,10 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param strict whether a quorum's nodes need `initNodes()` before their first vote; default: false
      * @param quarantine whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`; default: true;
      *   only tests turn it off
+     * @param identify whether the client names its connections and reads the names of others, to tell who holds a lock;
+     *   default: true
+     * @param app the name of the program that other processes see, 1 to 64 bytes; default: the environment variable
+     *   `REDLOCK_APP`, else `OTEL_SERVICE_NAME`, else the name of the main class or jar
      * @param username the user, for URLs that name none; default: none
      * @param password the password, for URLs that have none; default: none
      * @param ca the certificates to trust, for `rediss://`: PEM text, or the path of a PEM file; default: those of the
@@ -85,6 +89,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
         replyTimeout: Duration? = null,
         strict: Boolean? = null,
         quarantine: Boolean? = null,
+        identify: Boolean? = null,
+        app: String? = null,
         username: String? = null,
         password: String? = null,
         ca: String? = null,
@@ -106,6 +112,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
             "replyTimeout" to replyTimeout,
             "strict" to strict,
             "quarantine" to quarantine,
+            "identify" to identify,
+            "app" to app,
             "username" to username,
             "password" to password,
             "ca" to ca,
@@ -157,6 +165,12 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. */
     public fun quarantine(quarantine: Boolean): RedlockOptions = with("quarantine", quarantine)
+
+    /** A copy that says whether the client names its connections and reads the names of others. */
+    public fun identify(identify: Boolean): RedlockOptions = with("identify", identify)
+
+    /** A copy with this name of the program, which other processes see. */
+    public fun app(app: String): RedlockOptions = with("app", app)
 
     /** A copy with this user and password, for URLs that have none. */
     public fun credentials(username: String?, password: String): RedlockOptions =
