@@ -105,9 +105,7 @@ impl Client {
     /// Ordered by program, machine and process. Waits for `reply_timeout` (default: 2 s) at most. Fails with
     /// `unavailable` if no node lists its clients.
     #[doc(hidden)]
-    pub fn connected_clients(
-        &self,
-    ) -> impl Future<Output = Result<Vec<ConnectedClient>, LockError>> + Send + use<> {
+    pub fn connected_clients(&self) -> impl Future<Output = Result<Vec<ConnectedClient>, LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
             let session = session?;

@@ -52,7 +52,8 @@ async fn timed_out(client: &Client, name: &str, wait: Duration) -> LockError {
 fn names(server: &Server) -> Vec<String> {
     let list: String = server.command(&["CLIENT", "LIST"]);
     let others = list.lines().filter(|line| !line.contains("cmd=client"));
-    let name = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("name=")).unwrap_or_default().to_owned();
+    let name =
+        |line: &str| line.split(' ').find_map(|field| field.strip_prefix("name=")).unwrap_or_default().to_owned();
     others.map(name).collect()
 }
 
@@ -422,7 +423,9 @@ async fn clients_are_listed_with_the_nodes_that_see_them() {
     let all = one.connected_clients().await.unwrap();
     let seen: Vec<_> = all.iter().map(|client| (client.identity.app.as_str(), client.nodes)).collect();
     assert_eq!(seen, [("one", 3), ("two", 1)]);
-    assert!(all.iter().all(|client| client.address.as_deref().is_some_and(|address| address.starts_with("127.0.0.1:"))));
+    assert!(
+        all.iter().all(|client| client.address.as_deref().is_some_and(|address| address.starts_with("127.0.0.1:")))
+    );
     one.close().await;
     two.close().await;
 }

@@ -89,7 +89,9 @@ fn other_names_are_no_identity() {
     for other in ["", "redlock", "redlock/", "redlock/0.1.0", "billing", &name[1..], &format!("{name};x")] {
         assert_eq!(Identity::parse(other), None, "{other:?}");
     }
-    for (from, to) in [("p=812", "p=-1"), ("w=r", "w=x"), ("u=0f6b7d0e", "u=0f6b7d0"), ("h=web-3", "h=%"), ("n=5", "n=")] {
+    for (from, to) in
+        [("p=812", "p=-1"), ("w=r", "w=x"), ("u=0f6b7d0e", "u=0f6b7d0"), ("h=web-3", "h=%"), ("n=5", "n=")]
+    {
         assert_eq!(Identity::parse(&name.replacen(from, to, 1)), None, "{to}");
     }
     // A later version may add fields.

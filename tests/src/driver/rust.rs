@@ -129,7 +129,9 @@ impl Actors {
             "held" => json!(self.lease(step).held()),
             "remaining" => json!(self.lease(step).remaining().as_millis() as u64),
             "check" => json!(self.lease(step).check()?),
-            "extend" => json!(self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?),
+            "extend" => json!(
+                self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?
+            ),
             "downgrade" => json!(self.lease(step).downgrade().await?),
             "try_upgrade" => json!(self.lease(step).try_upgrade().await?),
             "token" => json!(self.lease(step).token()),

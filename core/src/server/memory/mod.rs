@@ -27,8 +27,10 @@ use crate::{
         fork::{self, Tied},
     },
     protocol::script::{Reply, ScriptCall},
-    server::{BoxFuture, ConnectionId, NamedConnection, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription,
-        Traits},
+    server::{
+        BoxFuture, ConnectionId, NamedConnection, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription,
+        Traits,
+    },
 };
 
 mod commands;

@@ -121,9 +121,8 @@ mod tests {
         let list = line(&client(1)) + &other + &line(&client(1)) + &line(&client(2));
         let mut seen: Vec<_> = named(&list).into_iter().map(|one| (one.identity.client, one.address)).collect();
         seen.sort();
-        let expected = |number| {
-            (format!("0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a5{number}"), Some("10.0.0.4:5000".to_owned()))
-        };
+        let expected =
+            |number| (format!("0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a5{number}"), Some("10.0.0.4:5000".to_owned()));
         assert_eq!(seen, [expected(1), expected(2)]);
     }
 }

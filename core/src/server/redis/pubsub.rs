@@ -97,10 +97,7 @@ impl Sink {
         Ok((Self::Resp2(sink), events.boxed()))
     }
 
-    async fn open_resp3(
-        client: &Client,
-        sharded: bool,
-    ) -> redis::RedisResult<(Self, BoxStream<'static, PubSubEvent>)> {
+    async fn open_resp3(client: &Client, sharded: bool) -> redis::RedisResult<(Self, BoxStream<'static, PubSubEvent>)> {
         let (push_sender, mut push_receiver) = mpsc::unbounded_channel();
         let on_push = move |push: PushInfo| push_sender.send(push).map_err(|_| SendError);
         let config = AsyncConnectionConfig::new()
