@@ -119,28 +119,34 @@ fn asked(server: &Server, words: &[&str]) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_connection_has_a_name() {
     let server = Server::start();
-    let mut config = config(&[server.url()], "billing");
-    config.prefix = "shop:".to_owned();
-    let client = Client::new(config).unwrap();
+    let of_shop = |app: &str| {
+        let mut config = config(&[server.url()], app);
+        config.prefix = "shop:".to_owned();
+        Client::new(config).unwrap()
+    };
+    let (client, other) = (of_shop("billing"), of_shop("other"));
+    let held = hold(&other, "x").await;
     // The connection of this runtime, that of threads, that of the background, and the one that subscribes.
-    let held = hold(&client, "x").await;
+    let own = hold(&client, "own").await;
     let lock = client.lock("y", options(LONG)).unwrap();
     let blocking = std::thread::spawn(move || lock.acquire_blocking().unwrap().release().unwrap());
     tokio::task::spawn_blocking(move || blocking.join().unwrap()).await.unwrap();
     let waiting = tokio::spawn(client.lock("x", options(LONG)).unwrap().acquire());
     until("it waits", || server.waiting("shop:x") == 1).await;
     until("all are named", || names(&server).iter().all(|name| name.starts_with("redlock/"))).await;
-    let seen = identities(&server);
+    let mut seen = identities(&server);
+    seen.retain(|identity| identity.app == "billing");
     assert!(seen.len() >= 3, "{seen:?}");
     let Identity { version, client: uuid, host, pid, app, nodes, quorum, max_ttl, prefix_hash, .. } = seen[0].clone();
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
     assert_eq!((version.as_str(), pid, app.as_str()), (env!("CARGO_PKG_VERSION"), std::process::id(), "billing"));
     assert_eq!((nodes, quorum, max_ttl), (1, 1, Duration::from_secs(20)));
-    assert!(!host.is_empty() && held.owner().starts_with(&uuid), "{} of {uuid}", held.owner());
+    assert!(!host.is_empty() && own.owner().starts_with(&uuid), "{} of {uuid}", own.owner());
     assert_ne!(prefix_hash, 0xcbf2_9ce4_8422_2325, "the hash of an empty prefix");
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     client.close().await;
+    other.close().await;
 }
 
 #[tokio::test]
@@ -166,7 +172,8 @@ async fn servers_of_a_cluster_see_the_name_and_a_node_is_counted_once() {
         })
         .await;
     }
-    let held = hold(&client, "x").await;
+    let other = self::client(&[cluster.url()], "other");
+    let held = hold(&other, "x").await;
     // Subscribes to both channels.
     let waiting = tokio::spawn(client.lock("x", options(LONG)).unwrap().acquire());
     let owner = &cluster.servers()[cluster.owner("x")];
@@ -176,11 +183,12 @@ async fn servers_of_a_cluster_see_the_name_and_a_node_is_counted_once() {
     })
     .await;
     let all = client.connected_clients().await.unwrap();
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert_eq!((all[0].nodes, all[0].identity.app.as_str()), (1, "billing"));
+    let seen: Vec<_> = all.iter().map(|client| (client.identity.app.as_str(), client.nodes)).collect();
+    assert_eq!(seen, [("billing", 1), ("other", 1)]);
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     client.close().await;
+    other.close().await;
 }
 
 #[tokio::test]
@@ -201,13 +209,18 @@ async fn sentinels_do_not_see_the_name() {
 async fn resp2_does_without_the_name_of_the_connection_that_subscribes() {
     let server = Server::start();
     let client = client(&[format!("{}?protocol=2", server.url())], "billing");
-    let held = hold(&client, "x").await;
-    assert!(!identities(&server).is_empty());
+    let other = self::client(&[server.url()], "other");
+    let held = hold(&other, "x").await;
+    client.ping().await.unwrap();
+    assert!(identities(&server).iter().any(|identity| identity.app == "billing"));
     let waiting = tokio::spawn(client.lock("x", options(LONG)).unwrap().acquire());
     until("it waits", || server.waiting("x") == 1).await;
+    let list: String = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    assert!(list.contains(" name= "), "{list}");
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     client.close().await;
+    other.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
