@@ -30,7 +30,7 @@ fn identities() -> impl Strategy<Value = Identity> {
             client: uuid::Uuid::from_u128(client).to_string(),
             wire: if token { Wire::Token } else { Wire::Redisson },
             max_ttl: Duration::from_millis(millis),
-            ..Identity { host, app, pid, nodes, quorum, prefix_hash, ..sample() }
+            ..Identity { host, pid, app, nodes, quorum, prefix_hash, ..sample() }
         },
     )
 }
