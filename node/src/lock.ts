@@ -179,11 +179,7 @@ export class Lock {
 
   /** Returns the holder of the lock, or null. Rejects with {@link Unavailable} if too few nodes answer. */
   inspect(): Promise<LockInfo | null> {
-    return call(
-      (loop) => loop.inspect(this.#lock.native),
-      undefined,
-      lockInfo,
-    );
+    return call((loop) => loop.inspect(this.#lock.native), undefined, lockInfo);
   }
 
   /** @internal */

@@ -97,7 +97,7 @@ class ClientOptions(TypedDict, total=False):
     """Whether a restarted node of a quorum does not vote for `max_ttl` plus drift. Default: True; False for tests."""
 
     identify: bool | None
-    """Whether the client names its connections and reads the names of others, to tell who holds a lock. Default: True."""
+    """Whether the client names its connections and reads those of others, to tell who holds a lock. Default: True."""
 
     app: str | None
     """The name of the program that other processes see; 1 to 64 bytes.

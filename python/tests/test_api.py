@@ -396,7 +396,8 @@ STATUS = redlock.NodeStatus("127.0.0.1:1", False, cause="refused")
         (
             INFO,
             redlock.LockInfo("me", 1.5, 7, host="web-3"),
-            "LockInfo(owner='me', ttl=1.5, token=7, kind='lock', owners=('me',), host=None, pid=None, app=None, since=None)",
+            "LockInfo(owner='me', ttl=1.5, token=7, kind='lock', owners=('me',), "
+            "host=None, pid=None, app=None, since=None)",
         ),
         (
             STATUS,

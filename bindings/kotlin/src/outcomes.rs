@@ -159,7 +159,7 @@ impl From<ffi::Outcome> for Outcome {
                 lease: Arc::new(Lease::from(lease)),
             },
             Ok(Value::Released(how)) => Self::Released { outcome: how.to_owned() },
-            Ok(Value::Info(info)) => Self::Info { holder: info.map(Holder::from) },
+            Ok(Value::Info(info)) => Self::Info { holder: info.map(|info| Holder::from(*info)) },
             Ok(Value::Nodes(nodes)) => Self::Nodes { nodes: nodes.into_iter().map(Node::from).collect() },
             Ok(Value::Lost(reason)) => Self::Lost { reason: reason.map(str::to_owned) },
             Ok(Value::Events(events)) => Self::Events {

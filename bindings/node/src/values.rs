@@ -184,7 +184,7 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
         Value::Count(count) => count.into_unknown(env),
         Value::Lease(lease) => Handle(lease).into_unknown(env),
         Value::Released(how) => how.into_unknown(env),
-        Value::Info(info) => info.map(LockInfo::from).into_unknown(env),
+        Value::Info(info) => info.map(|info| LockInfo::from(*info)).into_unknown(env),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),
         Value::Lost(reason) => reason.into_unknown(env),
         Value::Events(events) => events.into_iter().map(Event::from).collect::<Vec<_>>().into_unknown(env),
