@@ -16,7 +16,8 @@ use crate::{
     session::Session,
 };
 
-/// The holders of a lock, as a quorum of its nodes reports them.
+/// The holders of a lock, as a quorum of its nodes reports them. [`Lock::inspect`](crate::Lock::inspect) has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
