@@ -39,7 +39,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
 	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
 	kotlin-lint interop-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
-	versions-test test-all site site-check \
+	versions-test test-all site site-check recipes-test \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
 
@@ -58,6 +58,7 @@ help:
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
 	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
+	@echo "make recipes-test  the recipes of docs/recipes.md, in their frameworks (three minutes)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
@@ -345,6 +346,30 @@ packages-all: packages-tools
 	python3 -m release.smoke $(PACKAGES) --root debian11 --root arm64 --root musl --root arm64-musl --root wine
 	$(call say,The same to the byte when built elsewhere)
 	python3 -m release.reproduce $(PACKAGES)
+
+# ---- recipes of docs/recipes.md, with their frameworks; Django and the others get an environment of their own ------
+
+RECIPES := target/tools/recipes
+$(RECIPES)/.ready: recipes/python/requirements.txt scripts/python-environment
+	$(call build,recipes-environment,Python environment of the recipes) -- \
+		./scripts/python-environment "$(PYTHON)" $(RECIPES) recipes/python/requirements.txt
+	@touch $@
+recipes/node/node_modules/.ready: recipes/node/package.json
+
+# Needs Python 3.11.
+recipes-test: python node kotlin $(RECIPES)/.ready recipes/node/node_modules/.ready
+	$(call step,recipes-python,Recipes: Django; FastAPI; Celery; Kubernetes) --report pytest {step}/report.xml -- \
+		env PYTHONPATH=python $(RECIPES)/bin/pytest --rootdir=. --timeout=600 -o faulthandler_timeout=900 \
+		-o junit_family=xunit1 --junitxml={step}/report.xml recipes
+	$(call step,recipes-biome,biome for the recipes) --in recipes/node -- \
+		../../node/node_modules/.bin/biome check --error-on-warnings .
+	$(call step,recipes-nest,Recipes: NestJS; compiled) --in recipes/node -- npx tsc --project nest
+	$(call step,recipes-node,Recipes: Express; NestJS) --after recipes-nest $(node-test-runner) \
+		$(patsubst %,../%,$(wildcard recipes/node/test/*.test.mjs))
+	$(call step,recipes-kotlin,Recipes: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
+	$(call step,recipes-spring,Recipes: Spring Boot) --after recipes-kotlin \
+		--report surefire recipes/spring/target/surefire-reports -- mvn -q -B -ntp -f recipes/spring test \
+		-Dredlock.version=$(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
 
