@@ -38,7 +38,7 @@ scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --hos
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
 	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
-	kotlin-lint interop-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
+	kotlin-lint interop-lint docs-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
 	versions-test test-all site site-check recipes-test \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
 	release-lint packages-tools packages-trial release-test packages-test packages packages-all
@@ -57,7 +57,7 @@ help:
 	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
-	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
+	@echo "make test-all  make test, recipes-test, packages-all, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make recipes-test  the recipes of docs/recipes.md, in their frameworks (three minutes)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
@@ -154,17 +154,22 @@ interop-lint: node-tools interop-tools
 	$(call step,biome-peers,biome for the peers) --in node -- npx biome check --config-path=. ../tests/interop/node/peer.mjs
 	$(call step,gofmt,gofmt for the peers) -- bash -ec 'files=$$(gofmt -l tests/interop/go); echo "$$files"; test -z "$$files"'
 
+# These checks read sources only.
+docs-lint: site-check
+	$(call step,options,Options: the list; its page; the sources) -- ./scripts/options
+	$(call step,troubleshooting,Trouble-shooting: an entry for each error and event) -- ./scripts/troubleshooting
+
 release-lint:
 	$(call step,version,One version everywhere) -- python3 -m release.version
 
 # reading-lint: linters that write nothing. writing-lint: linters that write to node/dist or kotlin/target.
-reading-lint := rust-lint python-lint interop-lint release-lint
+reading-lint := rust-lint python-lint interop-lint release-lint docs-lint
 writing-lint := node-lint kotlin-lint
 lint: $(reading-lint) $(writing-lint)
 
-# Tests of scripts/step, scripts/failures, and of `make test` itself.
+# Tests of the scripts, of `make test` itself, and of the benchmark's report.
 scripts-test: python-tools
-	$(call step,scripts-tests,Tests of the scripts) $(pytest) scripts/tests
+	$(call step,scripts-tests,Tests of the scripts) $(pytest) scripts/tests bench/test_report.py
 
 rust-test: nextest-tools
 	$(call step,rust-tests,Rust tests: units; real servers; simulation; short chaos) $(call nextest,rust-tests) $(rust)
@@ -374,7 +379,7 @@ recipes-test: python node kotlin $(RECIPES)/.ready recipes/node/node_modules/.re
 # ---- benchmarks: other libraries get environments of their own, apart from those of the build and the tests ---------
 
 BENCH := $(CURDIR)/bench/.venv
-SUITES ?= pairs,growth,quorum,handoff,herd,watchdog,names
+SUITES ?= pairs,growth,quorum,handoff,herd,fair,watchdog,names
 ROUNDS ?= 7
 bench/.venv/.ready: bench/requirements.txt scripts/python-environment
 	$(call build,bench-environment,Python environment of the benchmarks) -- \
@@ -469,7 +474,7 @@ test: begin
 	@./scripts/failures --made "$(built)" --lanes "$(lanes)"
 
 # All tests, also those that take hours.
-test-all: test packages-all versions-test interop model sim chaos
+test-all: test recipes-test packages-all versions-test interop model sim chaos
 
 demo: python node kotlin
 	$(call say,Demo)
@@ -499,4 +504,4 @@ site-check:
 
 clean:
 	rm -rf target .venv python/redlock/*.so dist node/dist node/node_modules node/docs node/test/fixtures/node_modules kotlin/target \
-		tests/interop/node/node_modules
+		tests/interop/node/node_modules recipes/node/node_modules recipes/node/nest/dist recipes/spring/target

@@ -4,7 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
-    acquire::pending_grant::{PendingGrant, Restart},
+    acquire::uncollected_grant::{Restart, UncollectedGrant},
     compat::HeldValue,
     config::{Config, LockOptions},
     detached::{Attach, Detached},
@@ -144,8 +144,12 @@ impl Client {
     /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended,
     /// fails with `lost`. After any other failure, and if the future is dropped, the text can still be attached.
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        let attached = PendingGrant::collected(self.attach_uncollected(text, owner));
-        async move { Ok(attached.await?.with_release_on_drop()) }
+        let attached = UncollectedGrant::collected(self.attach_uncollected(text, owner));
+        async move {
+            let lease = attached.await?;
+            lease.clear_instead_of_release();
+            Ok(lease)
+        }
     }
 
     /// `attach` for the completion queue of a host, which collects the grant later.
@@ -153,7 +157,7 @@ impl Client {
         &self,
         text: &str,
         owner: Owner,
-    ) -> impl Future<Output = Result<PendingGrant, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<UncollectedGrant, LockError>> + Send + use<> {
         let attach = Detached::parse(text, &self.inner.settings).and_then(|detached| {
             Ok(Attach { names: self.names_of_detached(&detached)?, session: self.inner.session()?, detached, owner })
         });
@@ -165,7 +169,7 @@ impl Client {
     pub fn close(&self) -> impl Future<Output = ()> + Send + use<> {
         let session = self.inner.close();
         async move {
-            if let Ok(session) = session {
+            if let Some(session) = session {
                 runtime::spawn_in_background(async move { session.close().await }).await;
             }
         }

@@ -1,10 +1,10 @@
 //! The only place that reads the clocks that leases depend on. A lease is safe only if its time never runs slower than
-//! the server's. Elapsed time is therefore the largest difference of three clocks, on every system: one that runs
-//! during suspend, one that is not slewed, and the wall clock (if it is set forward, the server's may have been, too).
-//! Linux calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`.
+//! the server's. Elapsed time is therefore the largest of the differences that three clocks show: a clock that runs
+//! during suspend, one that is not slewed, and the wall clock. (If this machine's wall clock was set forward, the
+//! server's may have been, too.) Linux calls them `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME`.
 //!
-//! Other modules wait and time out by `Instant` and tokio's timers, which may stop during suspend. They never decide
-//! about a lease: a task that they wake reads these clocks.
+//! Other modules wait and time out by `Instant` and tokio's timers, which may stop during suspend. Such a timer never
+//! decides about a lease: the task that it wakes reads these clocks.
 #![allow(unsafe_code, reason = "std has no safe wrapper for these clocks")]
 
 use std::time::Duration;
@@ -55,13 +55,13 @@ fn read() -> Stamp {
         Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
         WindowsProgramming::QueryInterruptTimePrecise,
     };
-    // In units of 100 ns. The similar functions do not suffice: the unbiased one stops during sleep, and the one that
-    // is not precise advances in steps of up to 16 ms.
+    // In units of 100 ns. The similar functions do not suffice: `QueryUnbiasedInterruptTime` stops during sleep, and
+    // `QueryInterruptTime` advances in steps of up to 16 ms.
     let mut boot = 0;
     // SAFETY: `boot` is writable for the whole call.
     unsafe { QueryInterruptTimePrecise(&raw mut boot) };
     let (mut ticks, mut frequency) = (0, 0);
-    // SAFETY: both are writable for the whole call. Neither function fails, says their documentation.
+    // SAFETY: both are writable for the whole call. By their documentation, neither function fails.
     unsafe {
         QueryPerformanceCounter(&raw mut ticks);
         QueryPerformanceFrequency(&raw mut frequency);
@@ -129,12 +129,12 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Valid for `valid` from `from` on.
+    /// The deadline that is `valid` after `from`.
     pub fn new(from: Stamp, valid: Duration) -> Self {
         Self { from, valid }
     }
 
-    /// Valid for `valid` from now on.
+    /// The deadline that is `valid` from now.
     pub fn after(valid: Duration) -> Self {
         Self::new(now(), valid)
     }

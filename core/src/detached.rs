@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
-    acquire::pending_grant::{PendingGrant, Restart},
+    acquire::uncollected_grant::{Restart, UncollectedGrant},
     clock::{self, Deadline, Stamp},
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
@@ -26,7 +26,7 @@ use crate::{
     release::begin_release,
     server::{BoxFuture, ConnectionId, NodeErrorKind, SentOn},
     session::{Session, run_to_completion},
-    tenure::{Claim, Fate, Tenure, Terms},
+    tenure::{Claim, Tenure, Terms},
 };
 
 /// The content of a detached lease's text, in JSON.
@@ -133,8 +133,8 @@ impl Lease {
     /// The text is a bearer secret: whoever has it can take over the lock. Fails with `lost` or `not_held` if the lease
     /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value.
     pub fn detach(&self) -> Result<String, LockError> {
-        let Some((tenure, session)) = self.parts() else {
-            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        let Some((tenure, session)) = self.tenure_and_session() else {
+            return Err(LockError::forked(self.name()));
         };
         let millis = tenure.terms.ttl.as_millis() as u64;
         let kind = match tenure.terms {
@@ -174,10 +174,10 @@ pub(crate) struct Attach {
 
 impl Restart for Attach {
     /// Attaches. A grant that is dropped before it is collected has no effect: the text works again.
-    fn start(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+    fn start(self: Box<Self>) -> BoxFuture<Result<UncollectedGrant, LockError>> {
         Box::pin(run_to_completion(async move {
             let lease = attach((*self).clone()).await?;
-            let grant = PendingGrant::new(lease, self);
+            let grant = UncollectedGrant::new(lease, self);
             grant.mark_uncollected();
             Ok(grant)
         }))
@@ -190,8 +190,8 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         Some((name, _)) => (OwnerKey::Explicit(name.to_owned()), Owner::Explicit(name.to_owned())),
         None => (owner.key(), owner),
     };
-    // Dropped at the end of this attach: the next attach of the same text waits for it.
-    let _turn = session.attach_turn(&detached.field).await?;
+    // Until the end of this attach, the next attach of the same text waits.
+    let _guard = session.wait_for_previous_attach(&detached.field).await?;
     let (ttl, renewed) = detached.kind.lease();
     let quorum = session.quorum.clone();
     let mut take_over = TakeOver {
@@ -295,12 +295,11 @@ impl TakeOver {
             if over { Count::Decided(()) } else { Count::More }
         });
         let _: Option<()> = counted.await;
+        let missed: Vec<bool> = known.iter().map(Option::is_none).collect();
         // A request that is not sent yet must not arrive after the release of the old field, or after the request that
         // undoes the attach.
-        let presence = |sent: &SentOn| sent.close().map_or(Presence::Absent, |sent| Presence::Unknown(Some(sent)));
-        let missed: Vec<bool> = known.iter().map(Option::is_none).collect();
-        let presences: Vec<Presence> =
-            known.into_iter().zip(&self.sent).map(|(known, sent)| known.unwrap_or_else(|| presence(sent))).collect();
+        let presence = |(known, sent): (Option<Presence>, &SentOn)| known.unwrap_or_else(|| Presence::given_up(sent));
+        let presences: Vec<Presence> = known.into_iter().zip(&self.sent).map(presence).collect();
         if there >= quorum.needed() {
             quorum.spawn(answers.see_through());
             self.release_old(&missed, life);

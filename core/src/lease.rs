@@ -66,7 +66,7 @@ impl Lease {
     }
 
     /// The tenure and the session, unless the process forked since the acquire.
-    pub(crate) fn parts(&self) -> Option<(&Arc<Tenure>, &Arc<Session>)> {
+    pub(crate) fn tenure_and_session(&self) -> Option<(&Arc<Tenure>, &Arc<Session>)> {
         Some((self.tenure.get()?, self.session.get()?))
     }
 
@@ -77,7 +77,7 @@ impl Lease {
 
     /// Starts the time within which the caller must collect it.
     pub(crate) fn mark_uncollected(&self) {
-        let Some((tenure, session)) = self.parts() else { return };
+        let Some((tenure, session)) = self.tenure_and_session() else { return };
         tenure.mark_uncollected(&self.claim);
         session.watchdog.reconsider(tenure);
     }
@@ -103,13 +103,8 @@ impl Lease {
         self.tenure.get().is_some_and(|tenure| tenure.collect(&self.claim))
     }
 
-    /// Marks it as collected by its caller: from now on dropping it releases it, as any other lease.
-    pub(crate) fn with_release_on_drop(self) -> Self {
-        self.clear_instead_of_release();
-        self
-    }
-
-    fn clear_instead_of_release(&self) {
+    /// From now on dropping the lease releases it: removes the replacement that `set_instead_of_release` set.
+    pub(crate) fn clear_instead_of_release(&self) {
         // Dropped outside of the lock: it may be the last reference to the client.
         drop(self.take_instead_of_release());
     }
@@ -199,16 +194,7 @@ impl Lease {
     pub fn check(&self) -> Result<(), LockError> {
         match self.fate() {
             Fate::Held => Ok(()),
-            fate => Err(self.ended(fate)),
-        }
-    }
-
-    pub(crate) fn ended(&self, fate: Fate) -> LockError {
-        let name = self.terms.names.name().to_owned();
-        match fate {
-            Fate::Lost(reason) => LockError::Lost { name, reason },
-            Fate::Detached => LockError::NotHeld { name, detail: "the lease was detached".to_owned() },
-            Fate::Released | Fate::Held => LockError::NotHeld { name, detail: "the lease was released".to_owned() },
+            fate => Err(fate.error(self.name())),
         }
     }
 
@@ -241,7 +227,7 @@ impl Lease {
         let work = self.begin_extend(ttl, polled.driver());
         async move {
             match polled {
-                Polled::Here(driver) => runtime::entered(driver, work?).await,
+                Polled::Here(driver) => runtime::with_background_timers(driver, work?).await,
                 Polled::InBackground => run_to_completion(work?).await,
             }
         }
@@ -270,8 +256,8 @@ impl Lease {
         driver: Driver,
     ) -> Result<impl Future<Output = Result<(), LockError>> + Send + use<>, LockError> {
         self.check()?;
-        let Some((tenure, session)) = self.parts() else {
-            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        let Some((tenure, session)) = self.tenure_and_session() else {
+            return Err(LockError::forked(self.name()));
         };
         session.settings.check_ttl("ttl", ttl)?;
         let (tenure, session, name) = (tenure.clone(), session.clone(), self.terms.names.name().to_owned());
@@ -326,10 +312,10 @@ impl Lease {
 
     fn begin_release(&self) -> Result<ReleaseStart, LockError> {
         self.clear_instead_of_release();
-        let Some((tenure, session)) = self.parts() else {
+        let Some((tenure, session)) = self.tenure_and_session() else {
             return Ok(ReleaseStart::Done(ReleaseOutcome::Lost));
         };
-        begin_release(session, tenure, &self.claim).map_err(|fate| self.ended(fate))
+        begin_release(session, tenure, &self.claim).map_err(|fate| fate.error(self.name()))
     }
 
     /// Ends a block of code: releases, and fails with `lost` if the lock was lost. Does nothing if the lease was
@@ -359,7 +345,7 @@ impl Lease {
         match self.fate() {
             Fate::Released | Fate::Detached => Ok(None),
             fate @ (Fate::Held | Fate::Lost(_)) => {
-                Ok(Some((self.begin_release()?, self.ended(Fate::Lost(fate.loss())))))
+                Ok(Some((self.begin_release()?, Fate::Lost(fate.lost_reason()).error(self.name()))))
             }
         }
     }
@@ -367,13 +353,13 @@ impl Lease {
     /// Stops renewing the lock and forgets it without a release, for a drop-in that knows the lock by its value.
     #[doc(hidden)]
     pub fn let_go(&self) -> Result<(), LockError> {
-        let Some((tenure, session)) = self.parts() else {
-            return Err(self.ended(Fate::Lost(LostReason::Forked)));
+        let Some((tenure, session)) = self.tenure_and_session() else {
+            return Err(LockError::forked(self.name()));
         };
         self.check()?;
         tenure.detach().map_err(|fate| match fate {
             Fate::Held => LockError::invalid("lease", "has nested leases; release them before it is detached"),
-            fate => self.ended(fate),
+            fate => fate.error(self.name()),
         })?;
         self.claim.released.store(true, Relaxed);
         session.forget(tenure);
@@ -389,16 +375,13 @@ pub(crate) async fn extend(
     ttl: Duration,
     name: &str,
 ) -> Result<(), LockError> {
-    tenure.clone().extend(driver, ttl).await.map_err(|failure| lock_error(session, tenure, name, failure))
+    tenure.clone().extend(driver, ttl).await.map_err(|failure| extend_error(session, tenure, name, failure))
 }
 
-/// The error for a tenure that could not be extended or changed.
-pub(crate) fn lock_error(session: &Session, tenure: &Tenure, name: &str, failure: ExtendError) -> LockError {
+/// The error for a tenure that could not be extended, downgraded or upgraded.
+pub(crate) fn extend_error(session: &Session, tenure: &Tenure, name: &str, failure: ExtendError) -> LockError {
     match failure {
-        ExtendError::Ended(Fate::Lost(reason)) => LockError::Lost { name: name.to_owned(), reason },
-        ExtendError::Ended(_) => {
-            LockError::NotHeld { name: name.to_owned(), detail: "the lease was released".to_owned() }
-        }
+        ExtendError::Ended(fate) => fate.error(name),
         ExtendError::Unanswered(errors) if errors.iter().all(|(_, e)| e.kind == NodeErrorKind::WrongType) => {
             LockError::Conflict { key: tenure.terms.names.lock.clone() }
         }

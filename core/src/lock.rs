@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     acquire::claimant::{Claimant, Request},
-    acquire::pending_grant::PendingGrant,
+    acquire::uncollected_grant::UncollectedGrant,
     acquire::{Acquisition, Begun, acquire, acquire_in_this_task, acquire_interruptible},
     config::{LockOptions, check_owner, owner_refused_for_read_write, owner_refused_for_semaphore},
     error::LockError,
@@ -113,7 +113,7 @@ impl Lock {
     /// `acquire` for a host, which names the owner.
     #[doc(hidden)]
     pub fn acquire_as(&self, request: Request) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
-        // Nesting and the place in the queue are decided now, in the order of the calls and not of their first polls.
+        // Acquires nest now: in the order of the calls, and not of their first polls.
         let first = self.claimant(request).map(Acquisition::begin);
         async move {
             let acquisition = match first? {
@@ -121,7 +121,7 @@ impl Lock {
                 Begun::Poll(acquisition) => acquisition,
             };
             let polled = acquisition.polled(Caller::Task);
-            PendingGrant::collected(acquire(acquisition, polled)).await
+            UncollectedGrant::collected(acquire(acquisition, polled)).await
         }
     }
 
@@ -130,14 +130,14 @@ impl Lock {
         &self,
         polled: Polled,
         request: Request,
-    ) -> impl Future<Output = Result<PendingGrant, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<UncollectedGrant, LockError>> + Send + use<> {
         let first = self.claimant(request).map(|claimant| {
             let mut acquisition = Box::new(Acquisition::new(claimant));
             (acquisition.decide_first(), acquisition)
         });
         async move {
             match (first?, polled) {
-                ((Some(lease), acquisition), _) => Ok(PendingGrant::new(lease, acquisition)),
+                ((Some(lease), acquisition), _) => Ok(UncollectedGrant::new(lease, acquisition)),
                 ((None, acquisition), Polled::Here(_)) => acquire(acquisition, polled).await,
                 // The queue polls it in the background already.
                 ((None, acquisition), Polled::InBackground) => acquire_in_this_task(acquisition).await,
@@ -182,7 +182,7 @@ impl Lock {
     /// `acquire_as` in the caller's own task.
     #[cfg(all(test, feature = "shuttle"))]
     pub(crate) fn acquire_here(&self, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + use<> {
-        PendingGrant::collected(self.acquire_uncollected(Polled::InBackground, self.request(owner)))
+        UncollectedGrant::collected(self.acquire_uncollected(Polled::InBackground, self.request(owner)))
     }
 
     fn claimant(&self, mut request: Request) -> Result<Claimant, LockError> {
@@ -251,7 +251,7 @@ impl Lock {
         owner: &Owner,
         check: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let lost = self.loss(owner);
+        let lost = self.lost_error(owner);
         if self.release_interruptible(owner, check)? == ReleaseOutcome::Lost { Err(lost.into()) } else { Ok(()) }
     }
 
@@ -260,15 +260,15 @@ impl Lock {
         polled: Polled,
         owner: &Owner,
     ) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let (lost, released) = (self.loss(owner), self.release_in(polled, owner));
+        let (lost, released) = (self.lost_error(owner), self.release_in(polled, owner));
         async move { if released.await? == ReleaseOutcome::Lost { Err(lost) } else { Ok(()) } }
     }
 
     /// The error for a release by this owner that finds the lock lost.
-    fn loss(&self, owner: &Owner) -> LockError {
+    fn lost_error(&self, owner: &Owner) -> LockError {
         let newest = self.client.session().ok().and_then(|session| self.newest(&session, &self.owner(owner)));
         let fate = newest.map_or(Fate::Held, |tenure| tenure.current_fate());
-        LockError::Lost { name: self.names.name().to_owned(), reason: fate.loss() }
+        LockError::Lost { name: self.names.name().to_owned(), reason: fate.lost_reason() }
     }
 
     fn owner(&self, owner: &Owner) -> Owner {
@@ -289,9 +289,7 @@ impl Lock {
         if let Some(tenure) = self.newest(&session, &owner)
             && let Some(claim) = tenure.newest_claim()
         {
-            return begin_release(&session, &tenure, &claim)
-                .map(Ending::Local)
-                .map_err(|_| unheld("the lease was detached"));
+            return begin_release(&session, &tenure, &claim).map(Ending::Local).map_err(|fate| fate.error(self.name()));
         }
         let Owner::Explicit(name) = owner else {
             return Err(unheld("released by an owner that does not hold it"));

@@ -71,7 +71,7 @@ mod switched {
         NestAfterLoss,
         /// The watchdog knows one tenure for each lock, not all of them (Redisson).
         RenewalByLock,
-        /// A pending grant that its caller does not collect is never given back.
+        /// An uncollected grant is never given back.
         OfferKept,
         /// The background does not take over a call that its caller no longer polls.
         CallUnattended,

@@ -17,8 +17,8 @@ pub enum Owner {
     Explicit(String),
 }
 
-/// The identity of a thread, greenlet or task of the host. The host keeps it for as long as the thread or task lives.
-/// Once it is dropped, a lock of this owner to which nothing else refers is no longer renewed.
+/// The identity of a thread, greenlet or task of the host. The host keeps it for as long as the thread, greenlet or
+/// task lives. Once it is dropped, the watchdog no longer renews a lock of this owner to which nothing else refers.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<u64>);
 
@@ -61,10 +61,10 @@ pub(crate) fn wire_owner(owner: &str) -> String {
     format!("={owner}")
 }
 
-/// Draws the fields of a client's tenures, each once.
+/// Draws the fields of a client's tenures. It draws no field twice.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    /// The client's UUID and the colon before a tenure's number.
+    /// The client's UUID and a colon. The number of a tenure follows them.
     prefix: String,
     next: AtomicU64,
 }
@@ -74,7 +74,7 @@ impl Fields {
         Self { prefix: format!("{}:", uuid::Uuid::new_v4()), next: AtomicU64::new(1) }
     }
 
-    /// The client's UUID, as it stands in the queue of a lock.
+    /// The client's UUID, which identifies it in the queues of locks.
     pub(crate) fn client(&self) -> &str {
         self.prefix.trim_end_matches(':')
     }
@@ -84,8 +84,8 @@ impl Fields {
         match owner {
             OwnerKey::Ambient(owner) if mutant!(ValueReused) => format!("{}{owner}", self.prefix),
             OwnerKey::Ambient(_) => self.prefix.clone() + &self.next.fetch_add(1, Relaxed).to_string(),
-            // Random, since several processes draw for one owner. The uuid crate uses the operating system's
-            // randomness.
+            // A random number, since several processes draw fields for one owner. The uuid crate gets its randomness
+            // from the operating system.
             OwnerKey::Explicit(name) => {
                 let random = uuid::Uuid::new_v4().as_u64_pair().1 & i64::MAX as u64;
                 format!("={name}:{random}")

@@ -6,7 +6,7 @@ use crate::{
     client::Client,
     config::LockOptions,
     error::LockError,
-    lease::{Lease, lock_error},
+    lease::{Lease, extend_error},
     lock::Lock,
     process::{driver::Driver, runtime},
     protocol::{
@@ -14,14 +14,13 @@ use crate::{
         primitive::{Family, Primitive},
     },
     session::{ClientInner, run_to_completion},
-    tenure::Fate,
 };
 
 /// A read/write lock by name: many may read at once, or one may write. Cheap to clone.
 ///
-/// On one server, cluster or Sentinel service it is phase-fair: while a writer waits, new readers wait behind it; when that
-/// writer releases, all readers that wait by then enter, and after them the next writer. So a reader waits for one writer at
-/// most, and nobody starves. On a quorum a waiting writer keeps new readers out, and no order is promised.
+/// On one server, cluster or Sentinel service it is phase-fair: while a writer waits, new readers wait behind it; when
+/// that writer releases, all readers that wait by then enter, and after them the next writer. So a reader waits for one
+/// writer at most, and nobody starves. On a quorum a waiting writer keeps new readers out, and no order is promised.
 ///
 /// ```
 /// # fn main() -> Result<(), redlock::LockError> {
@@ -63,8 +62,8 @@ impl ReadWriteLock {
         &self.read
     }
 
-    /// The lock for a writer. An acquire by an owner that reads fails with `deadlock` at once, since it would wait for itself;
-    /// use [`Lease::try_upgrade`].
+    /// The lock for a writer. An acquire by an owner that reads fails with `deadlock` at once, since it would wait for
+    /// itself; use [`Lease::try_upgrade`].
     pub fn write(&self) -> &Lock {
         &self.write
     }
@@ -84,30 +83,30 @@ impl Client {
 }
 
 impl Lease {
-    /// Turns a writer into a reader; nobody else writes in between. Waiting readers enter, and the token becomes a reader's. Does
-    /// nothing for a reader.
+    /// Turns a writer into a reader; nobody else writes in between. Waiting readers enter, and the token becomes a
+    /// reader's. Does nothing for a reader.
     ///
-    /// Fails with `lost` after a loss, and with `invalid` for a lease of another kind of lock. Fails with `unavailable` while too
-    /// few nodes answer: the lease is a reader's then, but others may be kept out until this is called again or the lease is
-    /// released.
+    /// Fails with `lost` after a loss, and with `invalid` for a lease of another kind of lock. Fails with `unavailable`
+    /// while too few nodes answer: the lease is a reader's then, but others may be kept out until this is called again
+    /// or the lease is released.
     pub fn downgrade(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.changing("downgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
-                tenure.clone().downgrade().await.map_err(|failure| lock_error(&session, &tenure, &name, failure))
+                tenure.clone().downgrade().await.map_err(|failure| extend_error(&session, &tenure, &name, failure))
             })
         });
         async move { work?.await }
     }
 
-    /// Turns the only reader into a writer, with a new token. Returns whether it writes now: false, at once, while others read;
-    /// true for a writer. Fails with `lost` after a loss, with `unavailable` while too few nodes answer, and with `invalid` for a
-    /// lease of another kind of lock.
+    /// Turns the only reader into a writer, with a new token. Returns whether it writes now: false, at once, while
+    /// others read; true for a writer. Fails with `lost` after a loss, with `unavailable` while too few nodes answer,
+    /// and with `invalid` for a lease of another kind of lock.
     pub fn try_upgrade(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let work = self.changing("try_upgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
                 let upgraded = tenure.clone().upgrade().await;
                 session.watchdog.reconsider(&tenure);
-                upgraded.map_err(|failure| lock_error(&session, &tenure, &name, failure))
+                upgraded.map_err(|failure| extend_error(&session, &tenure, &name, failure))
             })
         });
         async move { work?.await }
@@ -142,9 +141,9 @@ impl Lease {
             return Err(LockError::invalid("lease", format!("is not of a read/write lock: {call} is for those")));
         }
         self.check()?;
-        match self.parts() {
+        match self.tenure_and_session() {
             Some((tenure, session)) => Ok((session.clone(), tenure.clone(), self.name().to_owned())),
-            None => Err(self.ended(Fate::Lost(crate::error::LostReason::Forked))),
+            None => Err(LockError::forked(self.name())),
         }
     }
 }

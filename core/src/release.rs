@@ -105,7 +105,7 @@ impl ReleaseStart {
             Self::Done(outcome) => outcome,
             Self::ByAnotherCall(tenure) => outcome_of_other_call(tenure).await,
             Self::Ours(decided) => match polled {
-                Polled::Here(driver) => runtime::entered(driver, decided.send(driver)).await,
+                Polled::Here(driver) => runtime::with_background_timers(driver, decided.send(driver)).await,
                 Polled::InBackground => {
                     let outcome = runtime::spawn_in_background(decided.send(Driver::Background)).await;
                     outcome.unwrap_or(ReleaseOutcome::Unconfirmed)

@@ -6,12 +6,12 @@ use ::url::Url;
 
 use crate::error::LockError;
 
-/// Schemes whose URLs list several addresses, separated by commas.
-const SEVERAL: [&str; 4] = ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
+/// Schemes whose URLs may list several addresses, separated by commas.
+const LIST_SCHEMES: [&str; 4] = ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
 
 /// Whether a URL may list several addresses.
-pub(crate) fn lists_several(url: &str) -> bool {
-    SEVERAL.iter().any(|scheme| url.starts_with(scheme))
+pub(crate) fn may_list_addresses(url: &str) -> bool {
+    LIST_SCHEMES.iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// The address, database and credentials of a node.
@@ -101,13 +101,13 @@ impl Endpoint {
 /// A URL that is being parsed.
 struct Given {
     url: Url,
-    /// The further addresses that it lists, as URLs, so that their hosts and ports are parsed like the first.
+    /// The other addresses that it lists, as URLs: their hosts and ports are parsed like those of the first.
     others: Vec<String>,
 }
 
 impl Given {
     fn parse(text: &str) -> Result<Self, LockError> {
-        let (text, others) = several(text);
+        let (text, others) = split_addresses(text);
         let url = Url::parse(&text).map_err(|e| LockError::invalid("urls", format!("not a URL ({e})")))?;
         Ok(Self { url, others })
     }
@@ -137,18 +137,19 @@ impl Given {
         self.url.port().unwrap_or(6379)
     }
 
-    /// All addresses, sorted. `usual`: the port of an address that has none.
-    fn addresses(&self, usual: u16) -> Result<Vec<Address>, LockError> {
-        let mut all = vec![Address { host: self.host()?, port: self.url.port().unwrap_or(usual) }];
+    /// All addresses, sorted. `default_port`: the port of an address without one.
+    fn addresses(&self, default_port: u16) -> Result<Vec<Address>, LockError> {
+        let mut all = vec![Address { host: self.host()?, port: self.url.port().unwrap_or(default_port) }];
         for other in &self.others {
             let other = Url::parse(other).map_err(|_| self.bad("an address of the list is wrong"))?;
-            all.push(Address { host: self.host_of(&other)?, port: other.port().unwrap_or(usual) });
+            all.push(Address { host: self.host_of(&other)?, port: other.port().unwrap_or(default_port) });
         }
         all.sort();
         all.dedup();
         Ok(all)
     }
 
+    /// A parameter of the query. If it occurs several times, the last one counts. `None` if it is missing or empty.
     fn query(&self, name: &str) -> Option<String> {
         let last = self.url.query_pairs().filter(|(key, _)| key == name).last();
         last.map(|(_, value)| value.into_owned()).filter(|value| !value.is_empty())
@@ -162,10 +163,12 @@ impl Given {
         db.ok_or_else(|| self.bad("the database must be a number of at least 0"))
     }
 
+    /// The number of the database in the path.
     fn path_db(&self) -> Result<i64, LockError> {
         self.db(self.url.path().trim_matches('/'))
     }
 
+    /// Whether the parameter `protocol` demands RESP2.
     fn resp2(&self) -> Result<bool, LockError> {
         match self.query("protocol").as_deref() {
             None | Some("3") => Ok(false),
@@ -228,9 +231,9 @@ impl Given {
 }
 
 /// Splits a URL that lists several addresses into a URL with the first address, and a URL for each of the others.
-fn several(text: &str) -> (String, Vec<String>) {
+fn split_addresses(text: &str) -> (String, Vec<String>) {
     let plain = || (text.to_owned(), Vec::new());
-    let Some(scheme) = SEVERAL.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
+    let Some(scheme) = LIST_SCHEMES.iter().find(|scheme| text.starts_with(**scheme)) else { return plain() };
     let rest = &text[scheme.len()..];
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
@@ -259,13 +262,14 @@ pub(crate) fn without_credentials(text: &str) -> String {
     Url::parse(text).map_or_else(|_| "?".to_owned(), |url| shown(&url))
 }
 
-/// The scheme, host and port of a URL. The path and the query are left out as well as the credentials: a password with
-/// a character that should have been encoded ends up there.
+/// The scheme, host and port of a URL, for messages. Leaves out the credentials, and also the path and the query: they
+/// contain a part of the password if one of its characters should have been encoded and was not.
 fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     match url.host_str() {
         Some(host) if !url.is_special() => format!("{}://{host}{port}", url.scheme()),
-        // No host; or a special scheme such as http, which is not ours and is parsed by other rules.
+        // Without a host, or with a special scheme such as http, whose URLs the parser reads by other rules. This crate
+        // supports none of these schemes.
         _ => format!("{}:", url.scheme()),
     }
 }

@@ -8,7 +8,7 @@ import { inspect } from "node:util";
 import { sync } from "./errors";
 import { type EventKind, type EventListener, Listeners } from "./events";
 import { disposable, Lease } from "./lease";
-import { type Body, block, type Found, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
+import { type Body, type BoundLock, block, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
 import { call, calls, rejecting } from "./loop";
 import { type Client, type LockMaker, type Lease as NativeLease, native, type Options, type Unbound } from "./native";
 import {
@@ -114,8 +114,8 @@ export class Redlock {
   }
 
   /** @internal */
-  bind(lock: Unbound): Found {
-    return { native: sync(() => this.#native.bind(lock)), client: this.#native };
+  bindLock(lock: Unbound): BoundLock {
+    return { native: sync(() => this.#native.bindLock(lock)), client: this.#native };
   }
 
   /** Acquires a lock: `lock(name, options).acquire({ signal })`. */

@@ -7,7 +7,7 @@
 import { ENVIRONMENT, Redlock } from "./client";
 import { sync } from "./errors";
 import type { Lease } from "./lease";
-import { type Body, block, type Found, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
+import { type Body, type BoundLock, block, Lock, ReadWriteLock, Semaphore, type Using } from "./lock";
 import { rejecting } from "./loop";
 import { native, type Part, type Unbound } from "./native";
 import {
@@ -38,7 +38,7 @@ export function configure(urls?: string | readonly string[] | null, options?: Cl
  * Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
-  return new Lock(name, later(name, options));
+  return new Lock(name, lockOfDefaultClient(name, options));
 }
 
 /**
@@ -46,7 +46,7 @@ export function lock(name: string, options?: LockOptions | null): Lock {
  * nothing. Throws {@link InvalidArgument}.
  */
 export function readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
-  return new ReadWriteLock(name, (part) => later(name, options, part));
+  return new ReadWriteLock(name, (part) => lockOfDefaultClient(name, options, part));
 }
 
 /**
@@ -56,21 +56,21 @@ export function readWriteLock(name: string, options?: ReadWriteOptions | null): 
 export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
   const [permits, taking] = permitted(options);
   const made = (n: number) => native.Unbound.permits(setting(name), taking, setting(n), setting(permits));
-  return new Semaphore(name, permits, (n) => found(() => made(n)));
+  return new Semaphore(name, permits, (n) => bindAtFirstUse(() => made(n)));
 }
 
 /** Makes a lock, or a part of a read/write lock, that is bound to the default client at its first use. */
-function later(name: string, options: LockOptions | null | undefined, part?: Part): () => Found {
-  return found(() => new native.Unbound(setting(name), settings(options), part));
+function lockOfDefaultClient(name: string, options: LockOptions | null | undefined, part?: Part): () => BoundLock {
+  return bindAtFirstUse(() => new native.Unbound(setting(name), settings(options), part));
 }
 
 /** Makes a native lock without a client now; the returned function binds it to the default client. */
-function found(made: () => Unbound): () => Found {
+function bindAtFirstUse(make: () => Unbound): () => BoundLock {
   // Made now, so that invalid options throw here, not at the first use.
-  const unbound = sync(made);
+  const unbound = sync(make);
   return () => {
     standard ??= new Redlock(ENVIRONMENT);
-    return standard.bind(unbound);
+    return standard.bindLock(unbound);
   };
 }
 

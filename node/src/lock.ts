@@ -48,8 +48,8 @@ export interface LockInfo {
   readonly token: bigint;
 }
 
-/** A native lock and its client. */
-export interface Found {
+/** A native lock that is bound to a client, and that client. */
+export interface BoundLock {
   native: Native;
   client: Client;
 }
@@ -62,17 +62,17 @@ export class Lock {
   /** The name, without the client's prefix. */
   readonly name: string;
   /** A function in a lock of the default client, until its first use. */
-  #found: Found | (() => Found);
+  #bound: BoundLock | (() => BoundLock);
 
   /** @internal */
-  constructor(name: string, found: Found | (() => Found)) {
+  constructor(name: string, bound: BoundLock | (() => BoundLock)) {
     this.name = name;
-    this.#found = found;
+    this.#bound = bound;
   }
 
-  get #lock(): Found {
-    if (typeof this.#found === "function") this.#found = this.#found();
-    return this.#found;
+  get #lock(): BoundLock {
+    if (typeof this.#bound === "function") this.#bound = this.#bound();
+    return this.#bound;
   }
 
   /**
@@ -164,7 +164,7 @@ export class Lock {
 
   /** @internal */
   [inspect.custom](): string {
-    return `Lock ${inspect(this.name)} of ${typeof this.#found === "function" ? "the default client" : this.#found.client.nodes}`;
+    return `Lock ${inspect(this.name)} of ${typeof this.#bound === "function" ? "the default client" : this.#bound.client.nodes}`;
   }
 }
 
@@ -190,10 +190,10 @@ export class ReadWriteLock {
   readonly write: Lock;
 
   /** @internal */
-  constructor(name: string, part: (part: "read" | "write") => Found | (() => Found)) {
+  constructor(name: string, make: (part: "read" | "write") => BoundLock | (() => BoundLock)) {
     this.name = name;
-    this.read = new Lock(name, part("read"));
-    this.write = new Lock(name, part("write"));
+    this.read = new Lock(name, make("read"));
+    this.write = new Lock(name, make("write"));
   }
 
   /** @internal */
@@ -221,11 +221,11 @@ export class Semaphore {
   readonly name: string;
   /** How many slots it has. */
   readonly permits: number;
-  readonly #make: (n: number) => Found | (() => Found);
+  readonly #make: (n: number) => BoundLock | (() => BoundLock);
   readonly #one: Lock;
 
   /** @internal */
-  constructor(name: string, permits: number, make: (n: number) => Found | (() => Found)) {
+  constructor(name: string, permits: number, make: (n: number) => BoundLock | (() => BoundLock)) {
     this.name = name;
     this.permits = permits;
     this.#make = make;

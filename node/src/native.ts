@@ -78,7 +78,8 @@ export interface Client {
   part(name: Given, options: Options | undefined, part: Part): Lock;
   /** A lock object that acquires `n` slots of a semaphore with `of` slots. */
   permits(name: Given, options: Options | undefined, n: Given, of: Given): Lock;
-  bind(lock: Unbound): Lock;
+  /** Makes a lock of this client from one without a client. */
+  bindLock(lock: Unbound): Lock;
   /** For drop-in shims: a lock with a value that their library chose, held for `ttl` ms or, without it, for ever. */
   shimLock(name: string, value: string, ttl?: number): Lock;
   /** For drop-in shims: a value that may be in the key of a lock, whichever process wrote it. */

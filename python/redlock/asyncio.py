@@ -330,13 +330,13 @@ class Lock:
     async def __aenter__(self) -> Lease:
         request = self._native.request()
         lease: _native.Lease = await _native.Calls.acquire(self._native, request)
-        self._native.entered(request, lease)
+        self._native.begin_block(request, lease)
         return Lease(lease)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
-        lease = self._native.left()
+        lease = self._native.end_block()
         if lease is None:
             return
         try:

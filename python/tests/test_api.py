@@ -317,7 +317,7 @@ def test_both_modules_have_the_same_names() -> None:
     assert set(redlock.__all__) - own == set(redlock.asyncio.__all__)
     for kind in ("Redlock", "Lock", "Lease", "Lost"):
         ours, theirs = ({n for n in dir(getattr(m, kind)) if n[0] != "_"} for m in (redlock, redlock.asyncio))
-        assert ours - {"request", "entered", "left", "abandon"} <= theirs, kind
+        assert ours - {"request", "begin_block", "end_block", "abandon"} <= theirs, kind
 
 
 def test_everything_public_is_documented() -> None:

@@ -436,6 +436,33 @@ async fn a_quorum_of_deployments_agrees() {
 }
 
 #[tokio::test]
+async fn a_replica_that_is_promoted_where_clients_are_connected_to_it_does_not_vote_at_once() {
+    const MAX_TTL: Duration = Duration::from_secs(2);
+    let (mut master, other, mut third) = (Server::start(), Server::start(), Server::start());
+    let replica = Server::with_args(&["--replicaof", &format!("127.0.0.1 {}", master.port())]);
+    let short = |config: &mut Config| (config.watchdog, config.max_ttl) = (MAX_TTL, MAX_TTL);
+    let take =
+        |client: &Client| client.lock("x", options(|options| options.wait = Some(Duration::ZERO))).unwrap().acquire();
+    let before = client(&[master.url(), other.url(), third.url()], short);
+    take(&before).await.unwrap().release().await.unwrap();
+    until("the replica has the marker", || replica.command::<i64>(&["EXISTS", "redlock_node"]) == 1).await;
+    // A client that connects while the server is a replica. The other two grant its lock.
+    let client = client(&[replica.url(), other.url(), third.url()], short);
+    take(&client).await.unwrap().release().await.unwrap();
+    until("the replica has run for longer than a quarantine lasts", || {
+        let info: String = replica.command(&["INFO", "server"]);
+        let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")).unwrap();
+        Duration::from_secs(uptime.trim().parse().unwrap()) > 2 * MAX_TTL
+    })
+    .await;
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    master.stop();
+    third.stop();
+    let error = take(&client).await.unwrap_err();
+    assert!(error.to_string().contains("votes again in"), "it may lack its master's last writes: {error}");
+}
+
+#[tokio::test]
 async fn all_slots_of_a_new_deployment_vote_at_once() {
     let (cluster, mut servers) = (Cluster::start(3, 0), [Server::start(), Server::start()]);
     let client = client(&[cluster.url(), servers[0].url(), servers[1].url()], |_| {});

@@ -128,12 +128,12 @@ async fn a_waiter_for_several_slots_is_not_overtaken_and_slots_freed_together_go
     let large = waits(&server, &two, 3).await;
     let small: [JoinHandle<Lease>; 2] = [waits(&server, &one, 1).await, waits(&server, &two, 1).await];
     released(first).await;
-    // Two slots are free: too few for the first in line, and the others wait behind it.
+    // Two slots are free: too few for the first in the queue, and the others wait behind it.
     assert!(two.try_acquire().await.unwrap().is_none());
     assert_eq!(one.available().await.unwrap(), 2);
     assert!(!large.is_finished() && small.iter().all(|small| !small.is_finished()));
     released(second).await;
-    // Four slots are free: three for the first in line, one for the next.
+    // Four slots are free: three for the first in the queue, one for the next.
     let large = got(large).await;
     assert_eq!(numbers(&large).len(), 3);
     let [next, last] = small;
@@ -281,7 +281,7 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind() {
     let held = one.acquire().await.unwrap();
     let large = waits(&server, &two, 2).await;
     let small = waits(&server, &one, 1).await;
-    // The first in line gives up; the one behind it needs fewer slots.
+    // The first in the queue gives up; the one behind it needs fewer slots.
     large.abort();
     let small = got(small).await;
     assert!(large.await.unwrap_err().is_cancelled());

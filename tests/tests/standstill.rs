@@ -96,7 +96,7 @@ fn waiting(server: &Server, client: &Client, holder: &Lock) -> (Loop, Lease, u64
     (host, held, id)
 }
 
-/// The loop is first in line, of its client and of all clients; then it blocks.
+/// The loop is first in the queue, of its client and of all clients; then it blocks.
 #[test]
 fn a_loop_that_stands_still_holds_up_nobody_and_goes_on() {
     let server = Server::start();

@@ -1,8 +1,8 @@
 //! A lease.
 
 use redlock::ffi::{
+    LeaseEnd,
     Operation::{Downgrade, Extend, Leave, Lost, Release, TryUpgrade},
-    Over,
 };
 
 use crate::{
@@ -57,9 +57,9 @@ impl Lease {
     /// The token of a lease that is released or detached, negated if detached. Zero while it is held, and for a lost
     /// lease or an unconfirmed release, whose native lease is still needed.
     pub(crate) fn over(&self) -> i64 {
-        match Over::of(&self.core) {
-            Some(Over::Released) => self.token(),
-            Some(Over::Detached) => -self.token(),
+        match LeaseEnd::of(&self.core) {
+            Some(LeaseEnd::Released) => self.token(),
+            Some(LeaseEnd::Detached) => -self.token(),
             None => 0,
         }
     }
@@ -102,6 +102,6 @@ pub(crate) fn not_held(name: &str, detached: bool, ttl_ms: Option<f64>) -> Falli
     if let Some(ttl) = ttl_ms {
         duration("ttl", ttl)?;
     }
-    let over = if detached { Over::Detached } else { Over::Released };
-    Err(over.error(name).into())
+    let end = if detached { LeaseEnd::Detached } else { LeaseEnd::Released };
+    Err(end.error(name).into())
 }

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Ended {
     /// The call.
     call: i64,
-    /// The call's result. A lease in it is a pending grant until its waiter calls `take`.
+    /// The call's result. A lease in it is an uncollected grant until its waiter calls `take`.
     outcome: Outcome,
 }
 
@@ -26,8 +26,8 @@ pub(crate) fn fetch() -> Fallible<Vec<Ended>> {
     Ok(ended.into_iter().map(|(id, outcome)| Ended { call: id.cast_signed(), outcome: outcome.into() }).collect())
 }
 
-/// Returns the result of a call whose number is negative: such a call ended when it started. `None` if it did not end
-/// after all; it continues under the positive number.
+/// Returns the result of a call with a negative number, which ended when it started. `None` if its lease was given back
+/// before this: the call continues under the positive number.
 #[uniffi::export]
 pub(crate) fn end_of(call: i64) -> Option<Outcome> {
     calls().end_of(call).map(Outcome::from)

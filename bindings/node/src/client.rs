@@ -100,7 +100,7 @@ impl Client {
 
     /// Makes a lock of this client from one without a client. Sends nothing.
     #[napi]
-    pub fn bind(&self, env: &Env, lock: &Unbound) -> Result<Handle<Lock>> {
+    pub fn bind_lock(&self, env: &Env, lock: &Unbound) -> Result<Handle<Lock>> {
         self.made(env, lock.core.of(&self.core))
     }
 

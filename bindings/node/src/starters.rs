@@ -1,5 +1,5 @@
-//! The functions of an event loop that start the core's calls, one line for each. Each returns the call's result or, if
-//! the call is pending, its number.
+//! The functions of an event loop that start the core's calls. Each returns the call's result or, if the call is
+//! pending, its number.
 
 use napi::{
     Env, Result,
@@ -60,7 +60,8 @@ impl Loop {
     }
 }
 
-/// Makes methods that start a call, each with its arguments and its operation. They return the call's result or number.
+/// Defines methods that start a call and return its result or its number. Each line defines a method: its name, its
+/// arguments, and the operation that it starts.
 macro_rules! starters {
     ($($name:ident($($given:tt)*) => $operation:expr;)*) => {
         #[napi]

@@ -31,7 +31,7 @@ pub(crate) struct Lock {
     known: Unbound,
     /// The core's lock. A lock of the default client gets it at its first use.
     core: OnceLock<redlock::Lock>,
-    entered: Entered,
+    open_blocks: OpenBlocks,
 }
 
 /// The caller and the wait of an acquire. Made when `acquire()` is called: if the caller wraps the await in a new
@@ -56,9 +56,9 @@ impl Request {
 
 /// The leases of `with` blocks that have not ended, each with the number of its caller.
 #[derive(Default)]
-struct Entered(Mutex<Vec<(u64, Py<Lease>)>>);
+struct OpenBlocks(Mutex<Vec<(u64, Py<Lease>)>>);
 
-impl Entered {
+impl OpenBlocks {
     /// Only threads that are attached to the interpreter lock it, and they stay attached. So it is never locked for
     /// long, and not while the process forks.
     fn stack(&self) -> MutexGuard<'_, Vec<(u64, Py<Lease>)>> {
@@ -91,7 +91,7 @@ impl Lock {
     /// Makes a lock of a client.
     pub(crate) fn of(client: &redlock::Client, name: &str, options: LockOptions) -> Fallible<Self> {
         let known = Unbound { name: name.to_owned(), options, part: Part::Whole };
-        Ok(Self { core: OnceLock::from(known.of(client)?), known, entered: Entered::default() })
+        Ok(Self { core: OnceLock::from(known.of(client)?), known, open_blocks: OpenBlocks::default() })
     }
 
     fn take(&self, py: Python<'_>, caller: &Caller, wait: Option<Duration>) -> Fallible<Py<Lease>> {
@@ -123,7 +123,7 @@ impl Lock {
             // Invalid options fail now, not at the first use.
             None => known.check().map(|()| OnceLock::new())?,
         };
-        Ok(Self { known, core, entered: Entered::default() })
+        Ok(Self { known, core, open_blocks: OpenBlocks::default() })
     }
 
     /// The name, without the client's prefix.
@@ -183,7 +183,7 @@ impl Lock {
     fn __enter__(&self, py: Python<'_>) -> Fallible<Py<Lease>> {
         let caller = Caller::current(py)?;
         let lease = self.take(py, &caller, self.known.options.wait)?;
-        self.entered.stack().push((caller.number, lease.clone_ref(py)));
+        self.open_blocks.stack().push((caller.number, lease.clone_ref(py)));
         Ok(lease)
     }
 
@@ -196,7 +196,7 @@ impl Lock {
         traceback: &Bound<'_, PyAny>,
     ) -> Fallible<()> {
         let _ = (error, traceback);
-        match self.entered.pop(Caller::current(py)?.number) {
+        match self.open_blocks.pop(Caller::current(py)?.number) {
             Some(lease) => lease.get().leave_block(py, !kind.is_none()),
             None => Ok(()),
         }
@@ -214,13 +214,13 @@ impl Lock {
     }
 
     /// For asyncio: stores the lease of an `async with` block that begins.
-    fn entered(&self, py: Python<'_>, request: &Request, lease: Py<Lease>) -> Fallible<()> {
-        self.entered.stack().push((request.caller(py)?.number, lease));
+    fn begin_block(&self, py: Python<'_>, request: &Request, lease: Py<Lease>) -> Fallible<()> {
+        self.open_blocks.stack().push((request.caller(py)?.number, lease));
         Ok(())
     }
 
     /// For asyncio: removes the lease of the `async with` block that ends.
-    fn left(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
-        Ok(self.entered.pop(Caller::current(py)?.number))
+    fn end_block(&self, py: Python<'_>) -> Fallible<Option<Py<Lease>>> {
+        Ok(self.open_blocks.pop(Caller::current(py)?.number))
     }
 }

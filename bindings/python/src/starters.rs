@@ -1,4 +1,4 @@
-//! The methods of `Calls`: one for each call of the core that an event loop can start, a line for each in `starters!`.
+//! The methods of `Calls`: one for each call of the core that an event loop can start.
 
 use pyo3::{PyTraverseError, PyVisit, prelude::*};
 use redlock::ffi::Operation::{
@@ -23,7 +23,8 @@ fn start<'py>(py: Python<'py>, operation: Operation<'_>) -> Fallible<Bound<'py, 
     Calls::start(py, operation)
 }
 
-/// The methods of `Calls`. Each line of its input is one that starts a call: its arguments, and the operation.
+/// Defines the methods of `Calls`. Each line defines a method that starts a call: its name, its arguments, and the
+/// operation that it starts.
 macro_rules! starters {
     ($py:ident: $($name:ident($($given:tt)*) => $operation:expr;)*) => {
         #[pymethods]

@@ -1,11 +1,12 @@
-//! One acquire: alone or queued, tried once or until its wait is over. [`local`](super::local) decides what this client
-//! can decide by itself, [`attempt`](super::attempt) makes one attempt on the nodes, and [`acquire`](super) says who
-//! polls it.
+//! One acquire: a single try, or tries until its wait is over. [`local`](super::local) makes the decisions that need no
+//! request, [`attempt`](super::attempt) makes one attempt on the nodes, and [`acquire`](super) says who polls it.
 //!
 //! ```text
-//! decide ─own tenure─▶ nested          ─other tenure here─▶ wait for its end ─▶ decide
-//!        ─first in line─▶ attempt ─granted─▶ lease   ─busy─▶ listen, try again, wait ─▶ decide
-//!                                 ─no quorum answers─▶ back off ─▶ decide, until patience is over
+//! decide ─the owner holds it─▶ nest
+//!        ─another owner of this client holds it─▶ wait for the end of that tenure ─▶ decide
+//!        ─first in the queue─▶ attempt ─granted─▶ lease
+//!                                      ─busy─▶ listen for a release, or poll ─▶ decide
+//!                                      ─too few nodes answer─▶ back off ─▶ decide, until patience is over
 //! ```
 
 use std::sync::Arc;
@@ -34,12 +35,12 @@ pub(crate) struct Acquisition {
     pub(super) provisioned: u32,
     /// Whether a quorum answered the last attempt.
     pub(super) answered: bool,
-    /// Lets the process wait for this acquire for a moment before it exits. `None` while its grant is not collected.
+    /// Makes an exiting process wait a moment for this acquire. `None` once the lock is granted.
     pending: Option<PendingWork>,
     /// The first decision, if it was made before the call was polled.
     decided: Option<Result<Next, LockError>>,
-    /// Closes once nothing of the previous ballot is on a node or can still reach one. `None` if there is nothing to
-    /// wait for. Only for a value that the caller chose: the next ballot has the same value.
+    /// Closes once the previous ballot is undone: nothing of it is on a node or can still reach one. `None` if there is
+    /// nothing to wait for. Only for a value that the caller chose: the next ballot has the same value.
     pub(super) clean_up: Option<mpsc::Receiver<()>>,
     /// Its place in the lock's queue on the server, if it has one.
     pub(super) place: Option<Place>,
@@ -47,9 +48,9 @@ pub(crate) struct Acquisition {
     pub(super) intent: Option<Intent>,
 }
 
-/// An acquire after the first check in this client.
+/// An acquire after the first local decision.
 pub(crate) enum Begun {
-    /// Its owner has the lock already, for long enough.
+    /// It nested, and needs no request.
     Lease(Lease),
     /// It must be polled.
     Poll(Box<Acquisition>),
@@ -69,7 +70,8 @@ pub(super) enum Next {
 }
 
 impl Acquisition {
-    /// Returns the lease at once if its owner has the lock already, for long enough; else the acquire to poll.
+    /// Nests if the owner holds the lock, and returns the lease unless that needs a request. Otherwise returns the
+    /// acquire, to be polled.
     pub(crate) fn begin(claimant: Claimant) -> Begun {
         let nested = claimant.nested();
         match nested {
@@ -98,7 +100,8 @@ impl Acquisition {
         }
     }
 
-    /// Lets the process wait for this acquire again: its grant was given back because the caller did not collect it.
+    /// Makes an exiting process wait for this acquire again: its grant was given back because the caller did not
+    /// collect it.
     pub(super) fn mark_pending_again(&mut self) {
         self.pending = Some(self.session().quorum.pending_work());
     }
@@ -108,7 +111,7 @@ impl Acquisition {
         self.session().quorum.polled(caller)
     }
 
-    /// Decides now, so that nesting and places in the queue follow the order of the calls. Returns the lease if the
+    /// Decides now, so that acquires nest and enter the queue in the order of the calls. Returns the lease if the
     /// acquire nests and needs no request.
     pub(crate) fn decide_first(&mut self) -> Option<Lease> {
         let decided = self.decide_locally();
@@ -151,8 +154,8 @@ impl Acquisition {
             Next::Try => {
                 let ttl = match self.session().known_ttl(&self.claimant.names, self.claimant.options.ttl) {
                     Some(ttl) if self.clean_up.is_none() => ttl,
-                    // It must wait for something else first, which only the background does. Without a pause the caller
-                    // hands it over at once, and the next try waits there.
+                    // The nodes must report the ttl, or undo the previous ballot, first. Only the background waits for
+                    // that. `Pause::No` moves the acquire there at once, and its next try waits.
                     _ if polled != Polled::InBackground => return Ok(Tried::Wait(Pause::No)),
                     _ => {
                         Box::pin(self.until_cleaned_up()).await?;
@@ -164,8 +167,8 @@ impl Acquisition {
         }
     }
 
-    /// Waits until nothing of the previous ballot is on a node or can still reach one. Only for a value that the caller
-    /// chose: the request that undoes that ballot could not tell it from the next one.
+    /// Waits until the previous ballot is undone. Only for a value that the caller chose: a late request that undoes
+    /// that ballot would undo the next one, too.
     async fn until_cleaned_up(&mut self) -> Result<(), LockError> {
         let Some(mut clean_up) = self.clean_up.take() else { return Ok(()) };
         let limit = self.waiter.limit().min(self.session().settings.config.patience);
@@ -208,7 +211,7 @@ impl Acquisition {
         let (registry, quorum) = (&self.session().registry, &self.session().quorum);
         match registry.outage(self.key()) {
             Some(outage) if !self.answered => quorum.unavailable(outage.causes),
-            // The waiters before this one are still waiting for the first reply of all.
+            // No quorum has answered yet: the waiters before this one still wait for the first reply.
             None if !self.waiter.is_try()
                 && !self.answered
                 && !self.waiter.may_go()
@@ -225,7 +228,7 @@ impl Acquisition {
         if self.answered {
             return LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() };
         }
-        // A node's last error says more than that it has not answered yet.
+        // If an earlier attempt failed on a node, that error says more than "has not answered".
         let known = self.session().registry.outage(self.key()).map(|outage| outage.causes).unwrap_or_default();
         let last = |node: NodeCause| known.iter().find(|cause| cause.node == node.node).cloned().unwrap_or(node);
         self.session().quorum.unavailable(nodes.into_iter().map(last).collect())

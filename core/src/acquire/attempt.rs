@@ -1,5 +1,5 @@
-//! One attempt of an acquire on the nodes, and what its result means for the acquire: a ballot, or a place in the queue
-//! of the lock where a server keeps one.
+//! One attempt of an acquire on the nodes, and what its result means for the acquire. Where a server keeps a queue for
+//! the lock, the attempt requests the lock or a place in that queue; elsewhere it is a ballot.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,13 +23,13 @@ use crate::{
     server::NodeErrorKind,
     tenure::{Supervised, Tenure, Terms},
     wait::{
-        place::{self, Intent, Place},
+        place::{Intent, PLACE_TTL, Place},
         waiter::Pause,
     },
 };
 
-/// How often an acquire tries at once again because nodes of a new deployment just got their markers. Another client
-/// may have written them; but if nodes lose their markers again at once, the acquire must not go on for ever.
+/// How often an acquire tries again at once because nodes of a new deployment just got their markers. The limit ends an
+/// acquire whose nodes lose their markers again and again.
 const MOST_PROVISIONED: u32 = 3;
 
 impl Acquisition {
@@ -53,10 +53,11 @@ impl Acquisition {
         .contended(self.waiter.is_contended());
         if self.claimant.primitive.is_read_write() {
             let keeps_readers_out = !self.claimant.primitive.reads() && !self.waiter.is_try();
-            let lease = if keeps_readers_out { place::LEASE } else { Duration::ZERO };
-            ballot = ballot.of_read_write(self.claimant.primitive, self.session().fields.client(), lease);
+            let keeps_readers_out_for = if keeps_readers_out { PLACE_TTL } else { Duration::ZERO };
+            let client = self.session().fields.client();
+            ballot = ballot.of_read_write(self.claimant.primitive, client, keeps_readers_out_for);
             if keeps_readers_out && self.intent.is_none() {
-                self.intent = Some(Intent::new(quorum, names, self.session().fields.client(), ttl));
+                self.intent = Some(Intent::new(quorum, names, client, ttl));
             }
         }
         let supervised = matches!(polled, Polled::Here(_)).then(|| self.supervise(ballot.ttl(), ballot.undo_later()));
@@ -64,8 +65,8 @@ impl Acquisition {
         let limit = self.waiter.limit() + grace;
         let verdict = timeout(limit, ballot.run(driver, &self.claimant.key)).await;
         if supervised.is_some_and(|supervised| !supervised.finish()) {
-            // The caller stopped polling, so the supervisor gave up the ballot and the place in the queue. Requests
-            // sent since then are undone here.
+            // The caller stopped polling, so the supervisor gave up the ballot and left the queue. Requests sent since
+            // then are undone here.
             self.waiter.leave();
             let clean_up = ballot.undo(true);
             self.clean_up = clean_up.filter(|_| self.claimant.options.value.is_some());
@@ -77,7 +78,7 @@ impl Acquisition {
         }
     }
 
-    /// Asks the server for the lock or, if it is not this waiter's turn, for a place in the lock's queue.
+    /// Requests the lock or, if other waiters are first, a place in its queue on the server.
     async fn enter_queue(&mut self, ttl: Duration, driver: Driver, polled: Polled) -> Result<Tried, LockError> {
         self.waiter.begin_try();
         let session = self.claimant.session.clone();
@@ -87,13 +88,13 @@ impl Acquisition {
             let Claimant { primitive, names, key, .. } = &self.claimant;
             Place::new(&session.quorum, *primitive, names, entry, key.clone())
         });
-        let lease = if self.waiter.is_try() { Duration::ZERO } else { place::LEASE };
+        let place_ttl = if self.waiter.is_try() { Duration::ZERO } else { PLACE_TTL };
         let supervised =
             matches!(polled, Polled::Here(_)).then(|| self.supervise(place.entry().ttl, place.undo_later()));
         let grace = if driver == Driver::Caller { runtime::GIVE_UP_GRACE } else { Duration::ZERO };
-        let answer = timeout(self.waiter.limit() + grace, place.ask(driver, lease)).await;
+        let answer = timeout(self.waiter.limit() + grace, place.enter(driver, place_ttl)).await;
         if supervised.is_some_and(|supervised| !supervised.finish()) {
-            // The caller stopped polling, so the supervisor gave it up.
+            // The caller stopped polling, so the supervisor gave up the place and left this client's queue.
             self.waiter.leave();
             return Ok(Tried::Wait(Pause::No));
         }
@@ -109,12 +110,12 @@ impl Acquisition {
                     Err(error) => self.outage(vec![quorum.cause(0, error)], false),
                 }
             }
-            Ok(QueueReply::Waits { ticket, ahead, look }) => {
+            Ok(QueueReply::Waits { ticket, ahead, retry_after }) => {
                 session.registry.end_outage(self.key());
                 self.answered = true;
-                self.waiter.take_place(session.fields.client(), ticket, ahead, look);
+                self.waiter.take_place(session.fields.client(), ticket, ahead, retry_after);
                 self.place = Some(place);
-                Ok(Tried::Wait(Pause::Line))
+                Ok(Tried::Wait(Pause::Placed))
             }
             // A try, which takes no place.
             Ok(QueueReply::Busy(_)) => {
@@ -134,15 +135,16 @@ impl Acquisition {
         }
     }
 
-    /// Has the supervisor undo the request if the caller stops polling it, so that it keeps nobody else from the lock.
+    /// Has the supervisor undo the request and leave the queue if the caller stops polling: otherwise the request could
+    /// keep others from the lock.
     fn supervise(&self, ttl: Duration, undo: impl FnOnce() + Send + 'static) -> Supervised {
-        let (registry, names, turn) =
-            (self.session().registry.clone(), self.claimant.names.clone(), self.waiter.turn());
+        let (registry, names, queued) =
+            (self.session().registry.clone(), self.claimant.names.clone(), self.waiter.queued());
         let last_reply = self.session().settings.reply_timeout(ttl);
         self.session().watchdog.supervise(last_reply, move || {
             undo();
-            if let Some(turn) = turn {
-                registry.leave(names.local(), &turn);
+            if let Some(queued) = queued {
+                registry.leave(names.local(), &queued);
             }
         })
     }
@@ -211,8 +213,9 @@ impl Acquisition {
         let handle = Arc::downgrade(&self.claimant.handle);
         let tenure = Tenure::new(terms, grant, claim.clone(), handle, quorum, events);
         if self.collector_is_blocked() {
+            // The thread is blocked in another acquire of this lock, which is before this waiter in the queue.
             tenure.release_uncollected();
-            return Ok(Tried::Wait(Pause::Turn));
+            return Ok(Tried::Wait(Pause::NotFirst));
         }
         let session = &self.claimant.session;
         let registered = if self.claimant.primitive.family() == Family::Semaphore {

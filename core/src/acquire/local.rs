@@ -1,5 +1,5 @@
-//! What a client decides by itself, before it sends anything: whether the owner nests, whether another owner of this
-//! client is first, or whether the nodes are to be tried.
+//! The decisions that a client makes by itself, before it sends anything: the owner nests, another owner of this client
+//! is first, or the acquire tries the nodes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Acquisition {
-    /// Decides from the tenures and waiters of this client. A waiting acquire takes its place in the queue here.
+    /// Decides from the tenures and waiters of this client. An acquire that may wait enters this client's queue here.
     pub(super) fn decide_locally(&mut self) -> Result<Next, LockError> {
         if self.session().is_closed() {
             return Err(LockError::Closed);
@@ -32,7 +32,7 @@ impl Acquisition {
                 (false, _) => self.wait_for(&tenure)?,
             },
             // Waiting owners of this client come first; a try does not wait.
-            Local::Waited if self.waiter.is_try() => Next::Wait(Pause::Turn),
+            Local::Waited if self.waiter.is_try() => Next::Wait(Pause::NotFirst),
             Local::Waited | Local::Free => Next::Try,
         };
         if self.waiter.is_try() {
@@ -40,20 +40,20 @@ impl Acquisition {
         }
         self.waiter.enqueue(&self.claimant.key, self.claimant.request.thread, self.claimant.request.blocking);
         if self.claimant.has_queue() {
-            return Ok(self.decide_in_line());
+            return Ok(self.decide_with_server_queue());
         }
-        Ok(if self.waiter.may_go() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::Turn) })
+        Ok(if self.waiter.may_go() || self.waiter.is_behind_sharers() { next } else { Next::Wait(Pause::NotFirst) })
     }
 
-    /// Where the server has the queue, it decides whose turn it is, also among the waiters of this client. This decides
-    /// whether to send it a request now.
-    fn decide_in_line(&self) -> Next {
+    /// Where a server keeps the queue, the server decides which waiter is next, also among those of this client. This
+    /// decides only whether to send it a request now.
+    fn decide_with_server_queue(&self) -> Next {
         if self.waiter.is_placed() {
-            return if self.waiter.is_due() { Next::Try } else { Next::Wait(Pause::Line) };
+            return if self.waiter.is_due() { Next::Try } else { Next::Wait(Pause::Placed) };
         }
         // During an outage one waiter is enough to find out whether the server answers again.
         let outage = self.session().registry.outage(self.key());
-        if outage.is_some() && !self.waiter.may_go() { Next::Wait(Pause::Turn) } else { Next::Try }
+        if outage.is_some() && !self.waiter.may_go() { Next::Wait(Pause::NotFirst) } else { Next::Try }
     }
 
     /// Nests in a tenure of the same owner. `None` if that tenure was released or detached.
@@ -81,7 +81,7 @@ impl Acquisition {
     /// The owner reads and wants to write: its own reading would have to end first.
     fn refuse_to_upgrade(&self) -> Result<Next, LockError> {
         if self.waiter.is_try() {
-            return Ok(Next::Wait(Pause::Turn));
+            return Ok(Next::Wait(Pause::NotFirst));
         }
         let detail =
             "its owner reads it, and would wait for itself; try_upgrade() makes a writer of a reader that is alone";

@@ -1,20 +1,20 @@
 //! The acquire machine. This file says who polls an acquire: on a single node the caller polls the first attempt (see
 //! [`polled`](crate::process::driver::polled)), and the background polls everything else. The result is a
-//! [`PendingGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after
+//! [`UncollectedGrant`]: if the event loop is blocked when a lock is granted, the grant is given back after
 //! min(ttl/6, 5 s), and the acquire queues again.
 
 mod acquisition;
 mod attempt;
 pub(crate) mod claimant;
 mod local;
-pub(crate) mod pending_grant;
+pub(crate) mod uncollected_grant;
 
 use tokio::{sync::oneshot, task::AbortHandle};
 
 pub(crate) use self::acquisition::{Acquisition, Begun};
 use self::{
     acquisition::Tried,
-    pending_grant::{PendingGrant, Restart},
+    uncollected_grant::{Restart, UncollectedGrant},
 };
 use crate::{
     error::LockError,
@@ -29,12 +29,12 @@ use crate::{
 };
 
 /// Polls an acquire to its grant.
-pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -> Result<PendingGrant, LockError> {
+pub(crate) async fn acquire(mut acquisition: Box<Acquisition>, polled: Polled) -> Result<UncollectedGrant, LockError> {
     let mut pause = Pause::No;
     if let Polled::Here(driver) = polled {
         // Boxed: only the small rest of this future stays while thousands wait.
-        match Box::pin(runtime::entered(driver, acquisition.try_once(driver, polled))).await? {
-            Tried::Lease(lease) => return Ok(PendingGrant::new(lease, acquisition)),
+        match Box::pin(runtime::with_background_timers(driver, acquisition.try_once(driver, polled))).await? {
+            Tried::Lease(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }
     }
@@ -62,11 +62,11 @@ pub(crate) fn acquire_interruptible<E>(
             Err(error) => return Ok(Err(error)),
         }
     }
-    runtime::block(Driver::Background, PendingGrant::collected(resume_in_background(acquisition, pause)), check)
+    runtime::block(Driver::Background, UncollectedGrant::collected(resume_in_background(acquisition, pause)), check)
 }
 
 /// Continues an acquire in the background. Dropping the future ends it.
-async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Result<PendingGrant, LockError> {
+async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Result<UncollectedGrant, LockError> {
     let (deliver, result) = oneshot::channel();
     let call = runtime::background().spawn(async move {
         let grant = retry_until_granted(acquisition, pause).await;
@@ -85,7 +85,7 @@ async fn resume_in_background(acquisition: Box<Acquisition>, pause: Pause) -> Re
 }
 
 /// Polls an acquire to its grant in the task that polls this future, which must be one of the background's.
-pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<PendingGrant, LockError> {
+pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Result<UncollectedGrant, LockError> {
     let grant = retry_until_granted(acquisition, Pause::No).await;
     if let Err(LockError::Closed) = grant {
         hang_if_exiting().await;
@@ -94,12 +94,15 @@ pub(crate) async fn acquire_in_this_task(acquisition: Box<Acquisition>) -> Resul
 }
 
 /// Tries again after each pause, until the lock is granted or the wait is over.
-async fn retry_until_granted(mut acquisition: Box<Acquisition>, mut pause: Pause) -> Result<PendingGrant, LockError> {
+async fn retry_until_granted(
+    mut acquisition: Box<Acquisition>,
+    mut pause: Pause,
+) -> Result<UncollectedGrant, LockError> {
     loop {
         acquisition.pause(pause).await?;
         // Boxed: of thousands that wait, few try at any time.
         match Box::pin(acquisition.try_once(Driver::Background, Polled::InBackground)).await? {
-            Tried::Lease(lease) => return Ok(PendingGrant::new(lease, acquisition)),
+            Tried::Lease(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
             Tried::Wait(reason) => pause = reason,
         }
     }
@@ -115,7 +118,7 @@ impl Drop for AbortOnDrop {
 
 impl Restart for Acquisition {
     /// Acquires again, behind all other waiters.
-    fn start(mut self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>> {
+    fn start(mut self: Box<Self>) -> BoxFuture<Result<UncollectedGrant, LockError>> {
         self.mark_pending_again();
         Box::pin(resume_in_background(self, Pause::No))
     }

@@ -188,7 +188,7 @@ impl Config {
         let mut nodes: Vec<String> = Vec::new();
         for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             match nodes.last_mut() {
-                Some(last) if !part.contains("://") && url::lists_several(last) => {
+                Some(last) if !part.contains("://") && url::may_list_addresses(last) => {
                     *last = format!("{last},{part}");
                 }
                 _ => nodes.push(part.to_owned()),

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 #[cfg(target_os = "linux")]
 use crate::ffi::reactor::Reactor;
 use crate::{
-    acquire::pending_grant::PendingGrant,
+    acquire::uncollected_grant::UncollectedGrant,
     error::LockError,
     event::Event,
     ffi::{
@@ -39,7 +39,7 @@ pub type Call = Started<Outcome>;
 enum QueuedResult {
     Outcome(Outcome),
     /// A lease that the host has not collected yet.
-    Grant(PendingGrant),
+    Grant(UncollectedGrant),
 }
 
 impl Entry for QueuedResult {
@@ -73,7 +73,7 @@ impl Entry for QueuedResult {
     }
 }
 
-fn queued_grant(grant: Result<PendingGrant, LockError>) -> QueuedResult {
+fn queued_grant(grant: Result<UncollectedGrant, LockError>) -> QueuedResult {
     grant.map_or_else(|error| QueuedResult::Outcome(Err(error)), QueuedResult::Grant)
 }
 
@@ -166,8 +166,8 @@ impl Calls {
         self.has_ended.load(SeqCst)
     }
 
-    /// Blocks until calls have ended, and returns their numbers and results. A lease in them is a preview of a pending
-    /// grant: its waiter takes it ([`Calls::take`]) when it runs.
+    /// Blocks until calls have ended, and returns their numbers and results. A lease in them is a preview of an
+    /// uncollected grant: its waiter takes it ([`Calls::take`]) when it runs.
     pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         loop {
             self.wait();

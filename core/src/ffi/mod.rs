@@ -9,20 +9,20 @@ pub mod completions;
 mod events;
 #[cfg(target_os = "linux")]
 pub(crate) mod host_socket;
+mod lease_end;
 mod operations;
 mod options;
 mod outcome;
-mod over;
 #[cfg(target_os = "linux")]
 pub mod reactor;
 mod unbound;
 
 pub use calls::{Call, Calls};
 pub use events::Events;
+pub use lease_end::LeaseEnd;
 pub use operations::{Operation, block, close_all, forked, until};
 pub use options::{Idiom, Setting, shim_options, text};
 pub use outcome::{Failure, NodeStatus, Outcome, Value};
-pub use over::Over;
 pub use unbound::{Part, Unbound};
 
 #[cfg(test)]

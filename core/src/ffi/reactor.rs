@@ -154,7 +154,7 @@ impl Reactor {
 
     /// Polls a call for the first time: it may end without waiting.
     pub(crate) fn poll_first<T>(self: &Arc<Self>, call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-        let _here = Here::enter(self);
+        let _polling = PollingGuard::new(self);
         self.signal.running.store(true, SeqCst);
         let polled = call.poll(&mut Context::from_waker(noop_waker_ref()));
         self.signal.running.store(false, SeqCst);
@@ -237,7 +237,7 @@ impl Reactor {
         most_rounds: usize,
         read_events: impl FnOnce(&Self) -> Read,
     ) -> Read {
-        let _here = Here::enter(self);
+        let _polling = PollingGuard::new(self);
         self.signal.running.store(true, SeqCst);
         let read = read_events(self);
         let mut context = Context::from_waker(&self.waker);
@@ -298,7 +298,7 @@ impl Reactor {
             std::mem::forget((added, tasks));
             return;
         }
-        let _here = Here::enter(self);
+        let _polling = PollingGuard::new(self);
         drop((added, tasks));
     }
 }
@@ -345,14 +345,14 @@ impl EndsWithProcess for Reactor {
 }
 
 /// While it lives, this thread polls the reactor's calls, with the background runtime's timers.
-struct Here<'a> {
-    _host: host_io::Entered,
+struct PollingGuard<'a> {
+    _host: host_io::CurrentGuard,
     _timers: tokio::runtime::EnterGuard<'a>,
 }
 
-impl Here<'_> {
-    fn enter(reactor: &Arc<Reactor>) -> Self {
-        Self { _host: host_io::enter(reactor.clone()), _timers: runtime::enter() }
+impl PollingGuard<'_> {
+    fn new(reactor: &Arc<Reactor>) -> Self {
+        Self { _host: host_io::set_current(reactor.clone()), _timers: runtime::enter_background() }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The interface between a host's event loop and the connections: it can own a socket, and run the task that reads it.
-//! A thread that runs such a loop enters it, so that connections find it.
+//! A thread that runs such a loop makes it the current one, so that connections find it.
 
 use std::{cell::RefCell, io, os::fd::OwnedFd, sync::Arc};
 
@@ -30,17 +30,17 @@ pub(crate) fn current() -> Option<Arc<dyn HostIo>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Makes this thread poll the calls of `host`, until the returned guard is dropped.
-pub(crate) fn enter(host: Arc<dyn HostIo>) -> Entered {
-    Entered { before: CURRENT.replace(Some(host)) }
+/// Notes that this thread polls the calls of `host`, until the returned guard is dropped.
+pub(crate) fn set_current(host: Arc<dyn HostIo>) -> CurrentGuard {
+    CurrentGuard { before: CURRENT.replace(Some(host)) }
 }
 
-/// While it lives, this thread polls the calls of an event loop.
-pub(crate) struct Entered {
+/// Restores the previous state of the thread when it is dropped.
+pub(crate) struct CurrentGuard {
     before: Option<Arc<dyn HostIo>>,
 }
 
-impl Drop for Entered {
+impl Drop for CurrentGuard {
     fn drop(&mut self) {
         CURRENT.replace(self.before.take());
     }

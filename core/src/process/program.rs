@@ -24,21 +24,21 @@ pub(crate) fn current(id: Id) -> Option<Handle> {
 }
 
 /// Excludes a runtime from driving connections.
-pub(crate) fn exclude(id: Id) {
+pub(crate) fn exclude_from_driving(id: Id) {
     EXCLUDED.get().lock().insert(id);
 }
 
 /// Notes that a task of this runtime polls a call on this thread, until the returned guard is dropped.
-pub(crate) fn enter(program: Option<Handle>) -> Entered {
-    Entered { before: CURRENT.replace(program) }
+pub(crate) fn set_current(program: Option<Handle>) -> CurrentGuard {
+    CurrentGuard { before: CURRENT.replace(program) }
 }
 
-/// While it lives, a task polls a call on this thread.
-pub(crate) struct Entered {
+/// Restores the previous state of the thread when it is dropped.
+pub(crate) struct CurrentGuard {
     before: Option<Handle>,
 }
 
-impl Drop for Entered {
+impl Drop for CurrentGuard {
     fn drop(&mut self) {
         CURRENT.replace(self.before.take());
     }

@@ -44,7 +44,7 @@ fn build(mut builder: Builder, name: &str) -> Runtime {
 /// The background runtime.
 pub fn background() -> Handle {
     #[cfg(feature = "simulation")]
-    if let Some(handle) = test::entered() {
+    if let Some(handle) = test::replacement() {
         return handle;
     }
     always_driven().handle().clone()
@@ -55,14 +55,14 @@ fn always_driven() -> &'static Runtime {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1);
         let runtime = build(builder, "redlock");
-        program::exclude(runtime.handle().id());
+        program::exclude_from_driving(runtime.handle().id());
         runtime
     })
 }
 
-/// Lets this thread create timers of the background runtime.
+/// Lets this thread create timers of the background runtime, until the returned guard is dropped.
 #[cfg(target_os = "linux")]
-pub(crate) fn enter() -> tokio::runtime::EnterGuard<'static> {
+pub(crate) fn enter_background() -> tokio::runtime::EnterGuard<'static> {
     always_driven().enter()
 }
 
@@ -152,12 +152,12 @@ pub fn block<T, E>(
 
 /// Makes a future that any executor may poll: its timers are those of the background runtime. `driver` drives its
 /// requests.
-pub(crate) async fn entered<F: Future>(driver: Driver, future: F) -> F::Output {
+pub(crate) async fn with_background_timers<F: Future>(driver: Driver, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {
         // At each poll, since a future may be moved to another runtime.
         let program = if let Driver::Program(_) = driver { Handle::try_current().ok() } else { None };
-        let _program = program::enter(program);
+        let _program = program::set_current(program);
         let background = background();
         let _entered = background.enter();
         future.as_mut().poll(context)
@@ -181,19 +181,19 @@ pub mod test {
 
     use tokio::runtime::Handle;
 
-    thread_local! { static ENTERED: RefCell<Option<Handle>> = const { RefCell::new(None) }; }
+    thread_local! { static REPLACEMENT: RefCell<Option<Handle>> = const { RefCell::new(None) }; }
 
-    pub(super) fn entered() -> Option<Handle> {
-        ENTERED.with_borrow(Clone::clone)
+    pub(super) fn replacement() -> Option<Handle> {
+        REPLACEMENT.with_borrow(Clone::clone)
     }
 
-    pub(crate) fn is_entered() -> bool {
-        ENTERED.with_borrow(Option::is_some)
+    pub(crate) fn is_replaced() -> bool {
+        REPLACEMENT.with_borrow(Option::is_some)
     }
 
     /// Sets the background runtime of this thread, `None` for the real one. Returns the previous setting.
-    pub fn enter(handle: Option<Handle>) -> Option<Handle> {
-        ENTERED.replace(handle)
+    pub fn replace_background(handle: Option<Handle>) -> Option<Handle> {
+        REPLACEMENT.replace(handle)
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
             seen.push((program::current(one).is_some(), program::current(other).is_some()));
             if seen.len() < 2 { Poll::Pending } else { Poll::Ready(()) }
         });
-        let mut future = Box::pin(entered(Driver::Program(one), future));
+        let mut future = Box::pin(with_background_timers(Driver::Program(one), future));
         assert!(first.block_on(async { poll!(&mut future) }).is_pending());
         second.block_on(future);
         assert_eq!(seen, [(true, false), (false, true)]);

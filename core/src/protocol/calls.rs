@@ -69,9 +69,9 @@ arguments! {
     /// `lua/acquire.lua`; a [`MarkerCheck`] may follow.
     Acquire { lock, counter } (field, owner, ttl, counter_ttl, proposal)
     /// `lua/enter.lua`; the flag of [`Protocol::sharded`] may follow.
-    Enter { lock, counter, queue, alive } (field, owner, ttl, counter_ttl, client, place_ttl, wake, grants)
+    Enter { lock, counter, queue, alive } (field, owner, ttl, counter_ttl, client, place_ttl, wake, handover)
     /// `lua/leave.lua`; the flag of [`Protocol::sharded`] may follow.
-    Leave { lock, counter, queue, alive } (field, entry, counter_ttl, channel, wake, grants)
+    Leave { lock, counter, queue, alive } (field, entry, counter_ttl, channel, wake, handover)
     /// Makes a script check first whether the node may vote; behind the script's other arguments.
     MarkerCheck { marker } (quarantine)
     /// The arguments that a node adds about itself, if [`ScriptCall::identify`] is set; behind all others.
@@ -96,14 +96,14 @@ arguments! {
     Retime { lock } (field, time, change)
     /// The first arguments of every script for one tenure of a read/write lock.
     ReadWriteTenure { lock, counter, readers } (field, counter_ttl, reader_key_prefix)
-    /// The next arguments of a script that may let waiters in; behind a [`ReadWriteTenure`]. `handing`: "1" makes the
+    /// The next arguments of a script that may let waiters in; behind a [`ReadWriteTenure`]. `handover`: "1" makes the
     /// next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
-    Waiting { writers_queue, readers_queue, alive } (wake, handing, channel, sharded)
+    Waiting { writers_queue, readers_queue, alive } (wake, handover, channel, sharded)
     /// `lua/read_write/read.lua` and `write.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`]; a [`MarkerCheck`] may
     /// follow.
     EnterReadWrite {} (ttl, client, place_ttl, proposal)
     /// The `leave` of a read/write lock, behind a [`ReadWriteTenure`] and a [`Waiting`], or of a semaphore, behind a
-    /// [`Permit`] and a [`Turn`].
+    /// [`Permit`] and a [`PermitWaiting`].
     LeaveEntry {} (entry)
     /// `lua/read_write/upgrade.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     Upgrade {} (ttl, proposal)
@@ -121,14 +121,14 @@ arguments! {
     AttachReadWrite {} (old, ttl)
     /// The first arguments of every script for one permit of a semaphore.
     Permit { lock, slots, taken, tokens } (field)
-    /// The next arguments of a script that may let waiters in; behind a [`Permit`]. `handing`: "1" makes the next
+    /// The next arguments of a script that may let waiters in; behind a [`Permit`]. `handover`: "1" makes the next
     /// waiters holders, "0" only notifies the first.
-    Turn { queue, alive } (token_ttl, wake, handing, sharded)
-    /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`Turn`].
+    PermitWaiting { queue, alive } (token_ttl, wake, handover, sharded)
+    /// `lua/semaphore/acquire.lua`, behind a [`Permit`] and a [`PermitWaiting`].
     EnterSemaphore {} (count, of, ttl, client, place_ttl)
     /// `lua/semaphore/renew.lua`, for one of its permits.
     RenewPermit { lock, ended, slots, taken } (field, ttl)
-    /// `lua/semaphore/end.lua`, behind a [`Permit`] and a [`Turn`].
+    /// `lua/semaphore/end.lua`, behind a [`Permit`] and a [`PermitWaiting`].
     EndPermits { ended } ()
     /// `lua/semaphore/inspect.lua`
     InspectPermits { lock } ()
@@ -274,7 +274,7 @@ impl Protocol {
             client: entry.client.clone(),
             place_ttl: place_ttl.as_millis().to_string(),
             wake: names.wake(),
-            grants: self.grants(),
+            handover: self.handover(),
         };
         let replicas = self.settings.config.min_replicas;
         ScriptCall { replicas, ..self.sharded(call(&self.scripts.enter, enter.lists())) }
@@ -305,14 +305,14 @@ impl Protocol {
             counter_ttl: self.counter_ttl(Duration::ZERO),
             channel: names.channel(),
             wake: names.wake(),
-            grants: self.grants(),
+            handover: self.handover(),
         };
         self.sharded(call(&self.scripts.leave, leave.lists()))
     }
 
     /// Whether a script may make a waiter the holder without a request of that waiter: "1" or "0". It may not if
     /// replicas must acknowledge the grant.
-    pub(super) fn grants(&self) -> String {
+    pub(super) fn handover(&self) -> String {
         if self.settings.config.min_replicas == 0 { "1".to_owned() } else { "0".to_owned() }
     }
 
@@ -356,6 +356,8 @@ impl Protocol {
         if self.settings.on_cluster() {
             call.while_moving = if call.keys.len() == 2 {
                 let lock = call.keys[0].clone();
+                // While the slot moves, a server may refuse a call with two different keys. So this call names the lock
+                // twice, and the script reads no note of ended tenures.
                 WhileMoving::Instead(Box::new(ScriptCall { keys: Arc::new(vec![lock.clone(), lock]), ..call.clone() }))
             } else {
                 WhileMoving::Fail

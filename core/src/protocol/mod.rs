@@ -3,11 +3,11 @@
 
 pub(crate) mod calls;
 pub(crate) mod names;
-#[doc(hidden)]
-pub mod parts;
 pub(crate) mod primitive;
 mod read_write;
 pub(crate) mod reply;
 #[doc(hidden)]
 pub mod script;
 mod semaphore;
+#[doc(hidden)]
+pub mod sharding;

@@ -40,7 +40,7 @@ impl Protocol {
             readers_queue: label.names.readers_queue(),
             alive: label.names.alive(),
             wake: label.names.wake(),
-            handing: if self.settings.endpoints.len() > 1 { "i".to_owned() } else { self.grants() },
+            handover: if self.settings.endpoints.len() > 1 { "i".to_owned() } else { self.handover() },
             channel: label.names.channel(),
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
         };

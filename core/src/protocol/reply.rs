@@ -78,9 +78,9 @@ pub(crate) enum QueueReply {
         ticket: i64,
         /// How many places are before it.
         ahead: u64,
-        /// After which time to send the request again, since something may have changed without a notification; `None`:
-        /// never.
-        look: Option<Duration>,
+        /// After which time to send the request again: something may have changed by then without a message. `None`:
+        /// only after a message.
+        retry_after: Option<Duration>,
     },
     Conflict,
 }
@@ -93,8 +93,8 @@ pub(crate) fn entered(reply: &Reply) -> Option<QueueReply> {
     match numbers[..] {
         [1, token, _] if TOKENS.contains(&token) => Some(QueueReply::Granted { token, slots: Vec::new() }),
         [0, left, _] => Some(QueueReply::Busy(time(left)?)),
-        [0, look, _, ticket, ahead] if TOKENS.contains(&ticket) => {
-            Some(QueueReply::Waits { ticket, ahead: u64::try_from(ahead).ok()?, look: time(look)? })
+        [0, retry_after, _, ticket, ahead] if TOKENS.contains(&ticket) => {
+            Some(QueueReply::Waits { ticket, ahead: u64::try_from(ahead).ok()?, retry_after: time(retry_after)? })
         }
         [2, 0, _] => Some(QueueReply::Conflict),
         _ => None,

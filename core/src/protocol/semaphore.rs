@@ -7,8 +7,8 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit, Protocol, QueueEntry,
-            RenewPermit, Turn, joined,
+            AttachPermit, EndPermits, EnterSemaphore, InspectPermits, Label, LeaveEntry, Permit, PermitWaiting,
+            Protocol, QueueEntry, RenewPermit, joined,
         },
         names::Names,
         primitive::Primitive,
@@ -43,16 +43,16 @@ fn permit(names: &Names, field: &str) -> [Vec<String>; 2] {
 }
 
 impl Protocol {
-    fn turn(&self, names: &Names) -> [Vec<String>; 2] {
-        let turn = Turn {
+    fn permit_waiting_lists(&self, names: &Names) -> [Vec<String>; 2] {
+        let waiting = PermitWaiting {
             queue: names.queue(),
             alive: names.alive(),
             token_ttl: self.counter_ttl(Duration::ZERO),
             wake: names.wake(),
-            handing: self.grants(),
+            handover: self.handover(),
             sharded: if self.settings.on_cluster() { "1".to_owned() } else { "0".to_owned() },
         };
-        turn.lists()
+        waiting.lists()
     }
 
     /// Acquires slots, or takes a place that counts for `place_ttl`; zero takes none.
@@ -65,14 +65,15 @@ impl Protocol {
             client: entry.client.clone(),
             place_ttl: place_ttl.as_millis().to_string(),
         };
-        let parts = [permit(label.names, label.field), self.turn(label.names), take.lists()];
+        let parts = [permit(label.names, label.field), self.permit_waiting_lists(label.names), take.lists()];
         ScriptCall { replicas: self.settings.config.min_replicas, ..joined(&semaphore_scripts().acquire, parts) }
     }
 
     /// Ends a permit, or gives up its place.
     pub(super) fn leave_semaphore(&self, label: Label<'_>, entry: Option<&QueueEntry>) -> ScriptCall {
         let entry = entry.map(|entry| entry.text_for(size(label.primitive))).unwrap_or_default();
-        let parts = [permit(label.names, label.field), self.turn(label.names), LeaveEntry { entry }.lists()];
+        let parts =
+            [permit(label.names, label.field), self.permit_waiting_lists(label.names), LeaveEntry { entry }.lists()];
         joined(&semaphore_scripts().leave, parts)
     }
 
@@ -100,7 +101,7 @@ impl Protocol {
     /// Ends all permits.
     pub(crate) fn end_permits(&self, names: &Names) -> ScriptCall {
         let end = EndPermits { ended: names.ended() };
-        joined(&semaphore_scripts().end, [permit(names, ""), self.turn(names), end.lists()])
+        joined(&semaphore_scripts().end, [permit(names, ""), self.permit_waiting_lists(names), end.lists()])
     }
 
     /// Reads the holders of permits.

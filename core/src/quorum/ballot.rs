@@ -7,10 +7,10 @@
 //! locking" (2016), for why tokens; Attiya, Bar-Noy and Dolev, "Sharing memory robustly in message-passing systems"
 //! (1995), for why majorities keep a maximum without consensus.
 //!
-//! All competing acquires send their request to the same node first. Only the one that it grants sends its request to
-//! the other nodes, to all of them at once. If the first node does not answer within [`FIRST_GRACE`], the acquire sends
-//! to the others all the same. Votes that all clients take in one order cannot be split (E. W. Dijkstra, "Hierarchical
-//! ordering of sequential processes", 1971).
+//! If several acquires compete, each sends its request to the same node first. Only the acquire that this node grants
+//! sends requests to the other nodes, to all at once. If the first node does not answer within [`FIRST_GRACE`], the
+//! acquire sends them anyway. Clients that collect the votes in the same order cannot split them (E. W. Dijkstra,
+//! "Hierarchical ordering of sequential processes", 1971).
 
 use std::{sync::Arc, time::Duration};
 
@@ -132,23 +132,23 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether the votes so far decide. `open`: how many nodes have not answered. Decided once no further reply can
-    /// change the verdict.
+    /// Whether the votes so far decide: no further reply can change the verdict. `open`: how many nodes have not
+    /// answered.
     fn progress(&self, needed: usize, spare: usize, open: usize) -> Count<()> {
         if self.grants.len() >= needed {
             return Count::Decided(());
         }
         let cannot_grant = self.conflicts + self.causes.len();
-        // More than `spare` nodes cannot grant: it stays an outage.
+        // Too many nodes cannot grant. Further replies do not change that.
         let outage = cannot_grant > spare;
-        // So many nodes denied that q grants are impossible, and the open nodes can no longer make it an outage.
+        // Too many nodes denied for q grants, and too few are open to make it an outage.
         let busy = self.denied.len() > spare && cannot_grant + open <= spare;
         // If a marker is missing, only all replies together tell a new deployment from nodes that lost their keys.
         if (outage || busy) && self.missing.is_empty() {
             return Count::Decided(());
         }
-        // Once q nodes answered, the other nodes have only a short grace: the votes that this ballot holds keep other
-        // acquires out, so a hung minority must not delay their release.
+        // Once q nodes answered, the others get little time: the votes that this ballot holds keep other acquires out,
+        // and a hung minority must not delay their release.
         let answered = self.grants.len() + self.denied.len() + self.conflicts;
         if answered >= needed && self.missing.is_empty() { Count::Soon(MINORITY_GRACE) } else { Count::More }
     }
@@ -175,8 +175,8 @@ impl Ballot {
         }
     }
 
-    /// Makes this a ballot for a read/write lock. `holds_back`: for how long the client keeps new readers out if it is
-    /// not let in.
+    /// Makes this a ballot for a read/write lock. `keeps_readers_out_for`: the time for which the nodes keep new
+    /// readers out after this request if it is denied.
     pub(crate) fn of_read_write(mut self, primitive: Primitive, client: &str, keeps_readers_out_for: Duration) -> Self {
         if let Some(request) = Arc::get_mut(&mut self.request) {
             request.primitive = primitive;
@@ -257,7 +257,7 @@ impl Ballot {
             let _: Option<()> = counted.await;
             match (first.take(), tally.denied.first()) {
                 (None, _) => break,
-                // The holder of the first node's vote sends its request to the others.
+                // Another acquire has the first node's vote, and sends its request to the other nodes. This one stops.
                 (Some(_), Some(left)) => {
                     let free_in = left.map_or(BELIEVED_ALONE, |left| left.min(BELIEVED_ALONE));
                     return Verdict::FirstNodeDenied { free_in };
@@ -299,7 +299,7 @@ impl Ballot {
             .map(|node| match self.granted[node] {
                 Some(true) => Presence::Held(deadline),
                 Some(false) => Presence::Absent,
-                None => Presence::Unknown(self.request.sent[node].get()),
+                None => Presence::unanswered(&self.request.sent[node]),
             })
             .collect();
         Verdict::Held(Grant { token, slots: Vec::new(), since, presences, late, sent: self.request.sent.clone() })
@@ -378,7 +378,8 @@ impl Ballot {
         }
         let everywhere = tally.missing.len() == quorum.nodes.len();
         if everywhere && quorum.settings.config.strict {
-            let detail = "no node has a marker; call init_nodes() once for a new deployment";
+            let detail = "no node has a marker; call init_nodes() once for a new deployment \
+                          (initNodes() in Node and on the JVM)";
             let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
             return Some(Verdict::Unavailable { causes, permanent: true });
         }
@@ -415,6 +416,7 @@ impl Ballot {
             return Some(Verdict::Provisioned { causes: std::mem::take(&mut tally.causes) });
         }
         if tally.marked > 0 || waited_enough {
+            // Until now their cause was that they have no marker yet. Now it is certain that they lost their keys.
             let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
             for (node, _) in &tally.missing {
                 let cause = quorum.cause(*node, &detail);
@@ -465,9 +467,9 @@ impl Ballot {
 }
 
 impl Quorum {
-    /// Bumps the counters of a quorum of nodes to the largest granted token, and returns it. If too few could be
-    /// bumped, the error has the causes of the nodes that did not answer. The causes are empty if those nodes would not
-    /// have been enough: then others have granted another tenure since.
+    /// Bumps the counters of a quorum of nodes to the largest granted token, and returns it. If too few nodes could be
+    /// bumped, the error has the causes of those that failed. It has no causes if these nodes would not have been
+    /// enough: other nodes have granted another tenure since.
     pub(crate) async fn agree(
         &self,
         driver: Driver,
@@ -497,6 +499,7 @@ impl Quorum {
             return Ok(token);
         }
         if agreed + causes.len() < self.needed() {
+            // Even if they had answered, no quorum would agree.
             causes.clear();
         }
         Err(causes)

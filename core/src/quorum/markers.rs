@@ -27,7 +27,7 @@ use crate::{
 /// How many markers are written concurrently; a cluster has thousands.
 const PROVISIONS_AT_ONCE: usize = 256;
 
-/// A guard that exists while all parts of a node get the markers of a new deployment.
+/// A guard that exists while all slots of a cluster get the markers of a new deployment.
 pub(super) struct Provisioning(Arc<Quorum>);
 
 impl Drop for Provisioning {
@@ -84,7 +84,7 @@ impl Quorum {
             .nodes
             .iter()
             .enumerate()
-            .flat_map(|(node, one)| one.traits().parts.markers().into_iter().map(move |marker| (node, marker)));
+            .flat_map(|(node, one)| one.traits().sharding.markers().into_iter().map(move |marker| (node, marker)));
         let written = markers.map(|(node, marker)| {
             self.ask_one(
                 node,
@@ -114,29 +114,30 @@ impl Quorum {
         }
     }
 
-    /// Writes the markers of a new deployment on all nodes, and then those of all their parts in the background.
-    /// Returns the failures. All parts are known to be new only if some node has just one part: that node had no
-    /// marker, so no lock has been acquired yet.
+    /// Writes the markers of a new deployment on all nodes: on a cluster that of the lock's slot, and then those of all
+    /// slots in the background. Returns the failures. That all slots are new is certain only if some node is no
+    /// cluster: that node had no marker, so no lock has been acquired yet.
     pub(super) async fn provision_deployment(
         self: &Arc<Self>,
         names: &Names,
         missing: &[(usize, i64)],
     ) -> Vec<(usize, NodeError)> {
-        let is_surely_new = self.nodes.iter().any(|node| !node.traits().parts.are_several());
-        let parted = missing.iter().filter(|(node, _)| is_surely_new && self.nodes[*node].traits().parts.are_several());
+        let is_surely_new = self.nodes.iter().any(|node| !node.traits().sharding.has_slots());
+        let clusters =
+            missing.iter().filter(|(node, _)| is_surely_new && self.nodes[*node].traits().sharding.has_slots());
         // Before the first marker is written: other acquires of this client take it as the sign that the deployment is
         // no longer new.
-        let provisioning: Vec<_> = parted.map(|(node, time)| (self.provisioning(), *node, *time)).collect();
+        let provisioning: Vec<_> = clusters.map(|(node, time)| (self.provisioning(), *node, *time)).collect();
         let failed = self.write_markers(names, missing, MarkerOrigin::New).await;
         if failed.len() <= self.spare() {
             for (provisioning, node, time) in provisioning {
-                self.spawn_pending(self.clone().write_part_markers(provisioning, node, time));
+                self.spawn_pending(self.clone().write_slot_markers(provisioning, node, time));
             }
         }
         failed
     }
 
-    async fn write_part_markers(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
+    async fn write_slot_markers(self: Arc<Self>, provisioning: Provisioning, node: usize, time: i64) {
         let received = clock::now();
         let write = |marker| {
             // The node's time now: the script rejects a time that is older than a second.
@@ -145,8 +146,8 @@ impl Quorum {
                 (self.protocol.provision(marker, MarkerOrigin::New, now), self.settings.config.reply_timeout);
             self.ask_one(node, Driver::Background, call, limit, SentOn::default())
         };
-        let markers = stream::iter(self.nodes[node].traits().parts.markers());
-        // A part whose marker fails counts as one that lost its keys when it is first used.
+        let markers = stream::iter(self.nodes[node].traits().sharding.markers());
+        // A slot whose marker fails counts as one that lost its keys when it is first used.
         markers.map(write).buffer_unordered(PROVISIONS_AT_ONCE).for_each(|_| async {}).await;
         drop(provisioning);
     }
@@ -156,7 +157,7 @@ impl Quorum {
         Provisioning(self.clone())
     }
 
-    /// Waits while parts get the markers of a new deployment. Returns whether any did.
+    /// Waits while the slots of clusters get the markers of a new deployment. Returns whether any did.
     pub(super) async fn wait_for_provisioning(&self) -> bool {
         let mut provisioning = self.provisioning.subscribe();
         let under_way = *provisioning.borrow() > 0;
@@ -173,12 +174,12 @@ impl Quorum {
         missing: &[(usize, i64)],
         origin: MarkerOrigin,
     ) -> Vec<(usize, NodeError)> {
-        // While all parts get the markers of a new deployment, a part without one has lost nothing.
-        let skips_parts = origin == MarkerOrigin::Lost && *self.provisioning.borrow() > 0;
+        // While all slots get the markers of a new deployment, a slot without one has lost nothing.
+        let skips_clusters = origin == MarkerOrigin::Lost && *self.provisioning.borrow() > 0;
         let lacking =
-            missing.iter().filter(|(node, _)| !skips_parts || !self.nodes[*node].traits().parts.are_several());
+            missing.iter().filter(|(node, _)| !skips_clusters || !self.nodes[*node].traits().sharding.has_slots());
         let written = lacking.map(|(node, time)| {
-            let call = self.protocol.provision(self.nodes[*node].traits().parts.marker(&names.lock), origin, *time);
+            let call = self.protocol.provision(self.nodes[*node].traits().sharding.marker(&names.lock), origin, *time);
             self.ask_one(*node, Driver::Background, call, self.settings.config.reply_timeout, SentOn::default())
         });
         let failed = |(node, answer): Answer| unwritten(answer).map(|error| (node, error));

@@ -32,8 +32,8 @@ use crate::{
     protocol::{
         calls::Protocol,
         names::Names,
-        parts::slot,
         script::{Reply, ScriptCall},
+        sharding::slot,
     },
     server::{ConnectionId, Node, NodeErrorKind, SentOn},
     sync::Mutex,
@@ -50,7 +50,7 @@ pub(crate) struct Quorum {
     offsets: Vec<AtomicI64>,
     /// The first time at which nodes lacked a marker while others were unreachable; `None` once markers were written.
     unmarked: Mutex<Option<Instant>>,
-    /// The number of nodes whose parts are just getting the markers of a new deployment.
+    /// The number of clusters whose slots are just getting the markers of a new deployment.
     provisioning: watch::Sender<usize>,
     /// For each node the run id of its server, `None` while unknown; and whether the search for duplicates has started.
     runs: Mutex<(Vec<Option<String>>, bool)>,
@@ -67,11 +67,24 @@ pub(crate) struct Quorum {
 pub(crate) enum Presence {
     /// Not there.
     Absent,
-    /// A request was not answered. `Some`: it was sent on this connection, so the tenure may be there, or arrive later.
-    /// `None`: it was still waiting to be sent. If it is never sent, the tenure is absent.
-    Unknown(Option<ConnectionId>),
+    /// The request that would write it there was not sent yet, and may never be.
+    NotSent,
+    /// A request was sent on this connection and not answered: the tenure may be there, or arrive later.
+    Unknown(ConnectionId),
     /// There, at least until the deadline.
     Held(Deadline),
+}
+
+impl Presence {
+    /// The presence after a request without a conclusive reply.
+    pub(crate) fn unanswered(sent: &SentOn) -> Self {
+        sent.get().map_or(Self::NotSent, Self::Unknown)
+    }
+
+    /// Gives up a request without a reply if it was not sent yet, and returns the presence then.
+    pub(crate) fn given_up(sent: &SentOn) -> Self {
+        sent.close().map_or(Self::Absent, Self::Unknown)
+    }
 }
 
 impl Quorum {

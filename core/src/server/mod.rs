@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use crate::{
     process::driver::Driver,
     protocol::{
-        parts::Parts,
         script::{Reply, ScriptCall},
+        sharding::Sharding,
     },
     sync::Mutex,
 };
@@ -124,8 +124,8 @@ pub trait Node: Send + Sync + 'static {
 /// The capabilities of a node. The default is a single server whose connections the background drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// How the node divides its keys.
-    pub parts: Parts,
+    /// How the node's keys are divided among servers.
+    pub sharding: Sharding,
     /// Whether an event loop may own a connection to the node.
     pub hostable: bool,
 }

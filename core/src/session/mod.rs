@@ -1,7 +1,7 @@
-//! A session: what all locks of a client share within one process. It has the nodes, the registry of tenures and
-//! waiters, and the watchdog.
+//! A session: the state that all locks of a client share within one process. It has the nodes, the registry of tenures
+//! and waiters, and the watchdog.
 
-mod attach_turns;
+mod attaches;
 mod averages;
 mod client_inner;
 
@@ -18,7 +18,10 @@ use futures_util::{StreamExt, stream};
 use tokio::{sync::mpsc, time::timeout};
 
 pub(crate) use self::client_inner::ClientInner;
-use self::{attach_turns::AttachTurns, averages::Averages};
+use self::{
+    attaches::{AttachGuard, Attaches},
+    averages::Averages,
+};
 use crate::{
     config::{NEVER, Settings, Ttl},
     error::{LockError, LostReason},
@@ -49,7 +52,7 @@ const RELEASES_AT_ONCE: usize = 512;
 /// The shortest adaptive ttl.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
-/// What the locks of a client share in this process.
+/// The state that all locks of a client share in this process.
 pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) quorum: Arc<Quorum>,
@@ -59,7 +62,7 @@ pub(crate) struct Session {
     pub(crate) events: EventSink,
     /// The average hold of locks with an adaptive ttl, as the nodes last reported it.
     averages: Mutex<Averages>,
-    attaches: Arc<AttachTurns>,
+    attaches: Arc<Attaches>,
     closed: AtomicBool,
 }
 
@@ -161,11 +164,12 @@ impl Session {
         self.attaches.note_undo(field, done);
     }
 
-    /// Waits for the attaches of the same tenure by this client, and until those that failed are undone. Later attaches
-    /// wait until the returned sender is dropped. Fails with `unavailable` after `reply_timeout`.
-    pub(crate) async fn attach_turn(&self, field: &str) -> Result<mpsc::Sender<()>, LockError> {
-        let turn = self.attaches.turn(&self.quorum, field, self.settings.config.reply_timeout).await;
-        turn.ok_or_else(|| self.quorum.unavailable(self.quorum.unanswered_causes()))
+    /// Waits for the previous attach of the same detached tenure by this client, and for its undoing if it failed.
+    /// Fails with `unavailable` after `reply_timeout`.
+    pub(crate) async fn wait_for_previous_attach(&self, field: &str) -> Result<AttachGuard, LockError> {
+        let limit = self.settings.config.reply_timeout;
+        let guard = self.attaches.wait_for_previous(&self.quorum, field, limit).await;
+        guard.ok_or_else(|| self.quorum.unavailable(self.quorum.unanswered_causes()))
     }
 
     /// Removes a tenure whose last lease has ended.
@@ -183,8 +187,8 @@ impl Session {
     }
 
     /// Marks every held lease lost, then tries for up to a second to release them, except fixed leases of explicit
-    /// owners. Those stay on the nodes until their ttl is over. Detached leases are not touched. A further call waits for
-    /// the first one: at the end of a process it may be the only one that the exit waits for.
+    /// owners. Those stay on the nodes until their ttl is over. Detached leases are not touched. A second call waits
+    /// for the first one: an exiting process waits only for its own call.
     pub(crate) async fn close(&self) {
         if self.closed.swap(true, Ordering::SeqCst) {
             let _ = timeout(CLOSE_LIMIT, self.quorum.until_closed()).await;

@@ -21,7 +21,7 @@ use crate::{
 /// Tenures in one renewal request: enough to halve the server's work, few enough to delay other clients by 0.3 ms.
 const BATCH: usize = 100;
 /// Requests under way for different slots of a cluster.
-const PARTS_AT_ONCE: usize = 64;
+const SLOTS_AT_ONCE: usize = 64;
 /// Repairs under way on one node; far below what a connection takes.
 const REPAIRS_AT_ONCE: usize = 64;
 
@@ -35,14 +35,15 @@ pub(super) struct Renewal {
 
 /// Renews on one node, a batch at a time; on a cluster, where a request is for one slot, several batches at a time.
 pub(super) async fn renew(quorum: &Arc<Quorum>, node: usize, mut batch: Vec<Renewal>) {
-    let parts = quorum.nodes[node].traits().parts;
-    // A request is also for one family of locks only.
-    let part =
-        |renewal: &Renewal| (parts.of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family());
-    batch.sort_by_cached_key(part);
-    let parts = batch.chunk_by(|one, next| part(one) == part(next));
-    let batches: Vec<&[Renewal]> = parts.flat_map(|part| part.chunks(BATCH)).collect();
-    let at_once = if batches.len() > batch.len().div_ceil(BATCH) { PARTS_AT_ONCE } else { 1 };
+    let sharding = quorum.nodes[node].traits().sharding;
+    // A request is for one slot, and for one family of locks.
+    let group = |renewal: &Renewal| {
+        (sharding.slot_of(&renewal.tenure.terms.names.lock), renewal.tenure.terms.primitive.family())
+    };
+    batch.sort_by_cached_key(group);
+    let groups = batch.chunk_by(|one, next| group(one) == group(next));
+    let batches: Vec<&[Renewal]> = groups.flat_map(|group| group.chunks(BATCH)).collect();
+    let at_once = if batches.len() > batch.len().div_ceil(BATCH) { SLOTS_AT_ONCE } else { 1 };
     stream::iter(batches)
         .for_each_concurrent(at_once, |batch| async move {
             renew_batch(quorum, node, batch).await;
@@ -62,7 +63,7 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
         if error.hint == Some(Hint::TryAgain) {
             // Some of these locks have moved to another server, and some not yet.
             let each: Vec<_> = batch.chunks(1).map(|one| Box::pin(renew_batch(quorum, node, one))).collect();
-            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(PARTS_AT_ONCE).collect().await;
+            let renewed: Vec<bool> = stream::iter(each).buffer_unordered(SLOTS_AT_ONCE).collect().await;
             return renewed.into_iter().all(|renewed| renewed);
         }
         if matches!(error.kind, Refused | Permanent | WrongType) {
@@ -76,7 +77,7 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
     };
     let mut due = Vec::new();
     for (renewal, found) in batch.iter().zip(found) {
-        if let Some(counter_ttl) = renewal.tenure.renewed(node, found, renewal.ttl, renewal.sent) {
+        if let Some(counter_ttl) = renewal.tenure.renewal_answered(node, found, renewal.ttl, renewal.sent) {
             due.push((renewal.tenure.clone(), counter_ttl));
         }
     }
@@ -97,8 +98,8 @@ async fn renew_apart(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
         return false;
     }
     let mut renewed = true;
-    for part in [before, after] {
-        renewed &= part.is_empty() || renew_batch(quorum, node, part).await;
+    for others in [before, after] {
+        renewed &= others.is_empty() || renew_batch(quorum, node, others).await;
     }
     renewed
 }

@@ -1,6 +1,6 @@
 //! A tenure: one uninterrupted holding of one lock by one owner, from the grant to the release or the loss. [`state`]
 //! and [`renewal`] decide its transitions and are pure. This file, [`upkeep`] and [`release`] send requests to the
-//! nodes and notify those who wait for the tenure's end.
+//! nodes and notify the waiters for the tenure's end.
 
 mod batches;
 mod mode;
@@ -28,7 +28,7 @@ use self::{
 pub(crate) use self::{renewal::Plan, state::Unclaimed, supervisor::Supervised, upkeep::ExtendError};
 use crate::{
     clock::{self, Deadline, Stamp},
-    error::LostReason,
+    error::{LockError, LostReason},
     event::{Event, EventSink},
     owner::OwnerKey,
     process::{driver::Driver, fork},
@@ -44,8 +44,8 @@ use crate::{
     },
 };
 
-/// The longest time that a caller has to collect its grant; a sixth of the ttl, if that is less. The first renewal is
-/// due later than that.
+/// The longest time that a caller has to collect its grant; a sixth of the ttl, if that is less. It is over before the
+/// first renewal is due.
 const COLLECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether a tenure is held, or how it ended.
@@ -58,16 +58,28 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// The reason of a loss that a release found. If nobody noticed it before, the key was gone.
-    pub(crate) fn loss(self) -> LostReason {
+    /// The reason to report when a release finds that the lock was lost. If nobody noticed the loss before, the key was
+    /// gone.
+    pub(crate) fn lost_reason(self) -> LostReason {
         match self {
             Self::Lost(reason) => reason,
             Self::Held | Self::Released | Self::Detached => LostReason::Deleted,
         }
     }
+
+    /// The error of a call that needs a held lease, on the lock of this name. `Held`: this lease was released, but
+    /// other leases of the tenure remain.
+    pub(crate) fn error(self, name: &str) -> LockError {
+        let detail = match self {
+            Self::Lost(reason) => return LockError::Lost { name: name.to_owned(), reason },
+            Self::Detached => "the lease was detached",
+            Self::Released | Self::Held => "the lease was released",
+        };
+        LockError::NotHeld { name: name.to_owned(), detail: detail.to_owned() }
+    }
 }
 
-/// The status of a tenure, for those who wait for its end.
+/// The status of a tenure, for the waiters for its end.
 pub(crate) struct TenureStatus {
     pub(crate) fate: Fate,
     /// The outcome of its release, once that is over.
@@ -306,13 +318,13 @@ impl Tenure {
     pub(crate) fn unclaim(&self, claim: &Arc<Claim>) -> Unclaimed {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
         if matches!(end, Unclaimed::OthersRemain) {
-            // Those who wait for the end of this lease must check `released_early`.
+            // Wakes the waiters for the end of this lease: they check `released_early`.
             notify(&self.status, |_| {});
         }
         end
     }
 
-    /// Makes a claim an uncollected grant: its caller must collect it within min(ttl/6, 5 s).
+    /// Marks a claim as an uncollected grant, which the caller must collect within min(ttl/6, 5 s).
     pub(crate) fn mark_uncollected(&self, claim: &Arc<Claim>) {
         let until = Deadline::after((self.terms.ttl / 6).min(COLLECT_WITHIN));
         self.state.lock().mark_uncollected(claim, until);

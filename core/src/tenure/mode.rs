@@ -71,7 +71,7 @@ impl Tenure {
             let target = &self.quorum.nodes[node];
             let answer = match presence {
                 // Ordered after the unanswered request that may still make it a writer there.
-                Presence::Unknown(Some(connection)) => target.eval_after(connection, call.clone(), limit),
+                Presence::Unknown(connection) => target.eval_after(connection, call.clone(), limit),
                 _ => target.eval(Driver::Background, call.clone(), limit, sent[node].clone()),
             };
             NodeRequest::new(node, answer)
@@ -80,7 +80,7 @@ impl Tenure {
         let counted = answers.count(reply::done, |node, answer| {
             match answer {
                 Ok(true) => done += 1,
-                Ok(false) => self.take_in_reply(node, Renewed::Gone),
+                Ok(false) => self.apply_reply(node, Renewed::Gone),
                 Err(error) => failures.push((node, error)),
             }
             let over = done >= self.quorum.needed() || !self.is_held();
@@ -119,10 +119,10 @@ impl Tenure {
         self.quorum.clean_up(behind, &self.quorum.protocol.downgrade(self.label()))
     }
 
-    /// Takes in a reply that belongs to no renewal.
-    fn take_in_reply(&self, node: usize, found: Renewed) {
+    /// Applies a reply that belongs to no renewal.
+    fn apply_reply(&self, node: usize, found: Renewed) {
         self.change(|state, effects| {
-            state.take_in(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
+            state.apply_reply(node, found, (Duration::ZERO, clock::now()), clock::now(), effects);
         });
     }
 
@@ -171,7 +171,7 @@ impl Tenure {
                     found[node] = Some(vote);
                     match vote {
                         Vote::Granted { token } => granted.push((node, token)),
-                        Vote::Conflict => self.take_in_reply(node, Renewed::Gone),
+                        Vote::Conflict => self.apply_reply(node, Renewed::Gone),
                         Vote::Denied(_) | Vote::Quarantine(_) | Vote::Unmarked => {}
                     }
                     possible -= usize::from(!matches!(vote, Vote::Granted { .. }));
@@ -228,7 +228,7 @@ impl Tenure {
                 .zip(sent)
                 .map(|(vote, sent)| match (vote, sent.get()) {
                     (Some(Vote::Granted { .. }), _) => Presence::Held(deadline),
-                    (None, Some(connection)) => Presence::Unknown(Some(connection)),
+                    (None, Some(connection)) => Presence::Unknown(connection),
                     (Some(_), _) | (None, None) => Presence::Absent,
                 })
                 .collect();
@@ -241,7 +241,7 @@ impl Tenure {
         self.release_later(reading);
     }
 
-    /// Takes in replies to the upgrade that arrive after a quorum confirmed.
+    /// Applies replies to the upgrade that arrive after a quorum confirmed.
     async fn absorb_late_upgrades(self: Arc<Self>, mut late: FanOut, (ttl, since): (Duration, Stamp)) {
         while let Some((node, answer)) = late.late().await {
             let granted = answer.is_ok_and(|reply| matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))));

@@ -52,7 +52,7 @@ impl Tenure {
             let node = self.quorum.nodes[index].clone();
             let (call, ttl) = (self.release_call(), self.longest_key_life());
             self.quorum.spawn_pending(async move {
-                if let Presence::Unknown(Some(connection)) = presence {
+                if let Presence::Unknown(connection) = presence {
                     return clean_up(node, connection, call, false).await;
                 }
                 insist(node, call, ttl).await;
@@ -132,7 +132,7 @@ impl Tenure {
     /// Sends the release to one node. Retries while the node is down: it may be back any moment.
     fn release_request(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
         let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
-        if let Presence::Unknown(Some(connection)) = presence {
+        if let Presence::Unknown(connection) = presence {
             return NodeRequest::new(index, node.eval_after(connection.clone(), call, limit));
         }
         let request = async move {

@@ -57,8 +57,8 @@ impl State {
         (ttl / 3).mul_f64(fastrand::f64().mul_add(0.2, 0.9))
     }
 
-    /// The time until two thirds of the ttl are over since the last renewal, when the lease is at risk. `MAX` if no event
-    /// is due for that: the lease is not renewed, or the event was sent already.
+    /// The time until two thirds of the ttl are over since the last renewal, when the lease is at risk. `MAX` if no
+    /// event is due for that: the lease is not renewed, or the event was sent already.
     fn until_at_risk(&self, left: Duration) -> Duration {
         let ttl = self.renewed_ttl();
         if ttl.is_zero() || self.round.orphaned || self.round.warned {
@@ -133,7 +133,7 @@ impl State {
         let (mut nodes, mut repairs) = (Vec::new(), Vec::new());
         for (node, presence) in self.presences.iter().enumerate() {
             match presence {
-                Presence::Absent | Presence::Unknown(Some(_)) if round && !self.round.nodes[node].repairing => {
+                Presence::Absent | Presence::Unknown(_) if round && !self.round.nodes[node].repairing => {
                     repairs.push(node);
                 }
                 Presence::Absent => {}
@@ -167,8 +167,8 @@ impl State {
         self.keys_live_until = self.keys_live_until.later_at(Deadline::new(now, ttl), now);
     }
 
-    /// Takes in a node's reply to a renewal for `ttl`; zero means that the request only checked.
-    pub(super) fn renewed(
+    /// Applies a node's reply to a renewal for `ttl`; zero means that the request only checked.
+    pub(super) fn renewal_answered(
         &mut self,
         node: usize,
         found: Renewed,
@@ -180,14 +180,14 @@ impl State {
         if found == Renewed::Extended && !ttl.is_zero() && !sent.is_before(self.round.sent) {
             self.round.nodes[node].extended = true;
         }
-        if self.take_in(node, found, (ttl, sent), now, effects) {
+        if self.apply_reply(node, found, (ttl, sent), now, effects) {
             self.plan_retry(now);
         }
     }
 
-    /// Takes in a node's reply to a request for a lease of `ttl`, whether or not that belongs to a round. Returns
+    /// Applies a node's reply to a request for a lease of `ttl`, whether or not that belongs to a round. Returns
     /// whether the tenure is still held.
-    pub(super) fn take_in(
+    pub(super) fn apply_reply(
         &mut self,
         node: usize,
         found: Renewed,
@@ -207,7 +207,7 @@ impl State {
         match found {
             // A check extends nothing.
             Renewed::Extended if ttl.is_zero() => {}
-            Renewed::Extended => self.extended(node, Deadline::new(sent, self.validity(ttl)), now),
+            Renewed::Extended => self.note_extension(node, Deadline::new(sent, self.validity(ttl)), now),
             // `Tenure::interpret` has turned this into another result.
             Renewed::Reads => {}
             Renewed::Gone => self.note_absent(node, LostReason::Deleted, now, effects),
@@ -217,7 +217,8 @@ impl State {
         self.fate == Fate::Held
     }
 
-    fn extended(&mut self, node: usize, deadline: Deadline, now: Stamp) {
+    /// Notes that a node extended the lease to this deadline.
+    fn note_extension(&mut self, node: usize, deadline: Deadline, now: Stamp) {
         match &self.presences[node] {
             // A deadline never moves back.
             Presence::Held(known) if known.left_at(now) >= deadline.left_at(now) => {}
@@ -262,9 +263,9 @@ impl State {
         self.round.nodes[node].counter = Deadline::new(now, Duration::ZERO);
     }
 
-    /// Takes in the result of a repair, sent at `sent` with a lease of `ttl`. `presence`: what is known of the tenure
+    /// Applies the result of a repair, sent at `sent` with a lease of `ttl`. `presence`: what is known of the tenure
     /// on the node then; `None` if nothing new is known.
-    pub(super) fn repaired(
+    pub(super) fn repair_answered(
         &mut self,
         node: usize,
         presence: Option<Presence>,
@@ -274,7 +275,7 @@ impl State {
     ) {
         let there = matches!(presence, Some(Presence::Held(_)));
         if there {
-            self.renewed(node, Renewed::Extended, (ttl, sent), now, effects);
+            self.renewal_answered(node, Renewed::Extended, (ttl, sent), now, effects);
         }
         self.round.nodes[node].repairing = false;
         let Some(presence) = presence else { return };

@@ -6,8 +6,9 @@
 //! Held ──the last lease is released──────────────────────▶ Released
 //! Held ──detached────────────────────────────────────────▶ Detached
 //! ```
-//! The three ends are final. The deadline is the q-th latest of the nodes' deadlines. Each node's deadline counts from
-//! before its request was sent. Only a success that arrives while the tenure is still held moves it.
+//! The three ends are final. The tenure's deadline is the q-th latest of its nodes' deadlines: until then at least q
+//! nodes have the lock. A node's deadline counts from the moment before the request was sent. A node's reply moves it
+//! only while the tenure is held.
 
 use std::{
     any::Any,
@@ -35,9 +36,8 @@ pub(super) struct State {
     release_due: bool,
     /// How many releases were started. If the caller of the first stops polling it, the background sends another.
     releases: u32,
-    /// Nodes whose acquire is unanswered and to which the release was sent in order, on the same connection, so that it
-    /// runs after the acquire. A late grant of such a node is removed by that release. A node leaves the list when its
-    /// release failed, found no tenure, or is sent again.
+    /// Nodes that have not answered the acquire, and whose release is ordered behind it: that release removes a late
+    /// grant. A node leaves the list when its release fails, finds no tenure, or is sent again.
     release_follows_acquire: Vec<usize>,
     /// No key of the tenure exists on a node after this. Counts every ttl that was requested, even in requests that
     /// were not answered.
@@ -48,7 +48,7 @@ pub(super) struct State {
     /// The lock objects of the claims; alive while the host refers to them.
     pub(super) lock_objects: Vec<Weak<()>>,
     pub(super) round: Round,
-    /// Its place in the watchdog's list.
+    /// Its index in the watchdog's list.
     pub(super) watchdog_index: Option<usize>,
     /// The session, whose watchdog renews it. Kept alive until it ends, even if the host has dropped its client and
     /// every handle.
@@ -66,7 +66,7 @@ pub(super) struct State {
 pub(super) struct Effects {
     /// Events. First, so that a task which `fate` wakes finds them in the log already.
     pub(super) news: Vec<News>,
-    /// Notifies those who wait for the end.
+    /// Notifies the waiters for the tenure's end.
     pub(super) fate: Option<Fate>,
     /// To be run in place of releases.
     pub(super) instead_of_release: Vec<InsteadOfRelease>,
@@ -118,7 +118,7 @@ impl State {
     ) -> Self {
         let known = presences.iter().filter_map(|presence| match presence {
             Presence::Held(deadline) => Some(*deadline),
-            Presence::Unknown(_) | Presence::Absent => None,
+            Presence::NotSent | Presence::Unknown(_) | Presence::Absent => None,
         });
         let requested = Deadline::new(since, terms.ttl);
         let keys_live_until = known.fold(requested, |until, deadline| until.later_at(deadline, since));
@@ -234,8 +234,8 @@ impl State {
     /// Cancels acquire requests that were not sent yet: sent after the release, they would lock the node again.
     fn give_up_unsent(&mut self) {
         for (presence, sent) in self.presences.iter_mut().zip(&self.sent) {
-            if let Presence::Unknown(None) = presence {
-                *presence = sent.close().map_or(Presence::Absent, |connection| Presence::Unknown(Some(connection)));
+            if let Presence::NotSent = presence {
+                *presence = Presence::given_up(sent);
             }
         }
     }
@@ -252,12 +252,12 @@ impl State {
         self.release_due = false;
         self.releases += 1;
         let nodes = self.may_be_on();
-        let ordered = nodes.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(Some(_))));
+        let ordered = nodes.iter().filter(|(_, presence)| matches!(presence, Presence::Unknown(_)));
         self.release_follows_acquire = ordered.map(|(node, _)| *node).collect();
         (nodes, self.releases > 1)
     }
 
-    /// Takes in a node's reply to the release: whether the tenure was there, or `None` if the request failed.
+    /// Applies a node's reply to the release: whether the tenure was there, or `None` if the request failed.
     pub(super) fn release_answered(&mut self, node: usize, was_there: Option<bool>, effects: &mut Effects) {
         if was_there == Some(true) || !self.release_follows_acquire.contains(&node) {
             return;
@@ -275,15 +275,15 @@ impl State {
         self.release_follows_acquire.retain(|other| unconfirmed.iter().all(|(node, _)| node != other));
         let by_now = |(node, asked): (usize, Presence)| match &self.presences[node] {
             known @ Presence::Held(_) => (node, known.clone()),
-            Presence::Absent | Presence::Unknown(_) => (node, asked),
+            Presence::Absent | Presence::NotSent | Presence::Unknown(_) => (node, asked),
         };
         unconfirmed.into_iter().map(by_now).collect()
     }
 
-    /// Takes in a reply to the acquire that arrived after the quorum's.
+    /// Applies a reply to the acquire that arrived after the quorum's.
     pub(super) fn absorb_late_grant(&mut self, node: usize, presence: Presence, effects: &mut Effects) {
         // A renewal or a repair may have a newer reply.
-        if matches!(self.presences[node], Presence::Unknown(_)) {
+        if matches!(self.presences[node], Presence::NotSent | Presence::Unknown(_)) {
             self.presences[node] = presence.clone();
         }
         if !self.release_due && !self.release_follows_acquire.contains(&node) {
@@ -299,7 +299,7 @@ impl State {
         }
     }
 
-    /// Takes in a node's reply that it does not have the tenure (any more).
+    /// Applies a node's reply that it does not have the tenure. `why`: the reason, if this loses the lock.
     pub(super) fn note_absent(&mut self, node: usize, why: LostReason, now: Stamp, effects: &mut Effects) {
         match self.presences[node] {
             Presence::Held(_) => {
@@ -309,9 +309,10 @@ impl State {
                     self.lose(why, effects);
                 }
             }
-            // The node never answered the attach. Now it is known to lack the tenure, and a repair can write it.
-            Presence::Unknown(None) => self.presences[node] = Presence::Absent,
-            Presence::Unknown(Some(_)) | Presence::Absent => {}
+            // Now it is certain that the node lacks the tenure, and a repair can write it.
+            Presence::NotSent => self.presences[node] = Presence::Absent,
+            // The unanswered request may still write it.
+            Presence::Unknown(_) | Presence::Absent => {}
         }
     }
 
@@ -388,7 +389,7 @@ impl State {
         }
     }
 
-    /// Makes a claim an uncollected grant, which its caller must collect before `until`.
+    /// Marks a claim as an uncollected grant, which the caller must collect before `until`.
     pub(super) fn mark_uncollected(&mut self, claim: &Arc<Claim>, until: Deadline) {
         let known = self.uncollected.iter().any(|(known, _)| Arc::ptr_eq(known, claim));
         if !known && !mutant!(OfferKept) && self.claims.iter().any(|known| Arc::ptr_eq(known, claim)) {

@@ -24,19 +24,19 @@ pub(crate) enum ExtendError {
 }
 
 impl Tenure {
-    /// Takes in replies to the acquire that arrive after the quorum's.
+    /// Applies replies to the acquire that arrive after the quorum's.
     pub(super) async fn absorb_late_grants(self: Arc<Self>, mut late: FanOut, sent_on: Vec<SentOn>, since: Stamp) {
         while let Some((node, answer)) = late.late().await {
             let presence = match answer {
                 // It was upgraded since. Only the reply to the upgrade says what the node has now.
-                Ok(_) if !self.has_acquired_mode() => Presence::Unknown(sent_on[node].get()),
+                Ok(_) if !self.has_acquired_mode() => Presence::unanswered(&sent_on[node]),
                 Ok(reply) if matches!(reply::vote(&reply), Some((Vote::Granted { .. }, _))) => {
                     self.held_for(self.terms.ttl, since)
                 }
                 // No reply, but the node may have granted it: renewals and the release must go there, too.
-                Err(error) if error.may_have_run() => Presence::Unknown(sent_on[node].get()),
+                Err(error) if error.may_have_run() => Presence::unanswered(&sent_on[node]),
                 // An unknown reply: the node may have granted it.
-                Ok(reply) if reply::vote(&reply).is_none() => Presence::Unknown(sent_on[node].get()),
+                Ok(reply) if reply::vote(&reply).is_none() => Presence::unanswered(&sent_on[node]),
                 Ok(reply) => {
                     self.quorum.late_unmarked(&self.terms.names, node, &reply).await;
                     Presence::Absent
@@ -57,16 +57,16 @@ impl Tenure {
         Presence::Held(Deadline::new(since, self.quorum.settings.validity(ttl)))
     }
 
-    /// Takes in a node's reply to a renewal for `ttl`, sent at `sent`. Returns the ttl to prolong the token counter
+    /// Applies a node's reply to a renewal for `ttl`, sent at `sent`. Returns the ttl to prolong the token counter
     /// there with, if that is due.
-    pub(crate) fn renewed(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) -> Option<Duration> {
+    pub(crate) fn renewal_answered(&self, node: usize, found: Renewed, ttl: Duration, sent: Stamp) -> Option<Duration> {
         let Some(found) = self.interpret(found, sent) else {
             self.renewal_failed(node);
             return None;
         };
         self.change(|state, effects| {
             let now = clock::now();
-            state.renewed(node, found, (ttl, sent), now, effects);
+            state.renewal_answered(node, found, (ttl, sent), now, effects);
             if self.has_counter() { state.prolong_counter(node, found, ttl, now) } else { None }
         })
     }
@@ -92,11 +92,11 @@ impl Tenure {
     /// after the end is released.
     pub(crate) async fn repair(self: Arc<Self>, node: usize, ttl: Duration, since: Stamp) {
         let unknown = match self.state.lock().presences[node].clone() {
-            Presence::Unknown(Some(connection)) => Some(connection),
-            Presence::Unknown(None) | Presence::Absent | Presence::Held(_) => None,
+            Presence::Unknown(connection) => Some(connection),
+            Presence::NotSent | Presence::Absent | Presence::Held(_) => None,
         };
         let presence = self.put_back(node, unknown, (ttl, since)).await;
-        self.change(|state, effects| state.repaired(node, presence, (ttl, since), clock::now(), effects));
+        self.change(|state, effects| state.repair_answered(node, presence, (ttl, since), clock::now(), effects));
     }
 
     /// Sends a repair. Returns what is known of the tenure on the node then; `None` if nothing new is known. `unknown`:
@@ -129,9 +129,9 @@ impl Tenure {
             Ok(reply) => match self.renewal(&reply).map(|found| self.interpret(found, since)) {
                 Some(Some(Renewed::Extended)) => self.held_for(ttl, since),
                 Some(Some(_)) => Presence::Absent,
-                Some(None) | None => Presence::Unknown(sent_on.get()),
+                Some(None) | None => Presence::unanswered(&sent_on),
             },
-            Err(error) if error.may_have_run() => Presence::Unknown(sent_on.get()),
+            Err(error) if error.may_have_run() => Presence::unanswered(&sent_on),
             Err(_) => Presence::Absent,
         })
     }
@@ -158,7 +158,7 @@ impl Tenure {
                 if let Some(found) = found.and_then(|found| tenure.interpret(found, sent)) {
                     let due = tenure.change(|state, effects| {
                         let now = clock::now();
-                        state.take_in(node, found, (ttl, sent), now, effects);
+                        state.apply_reply(node, found, (ttl, sent), now, effects);
                         if tenure.has_counter() { state.prolong_counter(node, found, ttl, now) } else { None }
                     });
                     if let Some(counter_ttl) = due {

@@ -81,26 +81,26 @@ fn find(error: &'static str, test: impl Fn() + Send + Sync + 'static) {
 
 // ---- the wait queue -------------------------------------------------------------------------------------------------
 
-/// Four waiters of one lock: two wait for their turn, two leave at any time.
+/// Four waiters of one lock: two wait until they are first, two leave at any time.
 fn everybody_comes_first_or_leaves() {
     let registry = Arc::new(Registry::<Tenure>::default());
-    let turns = Arc::new(AtomicUsize::new(0));
+    let first_now = Arc::new(AtomicUsize::new(0));
     let waiters: Vec<_> = (0..4)
         .map(|number| {
-            let (registry, turns) = (registry.clone(), turns.clone());
+            let (registry, first_now) = (registry.clone(), first_now.clone());
             thread::spawn(move || {
-                let turn = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
+                let waiter = registry.enqueue("x", (OwnerKey::Ambient(number), false), None, false);
                 if number % 2 == 0 {
                     block_on(async {
-                        while !turn.first.load(SeqCst) {
-                            turn.wake.notified().await;
+                        while !waiter.first.load(SeqCst) {
+                            waiter.wake.notified().await;
                         }
                     });
-                    assert_eq!(turns.fetch_add(1, SeqCst), 0, "two are first");
+                    assert_eq!(first_now.fetch_add(1, SeqCst), 0, "two are first");
                     thread::yield_now();
-                    turns.fetch_sub(1, SeqCst);
+                    first_now.fetch_sub(1, SeqCst);
                 }
-                registry.leave("x", &turn);
+                registry.leave("x", &waiter);
             })
         })
         .collect();
@@ -335,7 +335,7 @@ fn one_end() {
     let renewing = {
         let tenure = tenure.clone();
         thread::spawn(move || {
-            tenure.renewed(0, Renewed::Gone, Duration::from_secs(30), clock::now());
+            tenure.renewal_answered(0, Renewed::Gone, Duration::from_secs(30), clock::now());
         })
     };
     let released = releasing.join().expect("a release");

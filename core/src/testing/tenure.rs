@@ -113,14 +113,14 @@ async fn what_is_extended_is_no_answer_to_a_renewal() {
     let (nodes, sent) = round(&tenure);
     assert_eq!(nodes.len(), NODES);
     for node in 0..2 {
-        tenure.renewed(node, Renewed::Extended, TTL, sent);
+        tenure.renewal_answered(node, Renewed::Extended, TTL, sent);
     }
     assert!(matches!(tenure.clone().extend(Driver::Background, TTL).await, Err(ExtendError::Unanswered(_))));
     for node in 2..NODES {
         tenure.renewal_failed(node);
     }
     assert!(tenure.time_to_check() <= FIRST_PAUSE, "the round is tried on soon, not in {:?}", tenure.time_to_check());
-    tenure.renewed(2, Renewed::Extended, TTL, sent);
+    tenure.renewal_answered(2, Renewed::Extended, TTL, sent);
     assert!(tenure.time_to_check() > FIRST_PAUSE * 10, "a third node renewed it: the round is over");
 }
 
@@ -135,11 +135,11 @@ async fn a_late_grant_moves_no_deadline_back() {
         let tenure = tenure(&quorum(NODES), |node, deadline| match node {
             0..3 => Presence::Held(deadline),
             3 => Presence::Absent,
-            _ => Presence::Unknown(None),
+            _ => Presence::NotSent,
         });
         let (_, sent_at) = round(&tenure);
         for node in [0, 1, 4] {
-            tenure.renewed(node, Renewed::Extended, TTL, sent_at);
+            tenure.renewal_answered(node, Renewed::Extended, TTL, sent_at);
         }
         let renewed = tenure.remaining();
         let answer = late.clone();
@@ -156,7 +156,7 @@ async fn max_hold_ends_a_tenure_when_it_is_over() {
     let tenure = tenure_for(&quorum(NODES), Some(TTL * 2 / 5 + left), |_, deadline| Presence::Held(deadline));
     let (nodes, sent) = round(&tenure);
     for node in nodes {
-        tenure.renewed(node, Renewed::Extended, TTL, sent);
+        tenure.renewal_answered(node, Renewed::Extended, TTL, sent);
     }
     assert!(tenure.time_to_check() <= left, "left alone for {:?}", tenure.time_to_check());
 }
@@ -230,7 +230,7 @@ async fn counters_of_redisson_are_never_due() {
     let tenure = tenure(&quorum, |_, deadline| Presence::Held(deadline));
     tenure.mark_counters_due();
     let (_, sent) = round(&tenure);
-    assert_eq!(tenure.renewed(0, Renewed::Extended, TTL, sent), None);
+    assert_eq!(tenure.renewal_answered(0, Renewed::Extended, TTL, sent), None);
 }
 
 /// The requests to prolong counters on a node, each with its locks.
@@ -258,7 +258,7 @@ async fn prolonged(answer: Answer) -> (Vec<bool>, Vec<Vec<String>>) {
     for tenure in &tenures {
         tenure.mark_counters_due();
         let (_, sent) = round(tenure);
-        let counter_ttl = tenure.renewed(0, Renewed::Extended, TTL, sent).expect("it is due");
+        let counter_ttl = tenure.renewal_answered(0, Renewed::Extended, TTL, sent).expect("it is due");
         due.push((tenure.clone(), counter_ttl));
     }
     prolong(quorum, 0, due).await;

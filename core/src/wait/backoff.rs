@@ -14,16 +14,16 @@ pub(crate) fn before_poll(announces: bool, free_in: Option<Duration>) -> Duratio
     free_in.map_or(poll, |free_in| poll.min(shortly_after(free_in)))
 }
 
-/// How long a waiter with a place in a lock's queue may wait for a message before it sends a request. Requests that
-/// confirm the client's places are not counted. `ahead`: how many entries are before its own. `check_in`: after how
-/// long something may have to be done, as the server replied.
-pub(crate) fn before_request_in_line(announces: bool, ahead: u64, check_in: Option<Duration>) -> Option<Duration> {
+/// How long a waiter with a place in a lock's queue waits for a message before it sends the next request; `None` for no
+/// limit. The requests that confirm the client's places have times of their own. `ahead`: how many entries are before
+/// its own. `retry_after`: after which time to send the request, as the server replied.
+pub(crate) fn before_queue_request(announces: bool, ahead: u64, retry_after: Option<Duration>) -> Option<Duration> {
     if ahead == 0 {
         // Other libraries release locks without a message: the first waiter polls for that.
-        return if announces { check_in.map(shortly_after) } else { Some(before_poll(announces, check_in)) };
+        return if announces { retry_after.map(shortly_after) } else { Some(before_poll(announces, retry_after)) };
     }
     // A little later than the first waiter, which sends its request if it still exists.
-    check_in.map(|check_in| check_in + Duration::from_millis(5 + fastrand::u64(0..50)))
+    retry_after.map(|retry_after| retry_after + Duration::from_millis(5 + fastrand::u64(0..50)))
 }
 
 /// A little after an expiry on a server, so that one request is enough.

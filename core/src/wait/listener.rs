@@ -52,10 +52,10 @@ impl Listener {
         let mut listened: Vec<NodeListener> = quorum
             .order_of(names)
             .enumerate()
-            .map(|(place, node)| NodeListener {
+            .map(|(position, node)| NodeListener {
                 node: quorum.nodes[node].clone(),
                 channel: names.channel(),
-                is_first: place == 0,
+                is_first: position == 0,
                 reports: reports.clone(),
             })
             .collect();
@@ -74,7 +74,7 @@ impl Listener {
         let others = listened.split_off(enough.min(listened.len()));
         let (background, mut tasks) = (runtime::background(), JoinSet::new());
         for node in listened {
-            // A waiter takes its place in the queue before the subscription exists, and may miss a message.
+            // A waiter gets its place on the server before the subscription exists, and may miss a message.
             tasks.spawn_on(node.listen(client.is_some()), &background);
         }
         if !others.is_empty() {
@@ -119,14 +119,14 @@ impl Listener {
         self.queued
     }
 
-    /// The count of all messages. A subscription that starts counts as one if a message may have been missed before.
-    pub(crate) fn count(&self) -> u64 {
+    /// The number of all messages. A subscription that starts counts as one if a message may have been missed before.
+    pub(crate) fn total(&self) -> u64 {
         self.reports.counts.get().all
     }
 
-    /// Resolves once `count` is exceeded.
-    pub(crate) async fn more_than(&self, count: u64) {
-        self.reports.counts.until(|counts| counts.all > count).await;
+    /// Resolves once the total exceeds `total`.
+    pub(crate) async fn more_than(&self, total: u64) {
+        self.reports.counts.until(|counts| counts.all > total).await;
     }
 }
 

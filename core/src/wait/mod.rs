@@ -1,10 +1,10 @@
-//! Waiting: the holders and waiters of this client, what wakes a waiter, and how long it backs off.
+//! Waiting: the holders and waiters of this client, the listeners and timers that wake a waiter, and its back-off.
 
 pub(crate) mod backoff;
-pub(crate) mod line;
 mod listener;
 mod ordered_watch;
 pub(crate) mod place;
+pub(crate) mod placed_waiters;
+pub(crate) mod queued_waiter;
 pub(crate) mod registry;
-pub(crate) mod turn;
 pub(crate) mod waiter;

@@ -1,6 +1,6 @@
-//! A place in the queue that a server keeps for a lock. One request takes it, further ones confirm it, and the one that
-//! gives it up is ordered after all of them. Only used where one node decides: with a queue on each of several nodes,
-//! the first waiters of different queues would block each other.
+//! A place in the queue that a server keeps for a lock. One request takes the place, and further ones confirm it. The
+//! request that gives it up is ordered after all of these. Only a single node keeps a queue: with a queue on each of
+//! several nodes, the first waiters of different queues would block each other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,22 +20,23 @@ use crate::{
     sync::Mutex,
 };
 
-/// How long the places of a client count after its last request. The places of a dead client hold others up for this
-/// long at most: all of them at once, not one after another.
-pub(crate) const LEASE: Duration = Duration::from_secs(5);
+/// The ttl of a client's places: the server drops them this long after the client's last request. All places of a dead
+/// client end at the same time, so they hold others up for this long at most.
+pub(crate) const PLACE_TTL: Duration = Duration::from_secs(5);
 
-/// One acquire's place in a lock's queue: takes, confirms and gives up the place. Which of this client's waiters sends
-/// these requests, and when, is decided by [`InLine`](super::line::InLine). Dropped before `into_grant`, it gives up
-/// the place and any grant, so that the next waiter gets the lock.
+/// One acquire's place in a lock's queue. It sends the requests that take, confirm and give up the place;
+/// [`PlacedWaiter`](super::placed_waiters::PlacedWaiter) decides which of this client's waiters sends them, and when.
+/// Dropped before `into_grant`, it gives up the place and any grant, so that the next waiter gets the lock.
 pub(crate) struct Place {
     request: Arc<PlaceRequest>,
     owner: OwnerKey,
-    /// Whether a reply has said that the server has a place or a grant for it.
-    there: bool,
-    /// Whether a grant was made of it, which the tenure releases.
+    /// Whether the server replied that it has a place or a grant for this acquire.
+    on_server: bool,
+    /// Whether it became a grant: then the tenure releases it.
     granted: bool,
 }
 
+/// The arguments of the requests of one place, and the connections of those without a reply.
 struct PlaceRequest {
     quorum: Arc<Quorum>,
     primitive: Primitive,
@@ -47,11 +48,11 @@ struct PlaceRequest {
 
 impl PlaceRequest {
     fn read(&self, reply: &Reply) -> Result<QueueReply, NodeError> {
-        let entered = match self.primitive {
+        let parsed = match self.primitive {
             Primitive::Permits { count, of } => reply::taken(reply, count, of),
             Primitive::Lock | Primitive::Fair | Primitive::Read | Primitive::Write => reply::entered(reply),
         };
-        entered.ok_or_else(NodeError::no_answer)
+        parsed.ok_or_else(NodeError::no_answer)
     }
 
     fn connections(&self) -> Vec<ConnectionId> {
@@ -61,12 +62,12 @@ impl PlaceRequest {
         connections
     }
 
-    /// Gives it up in the background. `there`: the server has a place or a grant, so one request is sent even if
-    /// none is unanswered.
-    fn give_up(&self, there: bool) {
+    /// Gives up the place in the background, ordered after the unanswered requests. `on_server`: the server has a place
+    /// or a grant, so it gets a request even if none is unanswered.
+    fn give_up(&self, on_server: bool) {
         let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
         let connections = self.connections();
-        if there && connections.is_empty() {
+        if on_server && connections.is_empty() {
             self.quorum.spawn_pending(insist(self.quorum.nodes[0].clone(), call, CLEANUP_LIMIT));
             return;
         }
@@ -85,7 +86,7 @@ impl Place {
     ) -> Self {
         let (quorum, names, unanswered) = (quorum.clone(), names.clone(), Mutex::default());
         let request = PlaceRequest { quorum, primitive, names, entry, unanswered };
-        Self { request: Arc::new(request), owner, there: false, granted: false }
+        Self { request: Arc::new(request), owner, on_server: false, granted: false }
     }
 
     pub(crate) fn entry(&self) -> &QueueEntry {
@@ -93,29 +94,35 @@ impl Place {
     }
 
     /// Requests the lock, or a place in its queue, or confirms the place. Returns the time of the request, and the
-    /// reply. `lease`: how long the place stays valid without
-    /// a further request; zero takes no place.
-    pub(crate) async fn ask(&mut self, driver: Driver, lease: Duration) -> (Stamp, Result<QueueReply, NodeError>) {
+    /// reply. `place_ttl`: how long the place stays valid without a further request; zero takes no place.
+    pub(crate) async fn enter(
+        &mut self,
+        driver: Driver,
+        place_ttl: Duration,
+    ) -> (Stamp, Result<QueueReply, NodeError>) {
         let request = self.request.clone();
-        let call = request.quorum.protocol.enter(request.primitive, &request.names, &request.entry, &self.owner, lease);
+        let PlaceRequest { primitive, names, entry, .. } = &*request;
+        let call = request.quorum.protocol.enter(*primitive, names, entry, &self.owner, place_ttl);
         let (limit, sent) = (request.quorum.settings.reply_timeout(request.entry.ttl), SentOn::default());
         request.unanswered.lock().push(sent.clone());
         let since = clock::now();
         let answer = request.quorum.nodes[0].eval(driver, call.clone(), limit, sent).await;
         let answer = answer.and_then(|reply| request.read(&reply));
-        let over = answer.as_ref().map_or_else(|error| error.kind == NodeErrorKind::NotRun, |_| true);
-        if over {
+        // Whether the request has run, or never will.
+        let ended = answer.as_ref().map_or_else(|error| error.kind == NodeErrorKind::NotRun, |_| true);
+        if ended {
             request.unanswered.lock().pop();
         }
-        self.there |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
+        self.on_server |= matches!(answer, Ok(QueueReply::Granted { .. } | QueueReply::Waits { .. }));
         match answer {
             Ok(granted @ QueueReply::Granted { .. }) => self.follow_unanswered(call, (since, granted), limit).await,
             other => (since, other),
         }
     }
 
-    /// After a grant, makes sure that no unanswered request can run after the tenure's end: it would take a place for
-    /// nobody. Each is followed by another request that is ordered after it.
+    /// After a grant, makes sure that no unanswered request runs after the tenure's end: it would take a place for
+    /// nobody. Sends one more request, ordered after each of them. Its reply shows that the earlier one has run, or
+    /// never will.
     async fn follow_unanswered(
         &self,
         call: ScriptCall,
@@ -134,7 +141,7 @@ impl Place {
         (granted.0, Ok(granted.1))
     }
 
-    /// Makes a grant of the server's reply. Fails if less than a twentieth of the ttl is left.
+    /// Turns the server's reply into a grant. Fails if less than a twentieth of the ttl is left.
     pub(crate) fn into_grant(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
@@ -159,41 +166,41 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.granted && !mutant!(PlaceKept) {
-            self.request.give_up(self.there);
+            self.request.give_up(self.on_server);
         }
     }
 }
 
-/// A waiting writer's intent on several nodes: after each of its requests they keep new readers out for a while.
-/// Dropped, it withdraws the intent.
+/// A waiting writer's intent on several nodes: after each request of the writer they keep new readers out for
+/// [`PLACE_TTL`]. Dropping this withdraws the intent.
 pub(crate) struct Intent {
     quorum: Arc<Quorum>,
     names: Arc<Names>,
     entry: QueueEntry,
-    over: bool,
+    granted: bool,
 }
 
 impl Intent {
     pub(crate) fn new(quorum: &Arc<Quorum>, names: &Arc<Names>, client: &str, ttl: Duration) -> Self {
         let entry = QueueEntry { field: String::new(), ttl, client: client.to_owned() };
-        Self { quorum: quorum.clone(), names: names.clone(), entry, over: false }
+        Self { quorum: quorum.clone(), names: names.clone(), entry, granted: false }
     }
 
-    /// Withdraws nothing: the writer was granted the lock.
+    /// Drops it and withdraws nothing: the nodes that granted the lock to the writer have removed its intent.
     pub(crate) fn forget(mut self) {
-        self.over = true;
+        self.granted = true;
     }
 }
 
 impl Drop for Intent {
     fn drop(&mut self) {
-        if self.over {
+        if self.granted {
             return;
         }
         let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
         for node in &self.quorum.nodes {
             // An intent that is not withdrawn expires soon after.
-            self.quorum.spawn_pending(insist(node.clone(), call.clone(), LEASE));
+            self.quorum.spawn_pending(insist(node.clone(), call.clone(), PLACE_TTL));
         }
     }
 }

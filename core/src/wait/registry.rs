@@ -21,7 +21,7 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    wait::{line::Line, listener::Listener, turn::Turn},
+    wait::{listener::Listener, placed_waiters::PlacedWaiters, queued_waiter::QueuedWaiter},
 };
 
 /// How long a lock's listener is kept after its last waiter left: under contention the next one comes soon.
@@ -80,7 +80,7 @@ impl<T> Locks<T> {
     fn entry_of_listener(&mut self, key: &str, make: impl FnOnce() -> Arc<Listener>) -> &mut Listening {
         self.listeners.entry(key.to_owned()).or_insert_with(|| Listening {
             listener: make(),
-            lines: [Arc::default(), Arc::default()],
+            placed: [Arc::default(), Arc::default()],
             used: Instant::now(),
             ending: false,
         })
@@ -91,7 +91,7 @@ const SWEEP_LEAST: usize = 64;
 
 struct Entry<T> {
     tenures: Vec<Arc<T>>,
-    queue: VecDeque<Arc<Turn>>,
+    queue: VecDeque<Arc<QueuedWaiter>>,
     outage: Option<Outage>,
     /// Whether a quorum has answered any acquire since this entry was created.
     answered: bool,
@@ -104,9 +104,10 @@ impl<T> Default for Entry<T> {
 }
 
 impl<T: Holding> Entry<T> {
-    fn take_in(&mut self, tenure: Arc<T>) {
-        for turn in self.queue.iter().filter(|turn| turn.owner == *tenure.owner()) {
-            turn.wake.notify_one();
+    /// Adds a tenure, and wakes waiters of the same owner, so that they nest.
+    fn add_tenure(&mut self, tenure: Arc<T>) {
+        for waiter in self.queue.iter().filter(|waiter| waiter.owner == *tenure.owner()) {
+            waiter.wake.notify_one();
         }
         self.tenures.push(tenure);
     }
@@ -115,9 +116,9 @@ impl<T: Holding> Entry<T> {
 /// The listener of a lock, which successive waiters share.
 struct Listening {
     listener: Arc<Listener>,
-    /// `[0]`: the waiters in the lock's queue on the server; of a read/write lock, in its queue of writers. `[1]`:
-    /// those in its queue of readers.
-    lines: [Arc<Line>; 2],
+    /// This client's waiters with a place in the lock's queue on the server. A read/write lock has two queues: `[0]` is
+    /// that of writers, `[1]` that of readers.
+    placed: [Arc<PlacedWaiters>; 2],
     /// When a waiter last left.
     used: Instant,
     /// Whether a task to end it runs.
@@ -169,7 +170,7 @@ impl<T: Holding> Registry<T> {
     pub(crate) fn insert(&self, tenure: Arc<T>) {
         let mut locks = self.locks.lock();
         locks.sweep();
-        locks.entries.entry(tenure.key().to_owned()).or_default().take_in(tenure);
+        locks.entries.entry(tenure.key().to_owned()).or_default().add_tenure(tenure);
     }
 
     /// Adds a tenure as `insert` does, unless its owner holds the lock here already. Returns whether it added the
@@ -180,7 +181,7 @@ impl<T: Holding> Registry<T> {
         let entry = locks.entries.entry(tenure.key().to_owned()).or_default();
         let first = !entry.tenures.iter().any(|other| *other.owner() == *tenure.owner() && other.is_live());
         if first {
-            entry.take_in(tenure.clone());
+            entry.add_tenure(tenure.clone());
         }
         first
     }
@@ -213,43 +214,50 @@ impl<T: Holding> Registry<T> {
         (owner, shared): (OwnerKey, bool),
         thread: Option<u64>,
         blocked: bool,
-    ) -> Arc<Turn> {
+    ) -> Arc<QueuedWaiter> {
         let locks = &mut self.locks.lock().entries;
         let queue = &mut locks.entry(key.to_owned()).or_default().queue;
-        let stuck = |other: &Arc<Turn>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
+        let stuck = |other: &Arc<QueuedWaiter>| blocked && !other.blocked && thread.is_some() && other.thread == thread;
         let index = queue.iter().position(stuck).unwrap_or(queue.len());
-        let turn =
-            Arc::new(Turn { owner, shared, thread, blocked, wake: Notify::new(), first: AtomicBool::new(index == 0) });
+        let waiter = Arc::new(QueuedWaiter {
+            owner,
+            shared,
+            thread,
+            blocked,
+            wake: Notify::new(),
+            first: AtomicBool::new(index == 0),
+        });
         if let (0, Some(second)) = (index, queue.front()) {
             second.first.store(false, SeqCst);
         }
-        queue.insert(index, turn.clone());
-        turn
+        queue.insert(index, waiter.clone());
+        waiter
     }
 
     /// Whether this waiter and all before it may hold the lock at the same time.
-    pub(crate) fn may_share(&self, key: &str, turn: &Arc<Turn>) -> bool {
+    pub(crate) fn may_share(&self, key: &str, waiter: &Arc<QueuedWaiter>) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
         // The first exclusive waiter, or this one: if it shares, so do all before it.
-        turn.shared && queue.find(|other| !other.shared || Arc::ptr_eq(other, turn)).is_some_and(|other| other.shared)
+        waiter.shared
+            && queue.find(|other| !other.shared || Arc::ptr_eq(other, waiter)).is_some_and(|other| other.shared)
     }
 
     /// Whether a thread is blocked until it is granted the lock.
     pub(crate) fn is_blocked(&self, key: &str, thread: u64) -> bool {
         let locks = &self.locks.lock().entries;
         let mut queue = locks.get(key).into_iter().flat_map(|entry| &entry.queue);
-        queue.any(|turn| turn.blocked && turn.thread == Some(thread))
+        queue.any(|waiter| waiter.blocked && waiter.thread == Some(thread))
     }
 
     /// Removes a waiter from the queue, and wakes the next one.
-    pub(crate) fn leave(self: &Arc<Self>, key: &str, turn: &Arc<Turn>) {
+    pub(crate) fn leave(self: &Arc<Self>, key: &str, waiter: &Arc<QueuedWaiter>) {
         let mut locks = self.locks.lock();
         let Some(entry) = locks.entries.get_mut(key) else { return };
-        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, turn)) {
+        if entry.queue.front().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
             entry.queue.pop_front();
         } else {
-            entry.queue.retain(|other| !Arc::ptr_eq(other, turn));
+            entry.queue.retain(|other| !Arc::ptr_eq(other, waiter));
         }
         #[cfg(all(test, feature = "shuttle"))]
         if crate::faults::broken("nobody is woken") {
@@ -296,7 +304,7 @@ impl<T: Holding> Registry<T> {
     /// Wakes every waiter.
     pub(crate) fn wake_all(&self) {
         let locks = &self.locks.lock().entries;
-        locks.values().flat_map(|entry| &entry.queue).for_each(|turn| turn.wake.notify_one());
+        locks.values().flat_map(|entry| &entry.queue).for_each(|waiter| waiter.wake.notify_one());
     }
 
     /// The listener of a lock, if there is one.
@@ -316,20 +324,20 @@ impl<T: Holding> Registry<T> {
         self.locks.lock().entry_of_listener(key, make).listener.clone()
     }
 
-    /// Returns the lock's listener and its line of queued waiters. Replaces a listener that is not subscribed to the channel
-    /// that wakes this client alone.
-    pub(crate) fn line(
+    /// Returns a lock's listener, and this client's waiters with a place on the server. Replaces a listener that is not
+    /// subscribed to the channel that wakes this client alone.
+    pub(crate) fn placed_waiters(
         &self,
         key: &str,
         primitive: Primitive,
         make: impl Fn() -> Arc<Listener>,
-    ) -> (Arc<Listener>, Arc<Line>) {
+    ) -> (Arc<Listener>, Arc<PlacedWaiters>) {
         let mut locks = self.locks.lock();
         let listening = locks.entry_of_listener(key, &make);
         if !listening.listener.is_queued() {
             listening.listener = make();
         }
-        (listening.listener.clone(), listening.lines[usize::from(primitive.reads())].clone())
+        (listening.listener.clone(), listening.placed[usize::from(primitive.reads())].clone())
     }
 
     /// Records that fewer nodes than a quorum answered. Returns when the outage started.
@@ -347,7 +355,7 @@ impl<T: Holding> Registry<T> {
         if let Some(entry) = self.locks.lock().entries.get_mut(key) {
             if entry.outage.is_some() {
                 // Waiters without a place in the server's queue can request one again.
-                entry.queue.iter().for_each(|turn| turn.wake.notify_one());
+                entry.queue.iter().for_each(|waiter| waiter.wake.notify_one());
             }
             (entry.outage, entry.answered) = (None, true);
         }

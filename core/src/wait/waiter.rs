@@ -1,6 +1,6 @@
-//! One waiter: its turn in this client's queue, its time limit and its pauses. A pause ends with a message, the expiry
-//! of the lease that was seen, its turn, or a poll. It knows the names of the lock, but nothing of tenures
-//! and leases.
+//! One waiter: its entry in this client's queue, its time limit and its pauses. A pause ends with a message, when the
+//! holder's lease expires, when the waiter becomes the first in the queue, or with a poll. A waiter knows the names of
+//! the lock, but nothing of tenures and leases.
 
 use std::{
     future::Future,
@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     backoff,
-    line::InLine,
     listener::{Listener, MessageCounts},
+    placed_waiters::PlacedWaiter,
+    queued_waiter::QueuedWaiter,
     registry::{Holding, Registry},
-    turn::Turn,
 };
 use crate::{
     owner::OwnerKey,
@@ -26,26 +26,27 @@ use crate::{
     server::BoxFuture,
 };
 
-/// Why a waiter cannot try at once, and what it waits for.
+/// Why a waiter does not try at once. The reason decides what ends its pause.
 pub(crate) enum Pause {
     /// No pause: it can try now.
     No,
-    /// Other waiters of this client are first.
-    Turn,
+    /// Other waiters of this client are before it in the queue.
+    NotFirst,
     /// Another owner of this client holds the lock until this resolves.
     Held(BoxFuture<()>),
     /// The votes were split: several tried at once, and nobody got a quorum.
     Split,
     /// Too few nodes answer.
     Outage,
-    /// Somebody holds the lock; it expires after this time unless it is renewed.
+    /// Somebody holds the lock. The lease expires after this time unless it is renewed; `None`: unknown, or without
+    /// end.
     Busy(Option<Duration>),
     /// It has a place in the lock's queue on the server.
-    Line,
+    Placed,
 }
 
-/// The wait is over. So is that of a try: it has no place in the queue and never pauses.
-pub(crate) struct Over;
+/// The wait is over. A try does not wait: each of its pauses ends with this at once.
+pub(crate) struct TimedOut;
 
 pub(crate) struct Waiter<T: Holding> {
     registry: Arc<Registry<T>>,
@@ -57,20 +58,19 @@ pub(crate) struct Waiter<T: Holding> {
     /// On the clock of timers: setting the wall clock ends no wait.
     started: Instant,
     /// Its entry in this client's queue.
-    turn: Option<Arc<Turn>>,
+    queued: Option<Arc<QueuedWaiter>>,
     /// The number of split votes in a row.
     splits: u32,
-    /// The number of `Busy` pauses that ended before the wait was over. Each is followed by a try, in a race with
-    /// others.
+    /// The number of tries after `Busy` pauses. In each it races against other waiters.
     races: u32,
     /// Whether others are about to try, too: it was woken by a release, the votes were split, or rivals are known.
     contended: bool,
-    /// The listener's counts before the last try; `None` if it may have missed a message.
-    counts_if_complete: Option<MessageCounts>,
-    /// The listener's count of all messages before the last try, even if it may have missed one.
-    count_before: u64,
+    /// The listener's counts before the last try. `None` if it could miss messages then.
+    counts_before_try: Option<MessageCounts>,
+    /// The listener's total before the last try, even if it could miss messages then.
+    total_before_try: u64,
     /// Its place in the lock's queue on the server.
-    line: Option<InLine>,
+    placed: Option<PlacedWaiter>,
 }
 
 impl<T: Holding> Drop for Waiter<T> {
@@ -94,13 +94,13 @@ impl<T: Holding> Waiter<T> {
             names,
             wait,
             started: Instant::now(),
-            turn: None,
+            queued: None,
             splits: 0,
             races: 0,
             contended: false,
-            counts_if_complete: None,
-            count_before: 0,
-            line: None,
+            counts_before_try: None,
+            total_before_try: 0,
+            placed: None,
         }
     }
 
@@ -131,21 +131,21 @@ impl<T: Holding> Waiter<T> {
         }
     }
 
-    /// Whether no waiter of this client is before it: it is first in the queue, or it is a try and has no turn.
+    /// Whether no waiter of this client is before it: it is first in the queue, or it is a try and not in the queue.
     pub(crate) fn may_go(&self) -> bool {
-        self.turn.as_ref().is_none_or(|turn| turn.first.load(SeqCst))
+        self.queued.as_ref().is_none_or(|queued| queued.first.load(SeqCst))
     }
 
     /// Whether it and all waiters before it may hold the lock at the same time.
     pub(crate) fn is_behind_sharers(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| self.registry.may_share(self.names.local(), turn))
+        self.queued.as_ref().is_some_and(|queued| self.registry.may_share(self.names.local(), queued))
     }
 
-    /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is
-    /// granted, and goes ahead of its own tasks.
+    /// Enters this client's queue, unless it is in it. `blocked`: the thread is blocked until the lock is granted, and
+    /// goes ahead of its own tasks.
     pub(crate) fn enqueue(&mut self, owner: &OwnerKey, thread: Option<u64>, blocked: bool) {
-        if self.turn.is_none() {
-            self.turn = Some(self.registry.enqueue(
+        if self.queued.is_none() {
+            self.queued = Some(self.registry.enqueue(
                 self.names.local(),
                 (owner.clone(), self.primitive.is_shared()),
                 thread,
@@ -154,24 +154,24 @@ impl<T: Holding> Waiter<T> {
         }
     }
 
-    /// Leaves this client's queue, and the line of those with a place on the server.
+    /// Leaves this client's queue, and its waiters with a place on the server.
     pub(crate) fn leave(&mut self) {
-        self.line = None;
-        if let Some(turn) = self.turn.take() {
-            self.registry.leave(self.names.local(), &turn);
+        self.placed = None;
+        if let Some(queued) = self.queued.take() {
+            self.registry.leave(self.names.local(), &queued);
         }
     }
 
-    /// Its turn in this client's queue, so that the supervisor can remove it from there.
-    pub(crate) fn turn(&self) -> Option<Arc<Turn>> {
-        self.turn.clone()
+    /// Its entry in this client's queue, so that the supervisor can remove it from there.
+    pub(crate) fn queued(&self) -> Option<Arc<QueuedWaiter>> {
+        self.queued.clone()
     }
 
     /// Starts a try: messages from now on end the pause that follows it.
     pub(crate) fn begin_try(&mut self) {
         let listener = self.registry.existing_listener(self.names.local());
-        self.counts_if_complete = listener.as_ref().and_then(|listener| listener.counts());
-        self.count_before = listener.as_ref().map_or(0, |listener| listener.count());
+        self.counts_before_try = listener.as_ref().and_then(|listener| listener.counts());
+        self.total_before_try = listener.as_ref().map_or(0, |listener| listener.total());
         let begins = self.races == 0 && self.splits == 0 && !self.is_try();
         self.contended |= begins && listener.is_some_and(|listener| listener.has_rivals());
     }
@@ -183,54 +183,55 @@ impl<T: Holding> Waiter<T> {
 
     /// Whether it has a place in the lock's queue on the server.
     pub(crate) fn is_placed(&self) -> bool {
-        self.line.is_some()
+        self.placed.is_some()
     }
 
-    /// Whether it must send a request for a place in the lock's queue, or about the one it has.
+    /// Whether it must send a request now: for a place in the lock's queue, or to confirm the places of this client.
     pub(crate) fn is_due(&self) -> bool {
-        self.line.as_ref().is_none_or(InLine::is_due)
+        self.placed.as_ref().is_none_or(PlacedWaiter::is_due)
     }
 
     /// Takes the place that the server gave it: its ticket number in the lock's queue, and how many entries are ahead.
-    /// `check_in`: after how long something may have to be done that no message announces.
-    pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, check_in: Option<Duration>) {
-        let Some(turn) = &self.turn else { return };
+    /// `retry_after`: after which time to send the next request even without a message, as the server replied.
+    pub(crate) fn take_place(&mut self, client: &str, ticket: i64, ahead: u64, retry_after: Option<Duration>) {
+        let Some(queued) = &self.queued else { return };
         let start = || Listener::start(&self.quorum, &self.names, Some(client));
-        let line = self.registry.line(self.names.local(), self.primitive, start);
-        if let Some(known) = self.line.take_if(|known| known.ticket() != ticket) {
+        let all = self.registry.placed_waiters(self.names.local(), self.primitive, start);
+        if let Some(known) = self.placed.take_if(|known| known.ticket() != ticket) {
             known.note_lost_place();
         }
-        let check_in = backoff::before_request_in_line(self.quorum.protocol.announces(self.primitive), ahead, check_in);
-        self.line
-            .get_or_insert_with(|| InLine::new(line, ticket, turn.clone()))
-            .note_waiting(self.count_before, check_in);
+        let announces = self.quorum.protocol.announces(self.primitive);
+        let retry_after = backoff::before_queue_request(announces, ahead, retry_after);
+        self.placed
+            .get_or_insert_with(|| PlacedWaiter::new(all, ticket, queued.clone()))
+            .note_waiting(self.total_before_try, retry_after);
     }
 
     /// Notes that it was granted the lock: wakes other readers, and records the lost races.
     pub(crate) fn note_grant(&mut self) {
-        if let Some(line) = self.line.as_mut().filter(|_| self.primitive.reads()) {
+        if let Some(placed) = self.placed.as_mut().filter(|_| self.primitive.reads()) {
             // The other readers may be granted it, too.
-            line.wake_others();
+            placed.wake_others();
         }
         if self.races > 0 {
             self.registry.note_lost_races(self.names.local(), self.races - 1);
         }
     }
 
-    /// Waits until there is a reason to try again. Fails if the wait is over.
-    pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), Over> {
+    /// Waits until another try may have a different result. Fails if the wait is over.
+    pub(crate) async fn pause(&mut self, pause: Pause) -> Result<(), TimedOut> {
         self.contended = matches!(pause, Pause::Split | Pause::Busy(_));
         match pause {
             Pause::No => Ok(()),
-            Pause::Turn => self.until(pin!(std::future::pending())).await,
+            Pause::NotFirst => self.until(pin!(std::future::pending())).await,
             Pause::Held(mut ended) => self.until(ended.as_mut()).await,
             Pause::Split => {
                 self.splits += 1;
                 self.until(pin!(timer::brief(backoff::after_split(self.splits)))).await
             }
             Pause::Outage => self.until(pin!(sleep(Duration::from_millis(100 + fastrand::u64(0..50))))).await,
-            Pause::Line => match &self.line {
-                Some(line) => self.until(pin!(line.due())).await,
+            Pause::Placed => match &self.placed {
+                Some(placed) => self.until(pin!(placed.due())).await,
                 None => Ok(()),
             },
             Pause::Busy(free_in) => {
@@ -250,7 +251,7 @@ impl<T: Holding> Waiter<T> {
 
     /// Resolves when the lock may be free.
     async fn news(&self, listener: &Listener) {
-        let Some(counts) = self.counts_if_complete else {
+        let Some(counts) = self.counts_before_try else {
             // A release may have come before the subscription: try again once subscribed.
             return listener.ready().await;
         };
@@ -265,12 +266,12 @@ impl<T: Holding> Waiter<T> {
 
     /// Waits for `event`, for a wake-up, or for the end of the wait. Takes `Pin<&mut>`: passed by value, each nested
     /// async fn would store the future again, and thousands may wait.
-    async fn until(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), Over> {
-        let Some(turn) = &self.turn else { return Err(Over) };
+    async fn until(&self, event: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Result<(), TimedOut> {
+        let Some(queued) = &self.queued else { return Err(TimedOut) };
         let woken = async {
             tokio::select! {
                 biased;
-                () = turn.wake.notified() => {}
+                () = queued.wake.notified() => {}
                 () = event => {}
             }
         };
@@ -278,7 +279,7 @@ impl<T: Holding> Waiter<T> {
             None => woken.await,
             Some(left) => {
                 if timeout(left, woken).await.is_err() && self.is_over() {
-                    return Err(Over);
+                    return Err(TimedOut);
                 }
             }
         }

@@ -2,15 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { eventually, freePort, post, Server, Service, serve } from "./tools.mjs";
+import { eventually, freePort, post, shopOf } from "./tools.mjs";
 
-async function shop(t, { control, ...variables } = {}) {
-  const [server, service] = [await Server.of(t), await Service.of(t)];
-  const script = control === undefined ? "nest/dist/main.js" : "controls/nest.js";
-  const start = () =>
-    serve(t, script, { REDLOCK_URL: server.url, SHOP_URL: service.url, CONTROL: control, ...variables });
-  return { server, service, start };
-}
+const shop = shopOf("nest/dist/main.js", "controls/nest.js");
 
 test("an order is paid once", async (t) => {
   const { server, service, start } = await shop(t);

@@ -5,9 +5,9 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, request } from "node:http";
 import { fileURLToPath } from "node:url";
-import { eventually, freePort } from "../../../node/test/servers.mjs";
+import { eventually, freePort, Server } from "../../../node/test/servers.mjs";
 
-export { eventually, freePort, Server } from "../../../node/test/servers.mjs";
+export { eventually, freePort };
 
 const FOLDER = fileURLToPath(new URL("..", import.meta.url));
 
@@ -18,7 +18,7 @@ const PATIENCE = 60_000;
  * The service behind the recipes. It tells which orders are paid, and holds each charge until the test answers it.
  * `GET /orders/1` is `{"paid": false}` until a `POST /orders/1/charge` was answered.
  */
-export class Service {
+class Service {
   paid = [];
   /** Charges that `next()` has not returned yet. */
   arrived = [];
@@ -58,7 +58,7 @@ export class Service {
 }
 
 /** Starts a program that serves HTTP, and waits until it does. Kills it after the test. */
-export async function serve(test, script, variables) {
+async function serve(test, script, variables) {
   const port = await freePort();
   const env = { ...process.env, PORT: String(port), ...variables };
   // The test runner talks to its own processes by this variable.
@@ -91,4 +91,15 @@ export function post(url) {
   });
   sent.end("{}");
   return { ended, leave: () => sent.destroy() };
+}
+
+/** Returns a function that sets up a test: a Redis, the service, and a start for each replica of the recipe or control. */
+export function shopOf(recipe, controls) {
+  return async (t, { control, ...variables } = {}) => {
+    const [server, service] = [await Server.of(t), await Service.of(t)];
+    const script = control === undefined ? recipe : controls;
+    const start = () =>
+      serve(t, script, { REDLOCK_URL: server.url, SHOP_URL: service.url, CONTROL: control, ...variables });
+    return { server, service, start };
+  };
 }

@@ -141,12 +141,12 @@ impl Host {
         let clocks = self.clocks.clone();
         let before = HERE.replace(Some(clocks.clone()));
         let source = clock::test::source(Some(Rc::new(move || clocks.read())));
-        let handle = runtime::test::enter(Some(self.handle.clone()));
+        let handle = runtime::test::replace_background(Some(self.handle.clone()));
         let result = {
             let _inside = self.handle.enter();
             act()
         };
-        runtime::test::enter(handle);
+        runtime::test::replace_background(handle);
         clock::test::source(source);
         HERE.set(before);
         result

@@ -5,10 +5,11 @@
 --       6 for how long its entries count, ms; "0" takes no place   7 wake channel   8 "0" if a lock is never handed over
 --       9 on a cluster "1": announce to the shard, too
 -- reply a string of numbers: a code, its value, this node's time in µs, and for a place two more
---       "1 token time"               granted
---       "0 pttl time"                another owner holds it or comes first; it took no place. -1: without end
---       "0 look time ticket ahead"   it waits behind `ahead` others and sends again after `look` ms; -1: when notified
---       "2 0 time"                   the key is not a lock
+--       "1 token time"                      granted
+--       "0 pttl time"                       another owner holds it or comes first; it took no place. -1: without end
+--       "0 retry_after time ticket ahead"   it waits behind `ahead` others and sends again after `retry_after` ms; -1: when
+--                                           notified
+--       "2 0 time"                          the key is not a lock
 local key, counter, queue, alive, field, ttl = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[3]
 local now, micros = clock()
 local entry = ttl .. '/' .. ARGV[5] .. '/' .. field
@@ -39,9 +40,9 @@ else
 end
 if ARGV[6] == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 
-local ticket = line_up(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
+local ticket = give_place(queue, alive, entry, ARGV[5], ARGV[6], now, micros)
 -- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
 local head, alive_until = first(queue, alive)
-local look = pttl
-if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
-return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', queue, entry))
+local retry_after = pttl
+if head ~= entry and pttl >= 0 then retry_after = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
+return string.format('0 %.0f %s %s %d', math.max(retry_after, -1), micros, ticket, redis.call('ZRANK', queue, entry))

@@ -3,7 +3,7 @@
 local function client_of(entry) return entry:match('^%d+/([^/]*)/') end
 -- Gives an entry a place behind all others, unless it has one, and makes the entries of its client count for
 -- `place_ttl` ms from now. Returns its ticket.
-local function line_up(queue, alive, entry, client, place_ttl, now, micros)
+local function give_place(queue, alive, entry, client, place_ttl, now, micros)
   local ticket = redis.call('ZSCORE', queue, entry)
   if not ticket then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
@@ -32,11 +32,11 @@ local function first(queue, alive)
   end
 end
 -- Makes the first waiter the holder of a free lock, for no longer than its client counts as alive, and notifies that
--- client alone. `grants`: "0" to only notify it. False if nobody waits.
-local function hand_over(key, counter, counter_ttl, queue, alive, wake, grants, sharded)
+-- client alone. `handover`: "0" to only notify it. False if nobody waits.
+local function hand_over(key, counter, counter_ttl, queue, alive, wake, handover, sharded)
   local entry, alive_until, now, micros = first(queue, alive)
   if not entry then return false end
-  if grants ~= '0' then
+  if handover ~= '0' then
     local ttl, field = entry:match('^(%d+)/[^/]*/(.*)$')
     redis.call('ZREM', queue, entry)
     draw(counter, counter_ttl, now, micros, '0')

@@ -6,9 +6,9 @@
 local lock, counter, readers = KEYS[1], KEYS[2], KEYS[3]
 local field, counter_ttl, reader_key_prefix = ARGV[1], ARGV[2], ARGV[3]
 -- The next ones of scripts that may let waiters in: the queues of writers and of readers, the clients that are alive.
--- `handing`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
+-- `handover`: "1" makes the next waiters holders, "0" only notifies them, "i" does neither, since several nodes decide.
 local writers_queue, readers_queue, alive = KEYS[4], KEYS[5], KEYS[6]
-local wake, handing, channel, sharded = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local wake, handover, channel, sharded = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local function reader_key(reader) return reader_key_prefix .. ':' .. reader .. ':rwlock_timeout:1' end
 -- Extends the TTL of a key to at least `ttl` ms.
 local function keep(key, ttl)
@@ -78,12 +78,12 @@ end
 -- Lets in all waiting readers whose clients are alive.
 local function let_readers_in(now, micros)
   local notified = {}
-  if handing == '1' then token_to_read(micros) end
+  if handover == '1' then token_to_read(micros) end
   for _, entry in ipairs(redis.call('ZRANGE', readers_queue, 0, 999)) do
     local ttl, client, reader = entry:match('^(%d+)/([^/]*)/(.*)$')
     local alive_until = client and tonumber(redis.call('ZSCORE', alive, client) or 0) or 0
     if alive_until > now then
-      if handing == '1' then
+      if handover == '1' then
         redis.call('ZREM', readers_queue, entry)
         put_reader(reader, string.format('%.0f', math.min(ttl, math.ceil((alive_until - now) / 1000))), now)
       end
@@ -99,7 +99,7 @@ local function let_readers_in(now, micros)
 end
 -- Lets the first writer into a free lock, for no longer than its client counts as alive.
 local function let_writer_in(entry, alive_until, now, micros)
-  if handing == '1' then
+  if handover == '1' then
     local ttl, writer = entry:match('^(%d+)/[^/]*/(.*)$')
     redis.call('ZREM', writers_queue, entry)
     draw(counter, counter_ttl, now, micros, '0')

@@ -5,9 +5,9 @@
 -- for longer than its lease.
 -- The first KEYS and ARGV of every script for one permit:
 local key, slots, taken, tokens, field = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
--- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `handing`: "1" makes the next
--- waiters holders, "0" only notifies the first.
-local queue, alive, token_ttl, wake, handing, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- The next ones of scripts that may let waiters in: the queue, the clients that are alive. `handover`: "1" makes the
+-- next waiters holders, "0" only notifies the first.
+local queue, alive, token_ttl, wake, handover, sharded = KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 -- Extends the TTL of the three keys to at least `ttl` ms. Runs when memory is full.
 local function keep_all(key, slots, taken, ttl)
   local longest = string.format('%.0f', math.max(ttl, redis.call('PTTL', key)))
@@ -131,7 +131,7 @@ local function let_in()
     if waits then may_keep(key, slots, taken, ttl) end
     local found = waits and find_free(tonumber(count), tonumber(of), now)
     if waits and not found then return end
-    if found and handing == '0' then
+    if found and handover == '0' then
       announce(wake .. ':' .. client, sharded)
       return
     end

@@ -256,8 +256,8 @@ impl Wired<'_> {
         Ok(None)
     }
 
-    /// `line_up` of `lua/queue.lua`
-    fn line_up(
+    /// `give_place` of `lua/queue.lua`
+    fn give_place(
         &mut self,
         (queue, alive): (&str, &str),
         entry: &str,
@@ -288,7 +288,7 @@ impl Wired<'_> {
     fn hand_over(&mut self, to: &HandOver<'_>) -> Result<bool, Fault> {
         let Some((entry, alive_until)) = self.first(to.queue, to.alive)? else { return Ok(false) };
         let (ttl, client, field) = parse_entry(&entry).ok_or_else(|| unusable(to.queue))?;
-        if to.grants != "0" {
+        if to.handover != "0" {
             self.redis.zrem(to.queue, &entry)?;
             self.draw(to.counter, to.counter_ttl, 0)?;
             self.put(to.key, field, number(ttl)?.min((alive_until - self.redis.time() + 999) / 1000))?;
@@ -299,10 +299,22 @@ impl Wired<'_> {
 
     /// `lua/enter.lua`
     fn enter(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Enter { lock: key, counter, queue, alive, field, owner, ttl, counter_ttl, client, place_ttl, wake, grants } =
-            Enter::read(&mut given).ok_or_else(missing)?;
+        let Enter {
+            lock: key,
+            counter,
+            queue,
+            alive,
+            field,
+            owner,
+            ttl,
+            counter_ttl,
+            client,
+            place_ttl,
+            wake,
+            handover,
+        } = Enter::read(&mut given).ok_or_else(missing)?;
         let (now, entry, place_ttl) = (self.redis.time(), format!("{ttl}/{client}/{field}"), number(place_ttl)?);
-        let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, grants };
+        let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, handover };
         let mut ttl = number(ttl)?;
         let mut pttl = self.redis.pttl(key);
         if pttl == -2 {
@@ -332,13 +344,13 @@ impl Wired<'_> {
             return Ok(vote(DENIED, pttl.max(-1), now));
         }
 
-        let ticket = self.line_up((queue, alive), &entry, client, place_ttl)?;
-        let look = match self.first(queue, alive)? {
+        let ticket = self.give_place((queue, alive), &entry, client, place_ttl)?;
+        let retry_after = match self.first(queue, alive)? {
             Some((head, alive_until)) if head != entry && pttl >= 0 => pttl.max((alive_until - now + 999) / 1000),
             _ => pttl,
         };
         let ahead = self.ahead(queue, &entry)?;
-        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", look.max(-1))))
+        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", retry_after.max(-1))))
     }
 
     /// `grant` of `lua/enter.lua`
@@ -359,14 +371,14 @@ impl Wired<'_> {
 
     /// `lua/leave.lua`
     fn leave(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let Leave { lock: key, counter, queue, alive, field, entry, counter_ttl, channel, wake, grants } =
+        let Leave { lock: key, counter, queue, alive, field, entry, counter_ttl, channel, wake, handover } =
             Leave::read(&mut given).ok_or_else(missing)?;
         let left = !entry.is_empty() && self.redis.zrem(queue, entry)?;
         // A key of another type is somebody else's data.
         let removed = self.remove(key, field).unwrap_or(false);
         let alone = removed && !field.starts_with('=');
         if alone || (removed || left) && !self.redis.exists(key) {
-            let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, grants };
+            let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, handover };
             if !self.hand_over(&hand_over)? {
                 self.redis.publish(channel);
             }
@@ -586,7 +598,7 @@ struct HandOver<'a> {
     queue: &'a str,
     alive: &'a str,
     wake: &'a str,
-    grants: &'a str,
+    handover: &'a str,
 }
 
 /// `entry:match('^(%d+)/([^/]*)/(.*)$')`: the ttl, the client and the field of an entry.

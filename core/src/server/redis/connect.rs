@@ -308,7 +308,7 @@ async fn on_runtime(client: &Client, id: Id, config: AsyncConnectionConfig) -> R
     connected.unwrap_or_else(|ended| {
         if ended.is_panic() {
             // The runtime has no I/O driver.
-            program::exclude(id);
+            program::exclude_from_driving(id);
         }
         Err(gone())
     })

@@ -68,9 +68,13 @@ impl Facts {
         self.evicts = field("maxmemory_policy")
             .filter(|policy| *policy != "noeviction" && number("maxmemory").is_some_and(|m| m > 0))
             .map(str::to_owned);
-        // A promoted replica may lack the last writes of its former master, whenever it was started.
+        // A promoted replica may lack the last writes of its former master, whenever it was started. A replica may be
+        // promoted while this connection lasts.
         let never_promoted = field("master_replid2").is_some_and(|id| !id.is_empty() && id.bytes().all(|b| b == b'0'));
-        if never_promoted && let (Some(now), Some(uptime)) = (now, number("uptime_in_seconds")) {
+        if never_promoted
+            && !self.replica
+            && let (Some(now), Some(uptime)) = (now, number("uptime_in_seconds"))
+        {
             self.lost_at = now.saturating_sub(uptime.saturating_mul(1_000_000)).max(0);
             self.durable = number("aof_enabled") == Some(1) && always;
         }

@@ -25,8 +25,8 @@ use crate::{
     event::{Event, EventSink},
     process::{driver::Driver, fork::Tied, runtime},
     protocol::{
-        parts::Parts,
         script::{Reply, ScriptCall},
+        sharding::Sharding,
     },
     server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
@@ -169,7 +169,7 @@ impl Node for RedisNode {
     }
 
     fn traits(&self) -> Traits {
-        Traits { parts: Parts::One, hostable: self.hostable }
+        Traits { sharding: Sharding::None, hostable: self.hostable }
     }
 }
 

@@ -30,41 +30,42 @@ use crate::{
     server::{Hint, NodeError, NodeErrorKind, NodeInfo, SentOn},
 };
 
-/// Commands that go out in one write with a request, so that nothing comes between.
+/// The commands that are pipelined with a request: all go out in one write, so that nothing comes between.
 #[derive(Clone, Copy, Default)]
-pub(super) struct With {
-    /// Before it: ASKING. Without it, the server to which a slot migrates would redirect the request back.
+pub(super) struct Pipelined {
+    /// Whether ASKING precedes the request. Without it, the server to which a slot migrates would redirect the request
+    /// back.
     pub(super) asking: bool,
-    /// After it: WAIT, with the number of replicas and the time limit.
-    pub(super) replicas: Option<(u32, Duration)>,
+    /// If set, WAIT follows the request, with this number of replicas and this time limit.
+    pub(super) wait_for_replicas: Option<(u32, Duration)>,
 }
 
 impl Inner {
-    /// Runs a script. `asking`: whether the request was redirected here by -ASK, during the migration of its slot.
+    /// Runs a script. `redirected_by_ask`: whether -ASK redirected the request here, during the migration of its slot.
     pub(super) async fn run(
         self: &Arc<Self>,
         driver: Driver,
         call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
-        asking: bool,
+        redirected_by_ask: bool,
     ) -> Result<Reply, NodeError> {
-        let with = With { asking, replicas: None };
+        let pipelined = Pipelined { asking: redirected_by_ask, wait_for_replicas: None };
         if call.replicas == 0 {
             let connection = self.connection(driver.usable_now(), timeout).await?;
-            return self.eval(&connection, call, timeout, sent, with).await;
+            return self.eval(&connection, call, timeout, sent, pipelined).await;
         }
-        Box::pin(self.replicated(call, timeout, sent, with)).await
+        Box::pin(self.replicated(call, timeout, sent, pipelined)).await
     }
 
-    /// Runs a script that replicas must acknowledge. It runs in a background task, so that the next request gets its
-    /// turn even if this is no longer polled.
+    /// Runs a script that replicas must acknowledge. It runs in a background task, so that the next such script can run
+    /// even if this future is no longer polled.
     async fn replicated(
         self: &Arc<Self>,
         call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
-        with: With,
+        pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
         /// Gives up the request, if it is still unsent, when its caller is dropped.
         struct Caller(Option<SentOn>);
@@ -77,30 +78,30 @@ impl Inner {
         }
         let mut caller = Caller(Some(sent.clone()));
         let (inner, call, sent) = (Arc::clone(self), call.clone(), sent.clone());
-        let task = runtime::spawn_in_background(async move { inner.take_turn(&call, timeout, &sent, with).await });
-        let reply = task.await.unwrap_or_else(|| Err(closed_error()));
+        let run = async move { inner.run_after_earlier(&call, timeout, &sent, pipelined).await };
+        let reply = runtime::spawn_in_background(run).await.unwrap_or_else(|| Err(closed_error()));
         caller.0 = None;
         reply
     }
 
     /// Waits until earlier such scripts are acknowledged, then runs this one.
-    async fn take_turn(
+    async fn run_after_earlier(
         self: &Arc<Self>,
         call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
-        mut with: With,
+        mut pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
         let started = Instant::now();
-        let Some(_turn) = within_limit(Lane::Replicated.driver(), timeout, pin!(self.replicated.lock())).await else {
+        let Some(_guard) = within_limit(Lane::Replicated.driver(), timeout, pin!(self.replicated.lock())).await else {
             return Err(not_run_error("replicas have not acknowledged earlier locks yet"));
         };
         let left = timeout.saturating_sub(started.elapsed());
         let connection = self.lane_connection(Lane::Replicated, left).await?;
         // Shorter than the reply time-out: a server that waits for replicas must not count as down.
         let limit = left.min(self.reply_timeout) / 2;
-        with.replicas = Some((call.replicas, limit));
-        self.eval(&connection, call, left, sent, with).await
+        pipelined.wait_for_replicas = Some((call.replicas, limit));
+        self.eval(&connection, call, left, sent, pipelined).await
     }
 
     /// Returns the connection for requests with this driver.
@@ -118,7 +119,7 @@ impl Inner {
     /// Sends PING on the background connection, and returns the facts known of the server.
     pub(super) async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let connection = self.background(timeout).await?;
-        match self.request(&connection, &ping(), None, timeout, With::default()).await? {
+        match self.request(&connection, &ping(), None, timeout, Pipelined::default()).await? {
             // NOPERM is a reply, too: the node answers, only the right to PING is missing. NOAUTH does not get here.
             Value::ServerError(error) if error.code() != "NOPERM" => Err(error_from_reply(&error)),
             _ => {
@@ -134,7 +135,7 @@ impl Inner {
         call: &ScriptCall,
         timeout: Duration,
         sent: &SentOn,
-        with: With,
+        pipelined: Pipelined,
     ) -> Result<Reply, NodeError> {
         self.check_identity(connection, call)?;
         if connection.unanswered.load(SeqCst) >= MOST_UNANSWERED {
@@ -142,7 +143,7 @@ impl Inner {
         }
         let command = command("EVALSHA", &call.script.sha, call, &connection.facts);
         sent.set(connection.id.clone())?;
-        let value = self.request(connection, &command, Some(call), timeout, with).await?;
+        let value = self.request(connection, &command, Some(call), timeout, pipelined).await?;
         self.check_reply(connection, reply_to_call(value, call))
     }
 
@@ -198,13 +199,13 @@ impl Inner {
         command: &Cmd,
         call: Option<&ScriptCall>,
         timeout: Duration,
-        with: With,
+        pipelined: Pipelined,
     ) -> Result<Value, NodeError> {
         // After `reply_timeout` the node counts as down.
         let timeout = timeout.min(self.reply_timeout);
         let outstanding = Outstanding::new(self, connection);
         let since = outstanding.since;
-        let exchange = pin!(exchange(connection, command, call, with));
+        let exchange = pin!(exchange(connection, command, call, pipelined));
         let reply = within_limit(connection.id.driver, timeout, exchange).await;
         match reply {
             Some(Ok(value)) => {
@@ -234,39 +235,43 @@ pub(super) async fn exchange(
     connection: &Connection,
     request: &Cmd,
     call: Option<&ScriptCall>,
-    with: With,
+    pipelined: Pipelined,
 ) -> Result<Value, RedisError> {
     let mut redis = connection.redis.clone();
-    let value = send(&mut redis, request, with).await?;
+    let value = send(&mut redis, request, pipelined).await?;
     match (&value, call) {
         (Value::ServerError(error), Some(call)) if error.code() == "NOSCRIPT" => {
             let request = command("EVAL", &call.script.source, call, &connection.facts);
-            Box::pin(send(&mut redis, &request, with)).await
+            Box::pin(send(&mut redis, &request, pipelined)).await
         }
         _ => Ok(value),
     }
 }
 
-async fn send(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> Result<Value, RedisError> {
-    if !with.asking && with.replicas.is_none() {
+async fn send(redis: &mut MultiplexedConnection, request: &Cmd, pipelined: Pipelined) -> Result<Value, RedisError> {
+    if !pipelined.asking && pipelined.wait_for_replicas.is_none() {
         return redis.send_packed_command(request).await;
     }
-    Box::pin(send_with(redis, request, with)).await
+    Box::pin(send_pipelined(redis, request, pipelined)).await
 }
 
-async fn send_with(redis: &mut MultiplexedConnection, request: &Cmd, with: With) -> Result<Value, RedisError> {
+async fn send_pipelined(
+    redis: &mut MultiplexedConnection,
+    request: &Cmd,
+    pipelined: Pipelined,
+) -> Result<Value, RedisError> {
     let mut pipeline = Pipeline::new();
-    if with.asking {
+    if pipelined.asking {
         pipeline.cmd("ASKING");
     }
     pipeline.add_command(request.clone());
-    if let Some((replicas, limit)) = with.replicas {
+    if let Some((replicas, limit)) = pipelined.wait_for_replicas {
         pipeline.cmd("WAIT").arg(replicas).arg(limit.as_millis().max(1) as u64);
     }
     let mut values = redis.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
-    let acknowledged = with.replicas.and_then(|_| values.pop());
+    let acknowledged = pipelined.wait_for_replicas.and_then(|_| values.pop());
     let value = values.pop().unwrap_or(Value::Nil);
-    Ok(match (with.replicas, acknowledged) {
+    Ok(match (pipelined.wait_for_replicas, acknowledged) {
         // Only a grant needs an acknowledgement.
         (Some((needed, limit)), Some(acknowledged)) if granted(&value) => {
             shortfall(needed, limit, acknowledged).map_or(value, |detail| error_reply(&detail))

@@ -15,12 +15,12 @@ elseif was == 'write' or type(mode) == 'table' then return released
 elseif mode == 'read' then
   if not purge(now) then
     -- Readers that waited behind a writer, which has just given up its place.
-    if left and handing ~= 'i' and not first(writers_queue, alive) and first(readers_queue, alive) then
+    if left and handover ~= 'i' and not first(writers_queue, alive) and first(readers_queue, alive) then
       let_readers_in(now, micros)
     end
     return released
   end
   was = 'read'
 elseif redis.call('EXISTS', lock) == 1 then return released end
-if handing == 'i' or not pass_on(was, now, micros) then announce(channel, sharded, '1') end
+if handover == 'i' or not pass_on(was, now, micros) then announce(channel, sharded, '1') end
 return released

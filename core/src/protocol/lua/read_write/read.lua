@@ -1,7 +1,7 @@
 -- Lets a reader in, unless there is a writer or a writer waits. Otherwise it gives it a place in the queue of readers.
 -- A second run only confirms that the client is alive.
 -- KEYS  lock, token counter, readers, queues of writers and of readers, clients that are alive [, node marker]
--- ARGV  1 field   2 counter ttl ms, 0 for none   3 the prefix of its reader key   4 wake channel   5 handing   6 channel
+-- ARGV  1 field   2 counter ttl ms, 0 for none   3 the prefix of its reader key   4 wake channel   5 handover   6 channel
 --       7 on a cluster "1": announce to the shard, too   8 ttl ms   9 client   10 for how long its places count,
 --       ms; "0" takes none   11 unused; with a marker: 12 quarantine µs, 13 run id, 14 when keys may have been lost, µs, 15 "1" when
 --       every write is on disk before its reply
@@ -24,7 +24,7 @@ local writer, alive_until
 if not mode or mode == 'read' then
   writer, alive_until = first(writers_queue, alive)
   local reader = first(readers_queue, alive)
-  if not writer or not mode and handing ~= 'i' and reader and came_before(reader, writer) then
+  if not writer or not mode and handover ~= 'i' and reader and came_before(reader, writer) then
     if not mode then redis.call('DEL', readers) end
     local token = token_to_read(micros)
     put_reader(field, ttl, now)
@@ -35,13 +35,13 @@ if not mode or mode == 'read' then
     end
     return '1 ' .. token .. ' ' .. micros
   end
-  if not mode and handing ~= 'i' then
+  if not mode and handover ~= 'i' then
     let_writer_in(writer, alive_until, now, micros)
     pttl, writer = redis.call('PTTL', lock), nil
   end
 end
 -- What may change without a notification: a holder's lease ends, or the first writer's client is no longer alive.
-local look = writer and math.ceil((alive_until - now) / 1000) or math.max(pttl, -1)
-if place_ttl == '0' then return string.format('0 %.0f %s', look, micros) end
-local ticket = line_up(readers_queue, alive, entry, client, place_ttl, now, micros)
-return string.format('0 %.0f %s %s %d', look, micros, ticket, redis.call('ZRANK', readers_queue, entry))
+local retry_after = writer and math.ceil((alive_until - now) / 1000) or math.max(pttl, -1)
+if place_ttl == '0' then return string.format('0 %.0f %s', retry_after, micros) end
+local ticket = give_place(readers_queue, alive, entry, client, place_ttl, now, micros)
+return string.format('0 %.0f %s %s %d', retry_after, micros, ticket, redis.call('ZRANK', readers_queue, entry))

@@ -11,7 +11,7 @@ end
 local pttl = redis.call('PTTL', lock)
 local mode = mode_of(pttl)
 -- If several nodes decide, one place stands for all writers of a client.
-local entry = ttl .. '/' .. client .. '/' .. (handing == 'i' and '' or field)
+local entry = ttl .. '/' .. client .. '/' .. (handover == 'i' and '' or field)
 if mode == 'write' and writes(field) then
   keep(lock, ttl)
   return '1 ' .. (redis.call('GET', counter) or 0) .. ' ' .. micros
@@ -20,7 +20,7 @@ if pttl == -1 then return '2 0 ' .. micros end
 if mode == 'read' and purge(now) then mode, pttl = nil, -2 end
 if not mode then
   local writer, alive_until, reader
-  if handing ~= 'i' then
+  if handover ~= 'i' then
     writer, alive_until = first(writers_queue, alive)
     reader = first(readers_queue, alive)
   end
@@ -28,17 +28,18 @@ if not mode then
   if not to_readers and (not writer or writer == entry) then
     local token = draw(counter, counter_ttl, now, micros, ARGV[11])
     put_writer(field, ttl)
-    if writer or handing == 'i' then redis.call('ZREM', writers_queue, entry) end
+    if writer or handover == 'i' then redis.call('ZREM', writers_queue, entry) end
     return '1 ' .. token .. ' ' .. micros
   end
   if to_readers then let_readers_in(now, micros) else let_writer_in(writer, alive_until, now, micros) end
   pttl = redis.call('PTTL', lock)
 end
 if place_ttl == '0' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
-local ticket = line_up(writers_queue, alive, entry, client, place_ttl, now, micros)
-if handing == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
+local ticket = give_place(writers_queue, alive, entry, client, place_ttl, now, micros)
+if handover == 'i' then return string.format('0 %.0f %s', math.max(pttl, -1), micros) end
 -- The first waiter sends again when the lock expires, the others when the client of the first is no longer alive.
 local head, alive_until = first(writers_queue, alive)
-local look = pttl
-if head ~= entry and pttl >= 0 then look = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
-return string.format('0 %.0f %s %s %d', math.max(look, -1), micros, ticket, redis.call('ZRANK', writers_queue, entry))
+local retry_after = pttl
+if head ~= entry and pttl >= 0 then retry_after = math.max(pttl, math.ceil((alive_until - now) / 1000)) end
+local ahead = redis.call('ZRANK', writers_queue, entry)
+return string.format('0 %.0f %s %s %d', math.max(retry_after, -1), micros, ticket, ahead)

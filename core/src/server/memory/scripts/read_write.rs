@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The first waiting writer and the first waiting reader: each entry, and until when its client counts as alive.
-struct Turns {
+struct FirstWaiters {
     writer: Option<(String, i64)>,
     reader: Option<(String, i64)>,
 }
@@ -115,7 +115,7 @@ impl Wired<'_> {
 
     fn let_readers_in(&mut self, of: &ReadWriteTenure<&str>, waiting: &Waiting<&str>) -> Result<(), Fault> {
         let (now, mut notified) = (self.redis.time(), Vec::new());
-        if waiting.handing == "1" {
+        if waiting.handover == "1" {
             self.token_to_read(of)?;
         }
         for entry in self.redis.zfirst(waiting.readers_queue, 1000)? {
@@ -126,7 +126,7 @@ impl Wired<'_> {
             };
             match parsed {
                 Some((ttl, client, reader)) if alive_until > now => {
-                    if waiting.handing == "1" {
+                    if waiting.handover == "1" {
                         self.redis.zrem(waiting.readers_queue, &entry)?;
                         self.put_reader(of, reader, number(ttl)?.min((alive_until - now + 999) / 1000))?;
                     }
@@ -149,7 +149,7 @@ impl Wired<'_> {
         (entry, alive_until): (String, i64),
     ) -> Result<(), Fault> {
         let Some((ttl, client, writer)) = parse_entry(&entry) else { return Ok(()) };
-        if waiting.handing == "1" {
+        if waiting.handover == "1" {
             self.redis.zrem(waiting.writers_queue, &entry)?;
             self.draw(of.counter, of.counter_ttl, 0)?;
             self.put_writer(of, writer, number(ttl)?.min((alive_until - self.redis.time() + 999) / 1000))?;
@@ -158,17 +158,17 @@ impl Wired<'_> {
         Ok(())
     }
 
-    fn turns(&mut self, waiting: &Waiting<&str>) -> Result<Turns, Fault> {
+    fn first_waiters(&mut self, waiting: &Waiting<&str>) -> Result<FirstWaiters, Fault> {
         let writer = self.first(waiting.writers_queue, waiting.alive)?;
-        Ok(Turns { writer, reader: self.first(waiting.readers_queue, waiting.alive)? })
+        Ok(FirstWaiters { writer, reader: self.first(waiting.readers_queue, waiting.alive)? })
     }
 
     /// `came_before`, also for a queue that is empty.
-    fn readers_come_first(&mut self, turns: &Turns, waiting: &Waiting<&str>) -> Result<bool, Fault> {
-        Ok(match turns {
-            Turns { reader: None, .. } => false,
-            Turns { writer: None, .. } => true,
-            Turns { writer: Some((writer, _)), reader: Some((reader, _)) } => {
+    fn readers_come_first(&mut self, first: &FirstWaiters, waiting: &Waiting<&str>) -> Result<bool, Fault> {
+        Ok(match first {
+            FirstWaiters { reader: None, .. } => false,
+            FirstWaiters { writer: None, .. } => true,
+            FirstWaiters { writer: Some((writer, _)), reader: Some((reader, _)) } => {
                 self.redis.zscore(waiting.readers_queue, reader)? < self.redis.zscore(waiting.writers_queue, writer)?
             }
         })
@@ -180,13 +180,13 @@ impl Wired<'_> {
         waiting: &Waiting<&str>,
         was: Option<&str>,
     ) -> Result<bool, Fault> {
-        let turns = self.turns(waiting)?;
+        let first = self.first_waiters(waiting)?;
         let to_readers = match was {
-            Some("write") => turns.reader.is_some(),
-            Some(_) => turns.writer.is_none() && turns.reader.is_some(),
-            None => self.readers_come_first(&turns, waiting)?,
+            Some("write") => first.reader.is_some(),
+            Some(_) => first.writer.is_none() && first.reader.is_some(),
+            None => self.readers_come_first(&first, waiting)?,
         };
-        match turns.writer {
+        match first.writer {
             _ if to_readers => self.let_readers_in(of, waiting)?,
             Some(writer) => self.let_writer_in(of, waiting, writer)?,
             None => return Ok(false),
@@ -220,16 +220,16 @@ impl Wired<'_> {
         }
         let mut until = None;
         if mode.as_deref().is_none_or(|mode| mode == "read") {
-            let turns = self.turns(&waiting)?;
-            let mine = turns.writer.is_none()
-                || mode.is_none() && waiting.handing != "i" && self.readers_come_first(&turns, &waiting)?;
+            let first = self.first_waiters(&waiting)?;
+            let mine = first.writer.is_none()
+                || mode.is_none() && waiting.handover != "i" && self.readers_come_first(&first, &waiting)?;
             if mine {
                 if mode.is_none() {
                     self.redis.del(of.readers);
                 }
                 let token = self.token_to_read(&of)?;
                 self.put_reader(&of, of.field, ttl)?;
-                if turns.reader.is_some() {
+                if first.reader.is_some() {
                     self.redis.zrem(waiting.readers_queue, &entry)?;
                     if self.redis.exists(waiting.readers_queue) {
                         self.let_readers_in(&of, &waiting)?;
@@ -237,8 +237,8 @@ impl Wired<'_> {
                 }
                 return Ok(vote(GRANTED, token, now));
             }
-            if let Some(writer) = turns.writer {
-                if mode.is_none() && waiting.handing != "i" {
+            if let Some(writer) = first.writer {
+                if mode.is_none() && waiting.handover != "i" {
                     self.let_writer_in(&of, &waiting, writer)?;
                     pttl = self.redis.pttl(of.lock);
                 } else {
@@ -246,13 +246,13 @@ impl Wired<'_> {
                 }
             }
         }
-        let look = until.unwrap_or(pttl.max(-1));
+        let retry_after = until.unwrap_or(pttl.max(-1));
         if place_ttl == 0 {
-            return Ok(vote(DENIED, look, now));
+            return Ok(vote(DENIED, retry_after, now));
         }
-        let ticket = self.line_up((waiting.readers_queue, waiting.alive), &entry, client, place_ttl)?;
+        let ticket = self.give_place((waiting.readers_queue, waiting.alive), &entry, client, place_ttl)?;
         let ahead = self.ahead(waiting.readers_queue, &entry)?;
-        Ok(Reply::Text(format!("{DENIED} {look} {now} {ticket} {ahead}")))
+        Ok(Reply::Text(format!("{DENIED} {retry_after} {now} {ticket} {ahead}")))
     }
 
     /// `lua/read_write/write.lua`
@@ -265,7 +265,7 @@ impl Wired<'_> {
             return Ok(vote(code, left, self.redis.time()));
         }
         let (now, mut pttl, mut mode) = (self.redis.time(), self.redis.pttl(of.lock), self.mode_of(&of)?);
-        let alone = waiting.handing == "i";
+        let alone = waiting.handover == "i";
         let entry = format!("{ttl}/{client}/{}", if alone { "" } else { of.field });
         let (ttl, place_ttl) = (number(ttl)?, number(place_ttl)?);
         if mode.as_deref() == Some("write") && self.writes(&of, of.field)? {
@@ -279,17 +279,17 @@ impl Wired<'_> {
             (mode, pttl) = (None, -2);
         }
         if mode.is_none() {
-            let turns = if alone { Turns { writer: None, reader: None } } else { self.turns(&waiting)? };
-            let to_readers = self.readers_come_first(&turns, &waiting)?;
-            if !to_readers && turns.writer.as_ref().is_none_or(|(writer, _)| *writer == entry) {
+            let first = if alone { FirstWaiters { writer: None, reader: None } } else { self.first_waiters(&waiting)? };
+            let to_readers = self.readers_come_first(&first, &waiting)?;
+            if !to_readers && first.writer.as_ref().is_none_or(|(writer, _)| *writer == entry) {
                 let token = self.draw(of.counter, of.counter_ttl, number(proposal)?)?;
                 self.put_writer(&of, of.field, ttl)?;
-                if turns.writer.is_some() || alone {
+                if first.writer.is_some() || alone {
                     self.redis.zrem(waiting.writers_queue, &entry)?;
                 }
                 return Ok(vote(GRANTED, token, now));
             }
-            match turns.writer {
+            match first.writer {
                 Some(writer) if !to_readers => self.let_writer_in(&of, &waiting, writer)?,
                 _ => self.let_readers_in(&of, &waiting)?,
             }
@@ -298,16 +298,16 @@ impl Wired<'_> {
         if place_ttl == 0 {
             return Ok(vote(DENIED, pttl.max(-1), now));
         }
-        let ticket = self.line_up((waiting.writers_queue, waiting.alive), &entry, client, place_ttl)?;
+        let ticket = self.give_place((waiting.writers_queue, waiting.alive), &entry, client, place_ttl)?;
         if alone {
             return Ok(vote(DENIED, pttl.max(-1), now));
         }
-        let look = match self.first(waiting.writers_queue, waiting.alive)? {
+        let retry_after = match self.first(waiting.writers_queue, waiting.alive)? {
             Some((head, alive_until)) if head != entry && pttl >= 0 => pttl.max((alive_until - now + 999) / 1000),
             _ => pttl,
         };
         let ahead = self.ahead(waiting.writers_queue, &entry)?;
-        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", look.max(-1))))
+        Ok(Reply::Text(format!("{DENIED} {} {now} {ticket} {ahead}", retry_after.max(-1))))
     }
 
     /// `lua/read_write/leave.lua`
@@ -342,8 +342,8 @@ impl Wired<'_> {
             return done;
         } else if mode.as_deref() == Some("read") {
             if !self.purge(&of)? {
-                let turns = if left && waiting.handing != "i" { Some(self.turns(&waiting)?) } else { None };
-                if turns.is_some_and(|turns| turns.writer.is_none() && turns.reader.is_some()) {
+                let first = if left && waiting.handover != "i" { Some(self.first_waiters(&waiting)?) } else { None };
+                if first.is_some_and(|first| first.writer.is_none() && first.reader.is_some()) {
                     self.let_readers_in(&of, &waiting)?;
                 }
                 return done;
@@ -352,7 +352,7 @@ impl Wired<'_> {
         } else if self.redis.exists(of.lock) {
             return done;
         }
-        if waiting.handing == "i" || !self.pass_on(&of, &waiting, was)? {
+        if waiting.handover == "i" || !self.pass_on(&of, &waiting, was)? {
             self.redis.publish(waiting.channel);
         }
         done
@@ -372,7 +372,7 @@ impl Wired<'_> {
         self.redis.hdel(of.lock, &format!("{}:write", of.field))?;
         self.redis.del(of.readers);
         self.put_reader(&of, of.field, pttl)?;
-        if waiting.handing == "i" {
+        if waiting.handover == "i" {
             self.redis.publish(waiting.channel);
         } else {
             self.let_readers_in(&of, &waiting)?;

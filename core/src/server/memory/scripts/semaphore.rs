@@ -5,7 +5,8 @@ use crate::{
     config::LARGEST_EXACT,
     protocol::{
         calls::{
-            Arguments, AttachPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit, RenewPermit, Turn,
+            Arguments, AttachPermit, EndPermits, EnterSemaphore, InspectPermits, LeaveEntry, Permit, PermitWaiting,
+            RenewPermit,
         },
         script::Reply,
     },
@@ -194,28 +195,28 @@ impl Wired<'_> {
         Ok(drawn)
     }
 
-    fn let_in(&mut self, permit: &Permit<&str>, turn: &Turn<&str>) -> Result<(), Fault> {
+    fn let_in(&mut self, permit: &Permit<&str>, waiting: &PermitWaiting<&str>) -> Result<(), Fault> {
         let of = permit_keys(permit);
         let mut notified: Vec<String> = Vec::new();
-        while let Some((entry, alive_until)) = self.first(turn.queue, turn.alive)? {
+        while let Some((entry, alive_until)) = self.first(waiting.queue, waiting.alive)? {
             self.redis.hgetall(permit.tokens)?;
             let Some(wanted) = SemaphoreEntry::parse(&entry) else {
-                self.redis.zrem(turn.queue, &entry)?;
+                self.redis.zrem(waiting.queue, &entry)?;
                 continue;
             };
             if self.redis.hexists(of.slots, wanted.field)? {
-                self.redis.zrem(turn.queue, &entry)?;
+                self.redis.zrem(waiting.queue, &entry)?;
                 continue;
             }
             let Some(found) = self.find_free(of, wanted.count, wanted.of)? else { return Ok(()) };
-            let wake = format!("{}:{}", turn.wake, wanted.client);
-            if turn.handing == "0" {
+            let wake = format!("{}:{}", waiting.wake, wanted.client);
+            if waiting.handover == "0" {
                 self.redis.publish(&wake);
                 return Ok(());
             }
-            self.redis.zrem(turn.queue, &entry)?;
+            self.redis.zrem(waiting.queue, &entry)?;
             let ttl = wanted.ttl.min((alive_until - self.redis.time() + 999) / 1000);
-            self.grant_slots(of, (permit.tokens, turn.token_ttl), (wanted.field, &found), ttl)?;
+            self.grant_slots(of, (permit.tokens, waiting.token_ttl), (wanted.field, &found), ttl)?;
             if !notified.contains(&wake) {
                 self.redis.publish(&wake);
                 notified.push(wake);
@@ -230,7 +231,7 @@ impl Wired<'_> {
     /// `lua/semaphore/acquire.lua`
     pub(super) fn acquire_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
-        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
         let EnterSemaphore { count, of: size, ttl, client, place_ttl } =
             EnterSemaphore::read(&mut given).ok_or_else(missing)?;
         let (of, now) = (permit_keys(&permit), self.redis.time());
@@ -243,36 +244,36 @@ impl Wired<'_> {
         if let Some(granted) = self.mine(&permit, ttl)? {
             return Ok(granted);
         }
-        let mut head = self.first(turn.queue, turn.alive)?;
-        if head.as_ref().is_some_and(|(head, _)| *head != entry) && turn.handing != "0" {
-            self.let_in(&permit, &turn)?;
+        let mut head = self.first(waiting.queue, waiting.alive)?;
+        if head.as_ref().is_some_and(|(head, _)| *head != entry) && waiting.handover != "0" {
+            self.let_in(&permit, &waiting)?;
             if let Some(granted) = self.mine(&permit, ttl)? {
                 return Ok(granted);
             }
-            head = self.first(turn.queue, turn.alive)?;
+            head = self.first(waiting.queue, waiting.alive)?;
         }
         if head.as_ref().is_none_or(|(head, _)| *head == entry)
             && let Some(found) = self.find_free(of, count, size)?
         {
             if head.is_some() {
-                self.redis.zrem(turn.queue, &entry)?;
+                self.redis.zrem(waiting.queue, &entry)?;
             }
-            let drawn = self.grant_slots(of, (permit.tokens, turn.token_ttl), (permit.field, &found), ttl)?;
+            let drawn = self.grant_slots(of, (permit.tokens, waiting.token_ttl), (permit.field, &found), ttl)?;
             return Ok(Reply::Text(format!("1 {drawn} {now}")));
         }
-        let mut look = match self.redis.zend(of.key, false)? {
+        let mut retry_after = match self.redis.zend(of.key, false)? {
             Some((_, soonest)) => ((soonest - now + 999) / 1000).max(1),
             None => -1,
         };
         if place_ttl == 0 {
-            return Ok(vote(DENIED, look, now));
+            return Ok(vote(DENIED, retry_after, now));
         }
-        let ticket = self.line_up((turn.queue, turn.alive), &entry, client, place_ttl)?;
-        if let Some((_, alive_until)) = self.first(turn.queue, turn.alive)?.filter(|(head, _)| *head != entry) {
-            look = look.max((alive_until - now + 999) / 1000);
+        let ticket = self.give_place((waiting.queue, waiting.alive), &entry, client, place_ttl)?;
+        if let Some((_, alive_until)) = self.first(waiting.queue, waiting.alive)?.filter(|(head, _)| *head != entry) {
+            retry_after = retry_after.max((alive_until - now + 999) / 1000);
         }
-        let ahead = self.ahead(turn.queue, &entry)?;
-        Ok(Reply::Text(format!("{DENIED} {look} {now} {ticket} {ahead}")))
+        let ahead = self.ahead(waiting.queue, &entry)?;
+        Ok(Reply::Text(format!("{DENIED} {retry_after} {now} {ticket} {ahead}")))
     }
 
     fn mine(&mut self, permit: &Permit<&str>, ttl: i64) -> Result<Option<Reply>, Fault> {
@@ -295,10 +296,10 @@ impl Wired<'_> {
     /// `lua/semaphore/leave.lua`
     pub(super) fn leave_permit(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
-        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
         let LeaveEntry { entry } = LeaveEntry::read(&mut given).ok_or_else(missing)?;
         let of = permit_keys(&permit);
-        let left = !entry.is_empty() && self.redis.zrem(turn.queue, entry)?;
+        let left = !entry.is_empty() && self.redis.zrem(waiting.queue, entry)?;
         let held = if self.mend(of)? { self.permit_of(of, permit.field)? } else { None };
         if held.is_none() && !left {
             return Ok(Reply::Int(0));
@@ -308,7 +309,7 @@ impl Wired<'_> {
             released = ends.is_some();
             self.free(of, permit.field, &its)?;
         }
-        self.let_in(&permit, &turn)?;
+        self.let_in(&permit, &waiting)?;
         Ok(Reply::Int(released.into()))
     }
 
@@ -344,7 +345,7 @@ impl Wired<'_> {
     /// `lua/semaphore/end.lua`
     pub(super) fn end_permits(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
         let permit = Permit::read(&mut given).ok_or_else(missing)?;
-        let turn = Turn::read(&mut given).ok_or_else(missing)?;
+        let waiting = PermitWaiting::read(&mut given).ok_or_else(missing)?;
         let EndPermits { ended } = EndPermits::read(&mut given).ok_or_else(missing)?;
         let of = permit_keys(&permit);
         let pttl = self.redis.pttl(of.key);
@@ -359,7 +360,7 @@ impl Wired<'_> {
             self.redis.del(key);
         }
         self.redis.set_px(ended, format!(" {} ", all.join(" ")), pttl.max(1000))?;
-        self.let_in(&permit, &turn)?;
+        self.let_in(&permit, &waiting)?;
         Ok(Reply::Int(all.len().cast_signed() as i64))
     }
 

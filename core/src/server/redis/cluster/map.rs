@@ -16,14 +16,14 @@ use super::{Inner, with_server_name};
 use crate::{
     error::LockError,
     process::driver::Driver,
-    protocol::{parts::SLOTS, script::Reply},
+    protocol::{script::Reply, sharding::SLOTS},
     server::{
         Node, NodeError,
         redis::{
             RedisNode,
             errors::{closed_error, error_from_reply, not_run_error, permanent_error},
             replies::{into_text, reply},
-            request::With,
+            request::Pipelined,
             within_limit,
         },
     },
@@ -291,7 +291,7 @@ async fn request_map(member: &RedisNode, address: &Address, limit: Duration) -> 
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg(subcommand);
         let connection = &connection;
-        async move { inner.request(connection, &command, None, limit, With::default()).await }
+        async move { inner.request(connection, &command, None, limit, Pipelined::default()).await }
     };
     let (slots, info) = tokio::try_join!(request("SLOTS"), request("INFO"))?;
     let Reply::Text(info) = reply(info)? else { return Err(permanent_error("CLUSTER INFO: unexpected kind of reply")) };

@@ -24,8 +24,8 @@ use crate::{
     process::{driver::Driver, fork::Tied, runtime},
     protocol::{
         calls::MARKER,
-        parts::{Parts, slot},
         script::{Reply, ScriptCall, WhileMoving},
+        sharding::{Sharding, slot},
     },
     server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
@@ -150,7 +150,7 @@ impl Node for ClusterNode {
     }
 
     fn traits(&self) -> Traits {
-        Traits { parts: Parts::Slots, hostable: self.hostable }
+        Traits { sharding: Sharding::HashSlots, hostable: self.hostable }
     }
 }
 
@@ -186,15 +186,15 @@ impl Inner {
         if let [first, .., last] = &call.keys[..]
             && last == MARKER
         {
-            let marker = Parts::Slots.marker(first);
+            let marker = Sharding::HashSlots.marker(first);
             if let Some(last) = Arc::make_mut(&mut call.keys).last_mut() {
                 *last = marker;
             }
         }
         let member = self.owner(slot, timeout).await?;
-        let mut trip = Trip { driver, call, slot, deadline, member, asking: false, hops: 0 };
+        let mut trip = Trip { driver, call, slot, deadline, member, redirected_by_ask: false, hops: 0 };
         loop {
-            let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.asking).await;
+            let result = trip.member.inner()?.run(driver, &trip.call, trip.left(), &sent, trip.redirected_by_ask).await;
             let Err(error) = result else { return result };
             if sent.is_closed() {
                 return Err(with_server_name(&trip.member, error));
@@ -211,7 +211,7 @@ impl Inner {
             if trip.left().is_zero() {
                 return Err(with_server_name(&trip.member, error));
             }
-            (trip.member, trip.asking) = self.next(&mut trip, error).await?;
+            (trip.member, trip.redirected_by_ask) = self.next(&mut trip, error).await?;
         }
     }
 
@@ -356,7 +356,7 @@ struct Trip {
     /// The server that gets the request next.
     member: Arc<RedisNode>,
     /// Whether the request was redirected there by -ASK, during the migration of its slot. ASKING then precedes it.
-    asking: bool,
+    redirected_by_ask: bool,
     hops: usize,
 }
 

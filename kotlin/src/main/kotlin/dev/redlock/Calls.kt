@@ -1,7 +1,7 @@
 // Runs calls of the native library for coroutines, threads and futures. A call returns a number when it starts. One
 // daemon thread fetches the results of all calls and resumes their waiters, so no code of the JVM runs on the library's
-// threads. A lease is a pending grant until its waiter runs and takes it. If that takes too long, the grant is given
-// back and the call continues.
+// threads. A lease is an uncollected grant until its waiter runs and takes it. If that takes too long, the grant is
+// given back and the call continues.
 //
 // This uses only those parts of kotlinx.coroutines that are stable in every version: see docs/adr/0040.
 

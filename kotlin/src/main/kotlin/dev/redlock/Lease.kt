@@ -115,22 +115,22 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
      * @throws InvalidArgument when the lease is not of a [ReadWriteLock]
      */
     public suspend fun downgrade() {
-        Calls.call { ask({ it.downgrade() }, { refuse(it) }) }
+        Calls.call { start { it.downgrade() } }
     }
 
     /** [downgrade], blocking. */
     public fun downgradeBlocking() {
-        Calls.block { ask({ it.downgrade() }, { refuse(it) }) }
+        Calls.block { start { it.downgrade() } }
     }
 
     /**
      * Turns a reader of a [ReadWriteLock] into the writer, with a new token, if there is no other reader. Returns
      * whether it is the writer now. Never waits. Fails as [downgrade] does.
      */
-    public suspend fun tryUpgrade(): Boolean = Calls.call { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
+    public suspend fun tryUpgrade(): Boolean = Calls.call { start { it.tryUpgrade() } }.flag()
 
     /** [tryUpgrade], blocking. */
-    public fun tryUpgradeBlocking(): Boolean = Calls.block { ask({ it.tryUpgrade() }, { refuse(it) }) }.flag()
+    public fun tryUpgradeBlocking(): Boolean = Calls.block { start { it.tryUpgrade() } }.flag()
 
     /**
      * Ends this lease. The last lease of an owner frees the lock. Returns once a quorum confirmed the release, or after
@@ -210,6 +210,9 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
             over((state as? End)?.takeIf { failure.isOfFreed } ?: throw failure)
         }
     }
+
+    /** Starts a call that needs a held lease. Fails like the native lease if that is freed. */
+    private inline fun start(call: (NativeLease) -> Long): Long = ask(call) { refuse(it) }
 
     /** Frees the native lease once its state cannot change any more: after a confirmed release or [detach]. */
     private fun freeIfOver() {

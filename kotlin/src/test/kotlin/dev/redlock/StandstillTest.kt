@@ -47,7 +47,7 @@ class OneThread : AutoCloseable {
 
 /** Threads that are blocked while their coroutines wait for a lock: a grant they do not collect is given back. */
 class StandstillTest : OnServer() {
-    /** Gives back a pending grant after two seconds, a sixth of its lease. */
+    /** Gives back an uncollected grant after two seconds, a sixth of its lease. */
     private val ours = Redlock(server.url, RedlockOptions(watchdog = 12.seconds))
 
     @AfterAll
@@ -55,7 +55,7 @@ class StandstillTest : OnServer() {
 
     private fun Redlock.take() = lock("x").acquireBlocking(LONG)
 
-    /** Runs `test` while a coroutine has a pending grant and the coroutine's only thread is blocked. */
+    /** Runs `test` while a coroutine has an uncollected grant and the coroutine's only thread is blocked. */
     private fun whenOffered(by: Redlock = ours, test: suspend (OneThread, Deferred<Lease>) -> Unit) = runBlocking(
         Dispatchers.Default,
     ) {

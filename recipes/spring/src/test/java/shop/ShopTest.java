@@ -65,7 +65,7 @@ class ShopTest {
     }
 
     private List<String> settings(String... more) {
-        List<String> settings = new ArrayList<>(List.of("--server.port=0", "--redlock.urls=" + server.url(),
+        List<String> settings = new ArrayList<>(List.of("--redlock.urls=" + server.url(),
                 "--shop.url=" + service.url(), "--spring.datasource.url=" + database, "--spring.sql.init.mode=always",
                 "--spring.sql.init.data-locations=file:" + data(),
                 "--spring.main.banner-mode=off", "--logging.level.root=WARN"));
@@ -75,7 +75,9 @@ class ShopTest {
 
     /** A replica in this JVM. */
     private ConfigurableApplicationContext replica(String... more) {
-        var context = SpringApplication.run(ShopApplication.class, settings(more).toArray(String[]::new));
+        List<String> settings = settings(more);
+        settings.add("--server.port=0");
+        var context = SpringApplication.run(ShopApplication.class, settings.toArray(String[]::new));
         opened.add(context);
         return context;
     }

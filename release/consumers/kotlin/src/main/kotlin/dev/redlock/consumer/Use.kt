@@ -8,6 +8,7 @@ import dev.redlock.LostReason
 import dev.redlock.Redlock
 import dev.redlock.RedlockOptions
 import dev.redlock.ReleaseOutcome
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.awaitCancellation
@@ -71,7 +72,15 @@ private suspend fun cancellation(client: Redlock): String = coroutineScope {
     val next = lock.tryAcquire()
     demand(next != null, "a lock that the cancelled waiter does not have")
     next?.release()
-    val holding = launch(start = CoroutineStart.UNDISPATCHED) { lock.withLock { awaitCancellation() } }
+    // Cancelled while it holds the lock: an acquire that is cancelled is taken back in the background.
+    val held = CompletableDeferred<Unit>()
+    val holding = launch {
+        lock.withLock {
+            held.complete(Unit)
+            awaitCancellation()
+        }
+    }
+    held.await()
     holding.cancelAndJoin()
     demand(!lock.locked(), "a lock that the cancelled holder released")
     "cancellation"

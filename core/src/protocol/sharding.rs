@@ -1,59 +1,59 @@
-//! How a node's keys are divided into parts. A server has all keys; a cluster has the keys of a slot on one server. So
-//! a request to a cluster names keys of one slot only, and each slot has a marker of its own, which says whether it may
-//! vote.
+//! How the keys of a node are divided among its servers. A single server has all keys; on a cluster, one server has the
+//! keys of a hash slot. So a request to a cluster names keys of one slot only, and each slot has a marker of its own,
+//! which says whether it may vote.
 
 use crc::{CRC_16_XMODEM, Crc};
 use once_cell::race::OnceBox;
 
 use crate::protocol::calls::MARKER;
 
-/// The number of slots of a cluster.
+/// The number of hash slots of a cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
-/// The parts of a node, each on one server at a time.
+/// How the keys of a node are divided among its servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Parts {
-    /// All keys are on one server.
+pub enum Sharding {
+    /// Not at all: one server has all keys, as if they were in one slot.
     #[default]
-    One,
-    /// A part for each slot.
-    Slots,
+    None,
+    /// By hash slot: one server at a time has the keys of a slot.
+    HashSlots,
 }
 
-impl Parts {
-    /// The part that has a key. A request may name keys of one part only.
-    pub(crate) fn of(self, key: &str) -> u16 {
+impl Sharding {
+    /// The slot of a key. A request may name keys of one slot only.
+    pub(crate) fn slot_of(self, key: &str) -> u16 {
         match self {
-            Self::One => 0,
-            Self::Slots => slot(key),
+            Self::None => 0,
+            Self::HashSlots => slot(key),
         }
     }
 
-    /// The marker of the part that has `key`.
+    /// The marker of the slot that has `key`.
     pub(crate) fn marker(self, key: &str) -> String {
         match self {
-            Self::One => MARKER.to_owned(),
-            Self::Slots => marker(slot(key)),
+            Self::None => MARKER.to_owned(),
+            Self::HashSlots => marker(slot(key)),
         }
     }
 
-    /// The markers of all parts.
+    /// The markers of all slots.
     pub(crate) fn markers(self) -> Vec<String> {
         match self {
-            Self::One => vec![MARKER.to_owned()],
-            Self::Slots => (0..SLOTS).map(|slot| marker(slot as u16)).collect(),
+            Self::None => vec![MARKER.to_owned()],
+            Self::HashSlots => (0..SLOTS).map(|slot| marker(slot as u16)).collect(),
         }
     }
 
-    /// Whether there are several.
-    pub(crate) fn are_several(self) -> bool {
-        self == Self::Slots
+    /// Whether the node has several slots.
+    pub(crate) fn has_slots(self) -> bool {
+        self == Self::HashSlots
     }
 }
 
-/// The slot of a key. If it has a hash tag, the text between the first `{` and the next `}`, and the tag is not empty,
-/// only the tag counts.
+/// The hash slot of a key. If it has a hash tag, the text between the first `{` and the next `}`, and the tag is not
+/// empty, only the tag counts.
 pub(crate) fn slot(key: &str) -> u16 {
     const XMODEM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);

@@ -1,11 +1,12 @@
-//! A grant the caller has not collected yet. An event loop collects its results when it runs; while it is blocked, it
-//! cannot. After min(ttl/6, 5 s) the watchdog gives such a grant back, so that others get the lock, and the acquire
+//! A grant that its caller has not collected yet. An event loop collects its results when it runs; while it is blocked,
+//! it cannot. After min(ttl/6, 5 s) the watchdog gives such a grant back, so that others get the lock, and the acquire
 //! queues again once the caller is back. It does not try earlier: the next grant would be given back, too.
 
 use crate::{error::LockError, lease::Lease, server::BoxFuture};
 
-/// A lease the caller has not collected yet. Dropping it releases it; a lease from `attach` is detached again instead.
-pub(crate) struct PendingGrant {
+/// A lease that its caller has not collected yet. Dropping it releases it; a lease from `attach` is detached again
+/// instead.
+pub(crate) struct UncollectedGrant {
     lease: Lease,
     /// Started if this grant was given back.
     restart: Box<dyn Restart>,
@@ -14,10 +15,10 @@ pub(crate) struct PendingGrant {
 /// A call that can be started, and started again when its grant was given back.
 pub(crate) trait Restart: Send {
     /// Starts the call in the background.
-    fn start(self: Box<Self>) -> BoxFuture<Result<PendingGrant, LockError>>;
+    fn start(self: Box<Self>) -> BoxFuture<Result<UncollectedGrant, LockError>>;
 }
 
-impl PendingGrant {
+impl UncollectedGrant {
     /// Wraps a lease that was just granted. The caller is polling, so the time to collect it does not run yet.
     pub(crate) fn new(lease: Lease, restart: Box<dyn Restart>) -> Self {
         Self { lease, restart }

@@ -1,12 +1,12 @@
-//! A waiter's turn: its entry in this client's queue of one lock. The queue on a server has places instead, with ticket
-//! numbers (`place.rs`).
+//! A waiter as this client's queue of one lock has it. A queue on a server has places instead, with ticket numbers
+//! (`place.rs`).
 
 use tokio::sync::Notify;
 
 use crate::{owner::OwnerKey, sync::atomic::AtomicBool};
 
-/// One entry in this client's queue of one lock.
-pub(crate) struct Turn {
+/// One waiter in this client's queue of one lock.
+pub(crate) struct QueuedWaiter {
     pub(super) owner: OwnerKey,
     /// Whether others may hold the lock at the same time.
     pub(super) shared: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Turn {
     pub(super) thread: Option<u64>,
     /// Whether that thread is blocked until the lock is granted.
     pub(super) blocked: bool,
-    /// Notified when the waiter should check the lock again.
+    /// Notified when the waiter should try again.
     pub(crate) wake: Notify,
     /// Whether it is the first in the queue.
     pub(crate) first: AtomicBool,
