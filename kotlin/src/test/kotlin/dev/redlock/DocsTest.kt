@@ -18,13 +18,13 @@ import javax.tools.ToolProvider
  *
  * - An excerpt follows a link to a file. `python/tests/test_docs.py` compares the two, and checks the fences of all
  *   blocks.
- * - A program starts with an import, and is compiled as it is.
+ * - The first line of a program, after comments, is an import. A program is compiled as it is.
  * - A fragment is any other block. It is compiled as the body of a function, which knows `client` and the names in
  *   [KOTLIN_NAMES] or [JAVA_NAMES].
  */
 class DocsTest {
     private class Block(val page: String, val line: Int, val language: String, val code: String) {
-        val isProgram = code.startsWith("import ")
+        val isProgram = Regex("(//.*\\n|\\s)*import ").matchesAt(code, 0)
     }
 
     private fun blocksOf(page: String, text: String): List<Block> = FENCES.findAll(text).mapNotNull { fence ->
@@ -74,7 +74,14 @@ class DocsTest {
         val java = Path.of(System.getProperty("java.home"), "bin", "java")
         val main = listOf("$java", "-cp", compiler(), "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler")
         val command = main + options + libraries + files.keys + names.path
-        val said = ProcessBuilder(command).redirectErrorStream(true).start().inputReader().readText()
+        val output = folder.resolve("output").toFile()
+        val process = ProcessBuilder(command).redirectErrorStream(true).redirectOutput(output).start()
+        try {
+            process.waitFor()
+        } finally {
+            process.destroyForcibly()
+        }
+        val said = output.readText()
         val errors = Regex("(?m)^(.+?):(\\d+):\\d+: error: (.*)$").findAll(said).map { it.destructured }.groupBy(
             { (file) -> checkNotNull(files[file]) { said } },
             { (file, line, message) -> "${files.getValue(file).page}:$line: $message" },
@@ -83,21 +90,21 @@ class DocsTest {
         return blocks.associateWith { errors[it].orEmpty().joinToString("\n") }
     }
 
-    /** The class path of the compiler that Maven runs; its jars are in the repository of this class path. */
+    /** The class path of the compiler that Maven runs. Its jars are in the repository of this class path. */
     private fun compiler(): String {
         val junit = Test::class.java.protectionDomain.codeSource.location
         val folders = generateSequence(File(junit.toURI())) { it.parentFile }
         val repository = folders.first { it.resolve("org/junit").isDirectory }
+        fun stored(group: String, artifact: String, version: String, extension: String = "jar") =
+            repository.resolve("${group.replace('.', '/')}/$artifact/$version/$artifact-$version.$extension")
+                .also { check(it.isFile) { "$it is missing; mvn test-compile downloads it" } }
+
+        val kotlin = "org.jetbrains.kotlin"
         val version = System.getProperty("kotlin.compiler.version")
-        val kotlin = repository.resolve("org/jetbrains/kotlin")
-        val own = listOf("compiler", "stdlib", "script-runtime")
-            .map { kotlin.resolve("kotlin-$it/$version/kotlin-$it-$version.jar") }
-        val others = listOf("org/jetbrains/kotlin/kotlin-reflect", "org/jetbrains/intellij/deps/trove4j")
-            .flatMap { repository.resolve(it).walk().filter { file -> file.extension == "jar" } }
-        own.forEach { check(it.isFile) { "$it is missing; mvn test-compile gets it" } }
-        // The compiler runs on any version of the coroutines.
-        val coroutines = classPath().split(File.pathSeparator).filter { "coroutines-core" in it }
-        return (own.map { it.path } + others.map { it.path } + coroutines).joinToString(File.pathSeparator)
+        val own = listOf(stored(kotlin, "kotlin-compiler", version), stored(kotlin, "kotlin-stdlib", version))
+        val dependencies = DEPENDENCY.findAll(stored(kotlin, "kotlin-compiler", version, "pom").readText())
+            .map { it.destructured }.map { (group, artifact, version) -> stored(group, artifact, version) }
+        return (own + dependencies).joinToString(File.pathSeparator)
     }
 
     /** Checks that blocks of the pages have no error, and that each block of `broken` has the error named there. */
@@ -107,13 +114,13 @@ class DocsTest {
             blocksOf("page.md", "# Title\n\n=== \"Tab\"\n\n    ```$language\n$inside\n    ```\n").single()
         }
         val found = errors(blocks(language) + planted.keys)
+        assertEquals("", (found - planted.keys).values.filter { it != "" }.joinToString("\n"))
         for ((block, code) in planted) {
             assertEquals(code, block.code.trimEnd())
             assertTrue(Regex("page.md:[67]: .*${broken[code]}.*").matches(found.getValue(block).lines().first())) {
                 "$code: ${found[block]}"
             }
         }
-        assertEquals("", (found - planted.keys).values.filter { it != "" }.joinToString("\n"))
     }
 
     @Test
@@ -139,6 +146,9 @@ class DocsTest {
         val ROOT: File = File("..").canonicalFile
         val FENCES = Regex("(?ms)^( *)```(kotlin|java)\\b[^\\n]*\\n(.*?)^\\1```$")
         val EXCERPT = Regex("\\[`[^`]+`]\\([^)]+\\):\\n\\n\\z")
+        val DEPENDENCY = Regex(
+            "<dependency>\\s*<groupId>(.+)</groupId>\\s*<artifactId>(.+)</artifactId>\\s*<version>(.+)</version>",
+        )
 
         const val KOTLIN_HEADER = "import dev.redlock.*; import kotlin.time.Duration.Companion.seconds; " +
             "import names.*; suspend fun fragment(client: Redlock) {"
