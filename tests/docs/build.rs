@@ -187,8 +187,10 @@ fn write_tests(folder: &Path, page: &Path, blocks: &[(&Block, &str)]) -> io::Res
     }
     let path = folder.join(page);
     fs::create_dir_all(path.parent().expect("a page in a folder"))?;
-    fs::write(&path, lines.join("\n"))?;
+    // rustdoc counts the lines of an included file from 0.
+    fs::write(&path, format!("\n{}", lines.join("\n")))?;
     let name = page.with_extension("").display().to_string().to_lowercase();
     let name = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
-    Ok(format!("#[doc = include_str!({path:?})]\npub mod {name} {{}}\n"))
+    let text = format!("include_str!(concat!(env!(\"OUT_DIR\"), \"/{}\"))", page.display());
+    Ok(format!("#[doc = {text}]\npub mod {name} {{}}\n"))
 }
