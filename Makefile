@@ -174,7 +174,7 @@ scripts-test: python-tools
 rust-test: nextest-tools
 	$(call step,rust-tests,Rust tests: units; real servers; simulation; short chaos) $(call nextest,rust-tests) $(rust)
 	$(call step,scenarios,Rust: the scenarios on Redis and in memory) -- cargo test $(rust) --test scenarios --quiet
-	$(call step,doc-tests,Rust: examples in the documentation) -- cargo test $(rust) --doc --quiet
+	$(call step,doc-tests,Rust: examples in the documentation) -- cargo test $(rust) --package redlock-docs --doc --quiet
 	$(call step,interleavings,Rust: interleavings of threads; chosen by a scheduler) $(call nextest,interleavings) \
 		--package redlock-core --features shuttle --lib interleavings
 
