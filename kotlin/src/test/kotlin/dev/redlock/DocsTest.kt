@@ -166,8 +166,9 @@ class DocsTest {
             fun run(device: Int, fence: Long) = println(device + fence)
         """
         const val JAVA_NAMES = "import dev.redlock.*; import java.io.IOException; import java.time.Duration; " +
-            "abstract class Fragment { Redlock client; JavaLock report; String next; abstract void buildReport(long fence); " +
-            "abstract void saveConfig(String config, long fence); abstract void announce(String config); " +
+            "abstract class Fragment { Redlock client; JavaLock report; String next; " +
+            "abstract void buildReport(long fence); abstract void saveConfig(String config, long fence); " +
+            "abstract void announce(String config); " +
             "abstract void run(int device, long fence); void fragment() throws Exception {"
     }
 }
