@@ -4,6 +4,26 @@
 use std::{fmt, time::Duration};
 
 /// Every error of this crate. Each variant needs a different reaction of the caller.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config, LockError, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://errors"]))?;
+/// let lease = client.lock("report", LockOptions::default())?.acquire_blocking()?;
+///
+/// let mut options = LockOptions::default();
+/// options.wait = Some(Duration::from_millis(100));
+/// match client.lock("report", options)?.acquire_blocking() {
+///     Err(error @ LockError::Timeout { .. }) => assert_eq!(error.code(), "timeout"),
+///     Err(error) => return Err(error), // an outage, or a bug
+///     Ok(_) => unreachable!("it is held"),
+/// }
+/// # drop(lease);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -33,7 +53,8 @@ pub enum LockError {
         /// What the caller did.
         detail: String,
     },
-    /// Fewer nodes answered than must agree: an outage, not contention.
+    /// Fewer nodes answered than must agree: an outage, not contention. A try fails with it at once, a waiting acquire
+    /// after the client's [`patience`](crate::Config::patience), or after its own `wait` if that is shorter.
     #[error("needs {needed} of {nodes} nodes, {}", list(causes))]
     Unavailable {
         /// How many nodes must agree.
@@ -76,7 +97,8 @@ impl LockError {
         Self::Lost { name: name.to_owned(), reason: LostReason::Forked }
     }
 
-    /// The code of this error, the same in every language.
+    /// The code of this error, the same in every language: `timeout`, `lost`, `not_held`, `unavailable`, `conflict`,
+    /// `deadlock`, `invalid` or `closed`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
@@ -183,7 +205,8 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    /// The reason, spelled the same in every language.
+    /// The reason, spelled the same in every language: `expired`, `taken`, `released`, `deleted`, `unreachable`,
+    /// `closed`, `forked` or `max_hold`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",

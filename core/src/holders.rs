@@ -29,7 +29,8 @@ const SOON: Duration = Duration::from_millis(50);
 /// How far the clock of a node may be before this process's: a token that is newer shows no time.
 const MOST_SKEW: Duration = Duration::from_secs(60);
 
-/// The holders of a lock, as a quorum of its nodes reports them.
+/// The holders of a lock, as a quorum of its nodes reports them. [`Lock::inspect`](crate::Lock::inspect) has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {

@@ -3,11 +3,12 @@
 //!
 //! # Async
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), redlock::LockError> {
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), redlock::LockError> {
 //! use redlock::{Client, Config, LockOptions};
 //!
-//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let client = Client::new(Config::new(["memory://async"]))?; // or redis://127.0.0.1:6379
 //! let lease = client.lock("report", LockOptions::default())?.acquire().await?;
 //! println!("writing with fencing token {}", lease.token());
 //! lease.release().await?;
@@ -22,11 +23,11 @@
 //!
 //! [`Lock::acquire_blocking`] returns a [`LeaseGuard`], which is released at the end of its scope:
 //!
-//! ```no_run
+//! ```
 //! # fn main() -> Result<(), redlock::LockError> {
 //! use redlock::{Client, Config, LockOptions};
 //!
-//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let client = Client::new(Config::new(["memory://threads"]))?; // or redis://127.0.0.1:6379
 //! let lock = client.lock("report", LockOptions::default())?;
 //! let lease = lock.acquire_blocking()?;
 //! println!("writing with fencing token {}", lease.token());

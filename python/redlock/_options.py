@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
 Seconds: TypeAlias = float | timedelta
-"""A duration: a number of seconds, or a `timedelta`."""
+"""A duration: a number of seconds, or a `timedelta`. Each argument states its own range."""
 
 
 class ClientOptions(TypedDict, total=False):

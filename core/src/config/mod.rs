@@ -76,7 +76,28 @@ impl FromStr for TokenKey {
     }
 }
 
-/// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed.
+/// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed. [`Client::new`] checks
+/// them.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config};
+///
+/// let mut config = Config::new(["memory://a", "memory://b", "memory://c"]);
+/// config.watchdog = Duration::from_secs(10);
+/// config.prefix = "shop:".to_owned();
+/// let client = Client::new(config.clone())?;
+/// assert_eq!(client.nodes(), ["memory://a", "memory://b", "memory://c"]);
+///
+/// config.quorum = Some(1);
+/// let error = Client::new(config).err().expect("1 of 3 is no majority");
+/// assert_eq!(error.code(), "invalid");
+/// # Ok(()) }
+/// ```
+///
+/// [`Client::new`]: crate::Client::new
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -176,7 +197,7 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// The defaults, for the nodes with these URLs.
+    /// The defaults, for the nodes with these URLs. Checks nothing.
     pub fn new<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
@@ -203,7 +224,14 @@ impl Config {
     }
 
     /// The defaults, for the nodes in a comma-separated list of URLs, as in `REDLOCK_URL`. The URL of a cluster or of
-    /// Sentinels may itself list several addresses, separated by commas.
+    /// Sentinels may itself list several addresses, separated by commas. Checks nothing.
+    ///
+    /// ```
+    /// use redlock::Config;
+    ///
+    /// assert_eq!(Config::from_list("redis://a, redis://b").urls, ["redis://a", "redis://b"]);
+    /// assert_eq!(Config::from_list("redis+cluster://a:7000,b:7000").urls, ["redis+cluster://a:7000,b:7000"]);
+    /// ```
     pub fn from_list(urls: &str) -> Self {
         let mut nodes: Vec<String> = Vec::new();
         for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -263,7 +291,23 @@ pub(crate) fn wire_ttl(ttl: Duration) -> String {
     if ttl == NEVER { "-1".to_owned() } else { ttl.as_millis().to_string() }
 }
 
-/// The options of a lock, which its acquires use.
+/// The options of a lock, which its acquires use. [`Client::lock`](crate::Client::lock) checks them.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config, LockOptions, Ttl};
+///
+/// let client = Client::new(Config::new(["memory://lock_options"]))?;
+/// let mut options = LockOptions::default();
+/// options.ttl = Ttl::Fixed(Duration::from_secs(600));
+/// options.wait = Some(Duration::from_secs(5));
+/// options.owner = Some("user-42".to_owned());
+/// let lease = client.lock("seat-7", options)?.acquire_blocking()?;
+/// assert_eq!(lease.owner(), "user-42");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockOptions {

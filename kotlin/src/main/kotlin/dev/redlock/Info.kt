@@ -116,7 +116,7 @@ public data class LockInfo(
  * @property up whether it answered
  * @property run the server's run id, new after each restart
  * @property version the server's version
- * @property cause why it did not answer; null if it did
+ * @property cause why it did not answer, for people; null if it did
  */
 public data class NodeStatus(
     val node: String,
