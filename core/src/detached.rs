@@ -155,7 +155,10 @@ impl Lease {
     /// before its ttl is over.
     ///
     /// The text is a bearer secret: whoever has it can take over the lock. Fails with `lost` or `not_held` if the lease
-    /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value.
+    /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value. [`Client::attach`] has an
+    /// example.
+    ///
+    /// [`Client::attach`]: crate::Client::attach
     pub fn detach(&self) -> Result<String, LockError> {
         let Some((tenure, session)) = self.tenure_and_session() else {
             return Err(LockError::forked(self.name()));

@@ -53,6 +53,15 @@ export interface ClientOptions {
    * Whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. Default: true; for tests only: false.
    */
   quarantine?: boolean | null | undefined;
+  /**
+   * Whether the client names its connections and reads the names of others, to tell who holds a lock. Default: true.
+   */
+  identify?: boolean | null | undefined;
+  /**
+   * The name of the program that other processes see; 1 to 64 bytes. Default: the environment variable `REDLOCK_APP`,
+   * else `OTEL_SERVICE_NAME`, else the name of the script.
+   */
+  app?: string | null | undefined;
   /** The user, for URLs that name none. Default: none. */
   username?: string | null | undefined;
   /** The password, for URLs that have none. Default: none. */
@@ -94,10 +103,13 @@ export interface LockOptions {
   fair?: boolean | null | undefined;
 }
 
-/** The options of a read/write lock. */
+/** The options of a read/write lock: those of a lock without `owner` and `fair`. */
 export type ReadWriteOptions = Omit<LockOptions, "owner" | "fair">;
 
-/** The options of a semaphore. */
+/**
+ * The options of a semaphore: those of a lock without `owner`, `fair`, `reentrant` and `minHold`, and the number of
+ * slots.
+ */
 export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant" | "minHold"> {
   /** The number of slots, 1 to 65536. */
   permits: number;
@@ -105,15 +117,15 @@ export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "
 
 /** The options of one acquire. */
 export interface AcquireOptions {
-  /** How long the acquire waits, in milliseconds; 0: one try. Default: the lock's own `wait`. */
+  /** How long the acquire waits, in milliseconds of 0 or more; 0: one try. Default: the lock's own `wait`. */
   wait?: number | null | undefined;
-  /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. */
+  /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. Default: none. */
   signal?: AbortSignal | null | undefined;
 }
 
 /** The options of one acquire of a semaphore. */
 export interface PermitOptions extends AcquireOptions {
-  /** How many slots it acquires at once. Default: 1. */
+  /** How many slots it acquires at once, from 1 to the semaphore's `permits`. Default: 1. */
   n?: number | null | undefined;
 }
 

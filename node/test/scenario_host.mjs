@@ -81,8 +81,10 @@ class World {
       case "inspect": {
         const info = await lock.inspect();
         if (info === null) return null;
-        const { owner, token, ttl, kind, owners } = info;
-        return { owner, token: Number(token), ttl_ms: ttl, kind, owners: owners.length };
+        const { owner, token, ttl, kind, owners, host, pid, app, since } = info;
+        const process = Boolean(host) && pid !== null;
+        const recent = since !== null && Math.abs(Date.now() - since.getTime()) < 60_000;
+        return { owner, token: Number(token), ttl_ms: ttl, kind, owners: owners.length, app, process, recent };
       }
       default:
         return await lock[step.do]();

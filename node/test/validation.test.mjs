@@ -32,6 +32,8 @@ for (const [options, message] of [
   [{ tokenKey: "x" }, /^tokenKey: /],
   [{ tokenTtl: 59_999 }, /^tokenTtl: must be from 60s to 10 years, not 59\.999s$/],
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
+  [{ app: "" }, /^app: must have 1 to 64 bytes, not 0$/],
+  [{ identify: 1 }, /^identify: must be true or false, not 1$/],
   [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],

@@ -103,6 +103,8 @@ def test_locks(module, name, options, argument) -> None:
         ("redis://a", {"token_ttl": 3600, "token_key": "redisson"}, "token_ttl"),
         ("redis://a", {"prefix": 1}, "prefix"),
         ("redis://a", {"max_ttl": -1}, "max_ttl"),
+        ("redis://a", {"app": ""}, "app"),
+        ("redis://a", {"identify": 1}, "identify"),
         ("redis://a", {"min_replicas": -1}, "min_replicas"),
         ("redis://a", {"min_replicas": 1.5}, "min_replicas"),
         ("memory://", {"min_replicas": 1}, "min_replicas"),

@@ -16,6 +16,8 @@ const MIN_WATCHDOG: Duration = Duration::from_millis(300);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The largest `min_replicas`: more replicas than a server has.
 const MOST_REPLICAS: u32 = 1000;
+/// The longest name of a program: connections of most clients can be named with the whole of it.
+const MOST_APP_BYTES: usize = 64;
 /// The most permits of a semaphore.
 const MOST_PERMITS: u32 = 65_536;
 
@@ -45,6 +47,11 @@ impl Config {
             && let Some(memory) = endpoints.iter().find(|e| matches!(e.transport, Transport::Memory { .. }))
         {
             return Err(LockError::invalid("min_replicas", format!("{} has no replicas", memory.transport)));
+        }
+        if let Some(app) = &self.app
+            && !(1..=MOST_APP_BYTES).contains(&app.len())
+        {
+            return Err(LockError::invalid("app", format!("must have 1 to {MOST_APP_BYTES} bytes, not {}", app.len())));
         }
         if self.tls.cert.is_some() != self.tls.key.is_some() {
             return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));

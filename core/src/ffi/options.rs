@@ -45,7 +45,7 @@ pub enum Idiom {
 type Choice<Options> = (&'static str, fn(&mut Options, Given) -> Result<(), LockError>);
 
 /// The options of a client.
-const CLIENT_OPTIONS: [Choice<Config>; 19] = [
+const CLIENT_OPTIONS: [Choice<Config>; 21] = [
     ("quorum", |config, given| given.whole(1).map(|count| config.quorum = Some(count))),
     ("watchdog", |config, given| given.duration().map(|ttl| config.watchdog = ttl)),
     ("prefix", |config, given| given.text().map(|prefix| config.prefix = prefix)),
@@ -62,6 +62,8 @@ const CLIENT_OPTIONS: [Choice<Config>; 19] = [
     ("quarantine", |config, given| given.flag().map(|quarantine| config.quarantine = quarantine)),
     ("username", |config, given| given.text().map(|name| config.username = Some(name))),
     ("password", |config, given| given.text().map(|password| config.password = Some(password))),
+    ("identify", |config, given| given.flag().map(|identify| config.identify = identify)),
+    ("app", |config, given| given.text().map(|app| config.app = Some(app))),
     ("ca", |config, given| given.text().map(|pem| config.tls.ca = Some(pem))),
     ("cert", |config, given| given.text().map(|pem| config.tls.cert = Some(pem))),
     ("key", |config, given| given.text().map(|pem| config.tls.key = Some(pem))),

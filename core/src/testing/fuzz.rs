@@ -329,7 +329,7 @@ proptest! {
         name in prop_oneof![
             4 => sample::select(vec![
                 "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "token_ttl", "tokenTtl", "max_ttl", "maxTtl",
-                "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
+                "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "identify", "app", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
                 "max_hold", "maxHold", "min_hold", "minHold", "reentrant",
             ]).prop_map(str::to_owned),
             1 => text(),

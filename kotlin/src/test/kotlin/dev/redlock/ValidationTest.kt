@@ -29,6 +29,7 @@ class ValidationTest {
         refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = (-1).seconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = Duration.INFINITE)) }
+        refused("app") { client(RedlockOptions(app = "")) }
         refused("minReplicas") { client(RedlockOptions(minReplicas = -1)) }
         refused("tokenTtl") { client(RedlockOptions(tokenTtl = 59_999.milliseconds)) }
         refused("tokenTtl") { client(RedlockOptions(tokenTtl = 60.seconds, maxTtl = 60.seconds), nodes = 3) }
