@@ -89,8 +89,8 @@ impl Elsewhere {
 
     /// Writes a lock that this client has held for `age`.
     fn holds(&self, servers: &[&Server], lock: &str, age: Duration) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let token = (now - age).as_micros().to_string();
+        let since = (SystemTime::now() - age).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let token = since.as_micros().to_string();
         for server in servers {
             let _: () = server.command(&["HSET", lock, &format!("{}:1", self.client), "1"]);
             let _: () = server.command(&["PEXPIRE", lock, "600000"]);
@@ -381,7 +381,9 @@ async fn looks_are_shared_and_a_try_asks_nothing() {
     let clients = [client(&urls, "one"), client(&urls, "two")];
     clients[0].init_nodes().await.unwrap();
     other.holds(&all, "x", Duration::from_secs(5));
-    all.iter().for_each(|server| note_commands(server));
+    for server in &all {
+        note_commands(server);
+    }
     for _ in 0..3 {
         let tried = clients[0].lock("x", options(LONG)).unwrap().try_acquire().await.unwrap();
         assert!(tried.is_none());
