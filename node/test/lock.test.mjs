@@ -40,7 +40,10 @@ test("a lease and its lock", async (t) => {
   assert(typeof info?.ttl === "number" && info.ttl > 20_000 && info.ttl <= 30_000);
   assert.equal(info.host, hostname());
   assert.equal(info.pid, process.pid);
-  assert.equal(info.app, basename(process.argv[1]));
+  // Bun and Deno run several tests in one process, which has the name of the first.
+  const isInNode = !(process.versions.bun || process.versions.deno);
+  if (isInNode) assert.equal(info.app, basename(process.argv[1]));
+  else assert.match(info.app, /\.test\.mjs$/);
   assert(info.since instanceof Date && Math.abs(Date.now() - info.since.getTime()) < 60_000);
   const explicit = client.lock("explicit", { owner: "me" });
   await explicit.acquire();

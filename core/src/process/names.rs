@@ -39,6 +39,9 @@ struct Interpreter {
     code: &'static [&'static str],
 }
 
+/// The subcommands of Bun and Deno that run what follows.
+const SUBCOMMANDS: [&str; 2] = ["run", "test"];
+
 const INTERPRETERS: [Interpreter; 3] = [
     Interpreter { names: &["python", "pypy"], module: &["-m"], with_value: &["-W", "-X"], code: &["-c"] },
     Interpreter {
@@ -85,7 +88,7 @@ impl Interpreter {
             }
             if self.with_value.contains(&argument) {
                 rest.next();
-            } else if !argument.starts_with('-') && argument != "run" {
+            } else if !argument.starts_with('-') && !SUBCOMMANDS.contains(&argument) {
                 return Some(file_name(Path::new(argument)));
             }
         }
@@ -113,6 +116,7 @@ mod tests {
             ("node --require ./tracing.js --enable-source-maps dist/server.mjs", "server.mjs"),
             ("node -e secret()", "node"),
             ("/root/.bun/bin/bun run jobs.ts", "jobs.ts"),
+            ("deno test --allow-all jobs.test.ts", "jobs.test.ts"),
             ("/usr/lib/jvm/bin/java -Xmx1g -cp lib/a.jar:lib/b.jar shop.Main now", "shop.Main"),
             ("java -jar /srv/billing.jar", "billing.jar"),
         ] {
