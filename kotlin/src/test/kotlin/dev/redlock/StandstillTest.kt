@@ -36,6 +36,9 @@ class OneThread : AutoCloseable {
 
     fun goOn() = over.countDown()
 
+    /** Whether the thread has run what it was given: its coroutine is suspended. */
+    val rests: Boolean get() = executor.completedTaskCount > 0 && executor.queue.isEmpty() && executor.activeCount == 0
+
     /** Whether the thread is blocked and a coroutine is queued for it. */
     val keeps: Boolean get() = blocked.count == 0L && executor.queue.isNotEmpty()
 
@@ -62,7 +65,8 @@ class StandstillTest : OnServer() {
         OneThread().use { single ->
             val held = client.take()
             val waiting = async(single.dispatcher) { by.lock("x").acquire() }
-            eventually("it waits") { server.listeners("x") == 1L }
+            // A coroutine that is not yet suspended when its grant arrives would go on at once.
+            eventually("it waits") { server.listeners("x") == 1L && single.rests }
             single.block()
             held.release()
             eventually("it could go on") { single.keeps }
