@@ -17,6 +17,20 @@ import java.util.concurrent.locks.Lock as ConcurrentLock
  * unlocked or its thread has ended. With an explicit owner, all threads of that owner share the hold.
  *
  * Each method that acquires the lock fails as [Lock.acquire] does.
+ *
+ * ```java
+ * JavaLock report = client.lock("report").asJavaLock();
+ *
+ * report.runLocked(() -> buildReport(report.token()));
+ *
+ * if (report.tryLock(5, TimeUnit.SECONDS)) {
+ *     try {
+ *         buildReport(report.token());
+ *     } finally {
+ *         report.unlock();
+ *     }
+ * }
+ * ```
  */
 public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
     private val handle get() = lock.handle
