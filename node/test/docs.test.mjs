@@ -310,6 +310,16 @@ for (const [call, error] of examples) {
   });
 }
 
+test("the fences of the reference", () => {
+  const rest = (comments) => comments.replace(/^(@example\n)?```(js|ts|text)\n[\s\S]*?^```$/gm, "");
+  for (const name of references) {
+    const comments = commentsOf(readFileSync(join(ROOT, name), "utf8"));
+    assert.doesNotMatch(rest(comments), /```|@example/, `${name}: an example that no test reads`);
+  }
+  for (const comment of ["@example\nlock();\n", "```\nlock();\n```\n", "```tsx\nlock();\n```\n"])
+    assert.match(rest(`${comment}\n\`\`\`ts\nlock();\n\`\`\`\n`), /```|@example/);
+});
+
 test("the reader's own names in a fragment", () => {
   const block = planted("const report = await load(url);\nawait client.acquire(report.name);\n");
   assert.deepEqual([...typesOf([block]).names.get(block)], ["load", "url"]);

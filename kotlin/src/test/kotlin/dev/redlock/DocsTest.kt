@@ -3,6 +3,7 @@ package dev.redlock
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withTimeout
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
@@ -49,8 +50,11 @@ class DocsTest {
     }
 
     private fun blocksOf(file: File): List<Block> {
-        val text = file.readText()
-        return blocksOf(file.relativeTo(ROOT).path, if (file.extension == "kt") commentsOf(text) else text)
+        val page = file.relativeTo(ROOT).path
+        if (file.extension != "kt") return blocksOf(page, file.readText())
+        val comments = commentsOf(file.readText())
+        assertFalse("```" in comments.replace(FENCES, "")) { "$page: a fence of a language that no test reads" }
+        return blocksOf(page, comments)
     }
 
     /** All blocks, without those of Redisson's own API: it is not installed. */
