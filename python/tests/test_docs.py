@@ -135,21 +135,24 @@ def blocks_of(page: str, text: str) -> list[Block]:
     return found
 
 
-def docstrings_of(code: str) -> str:
+def docstrings_of(page: str, code: str) -> str:
     """The docstrings of Python code, in the lines where they stand. All other lines are empty."""
     lines = code.split("\n")
     kept = [""] * len(lines)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             assert node.end_lineno
-            kept[node.lineno - 1 : node.end_lineno] = lines[node.lineno - 1 : node.end_lineno]
+            inside = slice(node.lineno - 1, node.end_lineno)
+            unfenced = re.sub(r"(?ms)^( *)```.*?^\1```$", "", "\n".join(lines[inside]))
+            assert not re.search(rf"\n\n {{{node.col_offset + 4}}}", unfenced), f"{page}:{node.lineno}: no fence"
+            kept[inside] = lines[inside]
     return "\n".join(kept)
 
 
 def read_blocks(file: Path) -> list[Block]:
     """Every block of code of a page, or of the docstrings of a module."""
-    text = file.read_text(encoding="utf-8")
-    return blocks_of(str(file.relative_to(ROOT)), text if file.suffix == ".md" else docstrings_of(text))
+    page, text = str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
+    return blocks_of(page, text if file.suffix == ".md" else docstrings_of(page, text))
 
 
 BLOCKS = [block for file in [*PAGES, *SOURCES] for block in read_blocks(file)]
@@ -397,11 +400,17 @@ no docstring
     ],
 )
 def test_broken_example(page: str, call: str, error: str, program: Program, tmp_path: Path) -> None:
-    _, block = blocks_of(f"python/redlock/{page}", docstrings_of(DOCSTRING.format(call=call)))
+    page = f"python/redlock/{page}"
+    _, block = blocks_of(page, docstrings_of(page, DOCSTRING.format(call=call)))
     assert block.code == f"lease = {call}\n"
     assert (block.line, block.is_of_reference, block.is_program) == (13, True, False)
     with pytest.raises((AssertionError, SyntaxError), match=f"(?s){error}") if error else nullcontext():
         check_run(block, program, tmp_path)
+
+
+def test_example_without_a_fence() -> None:
+    with pytest.raises(AssertionError, match="module.py:2: no fence"):
+        docstrings_of("module.py", 'class Lock:\n    """A lock.\n\n        lock.acquire()\n    """\n')
 
 
 def test_broken_types(tmp_path: Path) -> None:
