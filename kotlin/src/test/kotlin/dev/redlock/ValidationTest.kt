@@ -53,11 +53,11 @@ class ValidationTest {
             refused("ttl") { client.lock("x", ttl = 49.milliseconds) }
             refused("ttl") { client.lock("x", ttl = Duration.INFINITE) }
             refused("wait") { client.lock("x", wait = (-1).milliseconds) }
+            refused("wait") { runBlocking { client.lock("x").acquire(4000.days) } }
             refused("owner") { client.lock("x", owner = "") }
             refused("owner") { client.lock("x", owner = "é".repeat(129)) }
             refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
             refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
-            refused("wait") { runBlocking { client.lock("x").acquire(4000.days) } }
             client.lock("x", wait = Duration.INFINITE)
             client.lock("\uD83D\uDD12")
         }
