@@ -51,10 +51,14 @@ function ofEnvironment(options: Options): Client {
  *
  * @example
  * ```ts
+ * import { Redlock } from "redlock-core";
+ *
  * const client = new Redlock(["redis://a", "redis://b", "redis://c"], { watchdog: 10_000 });
- * await client.using("report", async (signal, lease) => {
- *   await fetch(url, { signal, headers: { "Fencing-Token": String(lease.token) } });
+ * await client.using("report", { wait: 5_000 }, async (signal, lease) => {
+ *   signal.throwIfAborted();
+ *   console.log("building under token", lease.token);
  * });
+ * await client.close();
  * ```
  */
 export class Redlock {
@@ -121,6 +125,16 @@ export class Redlock {
   /**
    * Acquires a lock: `lock(name, options).acquire({ signal })`. Rejects as {@link Lock.acquire} does, and with
    * {@link InvalidArgument}.
+   *
+   * @example
+   * ```ts
+   * const lease = await client.acquire("report", { wait: 5_000 });
+   * try {
+   *   await buildReport({ signal: lease.signal, fence: lease.token });
+   * } finally {
+   *   await lease.release();
+   * }
+   * ```
    */
   acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
     return rejecting(() => {
@@ -132,6 +146,13 @@ export class Redlock {
   /**
    * Acquires a lock if it is free: `lock(name, options).tryAcquire()`. Rejects as {@link Lock.tryAcquire} does, and
    * with {@link InvalidArgument}.
+   *
+   * @example
+   * ```ts
+   * const lease = await client.tryAcquire("report");
+   * if (lease === null) console.log("another owner holds it");
+   * await lease?.release();
+   * ```
    */
   tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
     return rejecting(() => this.lock(name, options).tryAcquire());
@@ -140,6 +161,11 @@ export class Redlock {
   /**
    * Runs `body` while a lock is held: `lock(name, options).using({ signal }, body)`. Rejects as {@link Lock.using}
    * does, and with {@link InvalidArgument}.
+   *
+   * @example
+   * ```ts
+   * await client.using("report", (signal, lease) => buildReport({ signal, fence: lease.token }));
+   * ```
    */
   using<T>(name: string, body: Body<T>): Promise<T>;
   /** The same, with options of the lock and of the acquire. */
@@ -156,6 +182,14 @@ export class Redlock {
    * Takes over a detached lease. `text` is the result of its `detach()`, and works once. Rejects with {@link LockLost}
    * if the lease ended or was attached before, with {@link InvalidArgument} if `text` is not from a `detach()`, and
    * with {@link Unavailable} and {@link Closed}, after which the text still works.
+   *
+   * @example
+   * ```ts
+   * const order = await client.acquire("order:42", { ttl: 600_000 });
+   * const text = order.detach();
+   * const lease = await client.attach(text); // in another process, too
+   * await lease.release();
+   * ```
    */
   attach(text: string): Promise<Lease> {
     return call(
@@ -169,6 +203,11 @@ export class Redlock {
    * Frees a lock, even if another process holds it. Resolves with true if it was held. The holder notices at its next
    * renewal; until then only fencing tokens protect the resource. Rejects with {@link Unavailable},
    * {@link KeyConflict}, {@link InvalidArgument} and {@link Closed}.
+   *
+   * @example
+   * ```ts
+   * const wasHeld = await client.forceRelease("report");
+   * ```
    */
   forceRelease(name: string): Promise<boolean> {
     return call((loop) => loop.forceRelease(this.#native, setting(name)));
@@ -177,6 +216,11 @@ export class Redlock {
   /**
    * Pings every node, for `replyTimeout` at most. Rejects only with {@link Closed}; a node that does not answer has
    * `ok: false`.
+   *
+   * @example
+   * ```ts
+   * const down = (await client.ping()).filter(({ ok }) => !ok);
+   * ```
    */
   ping(): Promise<NodeStatus[]> {
     return call((loop) => loop.ping(this.#native));
@@ -201,6 +245,11 @@ export class Redlock {
   /**
    * Calls `listener` for each event of this kind in this client. {@link RedlockEvent} explains the kinds. Throws
    * {@link InvalidArgument} for an unknown kind.
+   *
+   * @example
+   * ```ts
+   * client.on("lost", ({ name, reason }) => console.log(`lost ${name}: ${reason}`));
+   * ```
    */
   on<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
     this.#listeners.on(kind, listener as EventListener);

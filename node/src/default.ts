@@ -28,6 +28,14 @@ let standard: Redlock | undefined;
  * Sets the default client, which `lock()`, `acquire()` and `using()` of this package use. Without `urls` it connects to
  * the URLs in the environment variable `REDLOCK_URL`, separated by commas, or else to `redis://127.0.0.1:6379`. Locks
  * that were used before keep their client. Throws {@link InvalidArgument}.
+ *
+ * @example
+ * ```ts
+ * import { configure, using } from "redlock-core";
+ *
+ * configure("redis://10.0.0.4:6379", { watchdog: 10_000 });
+ * await using("report", async (signal, lease) => console.log("building under token", lease.token));
+ * ```
  */
 export function configure(urls?: string | readonly string[] | null, options?: ClientOptions | null): void {
   standard = new Redlock(urls ?? ENVIRONMENT, options);

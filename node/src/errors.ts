@@ -28,7 +28,23 @@ export type LostReason =
   | "forked"
   | "max_hold";
 
-/** The base class of all errors of this library. */
+/**
+ * The base class of all errors of this library.
+ *
+ * @example
+ * ```ts
+ * import { LockLost, LockTimeout, Unavailable, using } from "redlock-core";
+ *
+ * try {
+ *   await using("report", { wait: 2_000 }, async (signal, lease) => console.log("building under token", lease.token));
+ * } catch (error) {
+ *   if (error instanceof LockTimeout) console.log("another owner holds it: try later");
+ *   else if (error instanceof LockLost) console.log("lost:", error.reason);
+ *   else if (error instanceof Unavailable) console.log("an outage:", error.causes);
+ *   else throw error;
+ * }
+ * ```
+ */
 export class LockError extends Error {
   /**
    * The kind of error, the same word in all languages: "timeout", "lost", "not_held", "unavailable", "conflict",

@@ -4,8 +4,9 @@
  * ```ts
  * import { using } from "redlock-core";
  *
- * await using("report", async (signal, lease) => {
- *   await write(row, { fence: lease.token, signal });
+ * await using("report", { wait: 5_000 }, async (signal, lease) => {
+ *   signal.throwIfAborted();
+ *   console.log("building under token", lease.token);
  * });
  * ```
  *

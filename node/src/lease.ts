@@ -32,6 +32,15 @@ interface Watched extends AbortSignal {
 /**
  * A held lock, or the permit of a semaphore, as an acquire returns it. It ends with its release, or at its deadline
  * unless it is renewed or extended.
+ *
+ * @example
+ * ```ts
+ * await using lease = await client.acquire("import"); // released at the end of the block
+ * for (const batch of [[1, 2], [3]]) {
+ *   lease.check(); // throws LockLost once the lock is lost
+ *   await load(batch, { signal: lease.signal, fence: lease.token });
+ * }
+ * ```
  */
 export class Lease {
   readonly #native: Native;
@@ -83,6 +92,12 @@ export class Lease {
   /**
    * Aborted, with a {@link LockLost} as its reason, when the lock is lost; never after a release or `detach()`. Pass it
    * to the code that works under the lock: `fetch`, timers, streams, drivers.
+   *
+   * @example
+   * ```ts
+   * const lease = await client.acquire("report");
+   * lease.signal.addEventListener("abort", () => console.log("lost:", lease.lostReason));
+   * ```
    */
   get signal(): AbortSignal {
     this.#signal ??= signalOf(this.#native);
@@ -103,7 +118,14 @@ export class Lease {
    * Sets the end of the lease to `ttl` milliseconds from now, if that is later than its present end. `ttl` is from
    * 50 ms to 10 years, and on a quorum at most the client's `maxTtl`. A renewed lease is still renewed. Rejects with
    * {@link LockLost} after a loss, with {@link NotHeld} after a release or `detach()`, with {@link InvalidArgument},
-   * and with {@link Unavailable} in an outage, which changes nothing.
+   * with {@link KeyConflict} if the key holds a value that is not a lock, and with {@link Unavailable} in an outage,
+   * which changes nothing.
+   *
+   * @example
+   * ```ts
+   * const lease = await client.acquire("import", { ttl: 10_000 });
+   * await lease.extend(60_000); // it ends 60 s from now
+   * ```
    */
   extend(ttl: number): Promise<void> {
     return call((loop) => loop.extend(this.#native, setting(ttl)));
@@ -113,8 +135,9 @@ export class Lease {
    * Turns a writer of a {@link ReadWriteLock} into a reader; no other writer gets the lock in between. Waiting readers
    * get the lock, and the lease gets a reader's token. Does nothing for a reader. Rejects with {@link LockLost} after a
    * loss, with {@link NotHeld} after a release or `detach()`, with {@link InvalidArgument} for a lease of another kind,
-   * and with {@link Unavailable} while too few nodes answer. In that case this lease is a reader already, but others
-   * may be kept out until `downgrade()` succeeds or the lease is released.
+   * with {@link KeyConflict} if the key holds a value that is not a lock, and with {@link Unavailable} while too few
+   * nodes answer. In that case this lease is a reader already, but others may be kept out until `downgrade()` succeeds
+   * or the lease is released.
    */
   downgrade(): Promise<void> {
     return call((loop) => loop.downgrade(this.#native));

@@ -92,6 +92,15 @@ export interface BoundLock {
 /**
  * A lock by name. Every acquire is an owner of its own, unless the lock has an `owner`: concurrent acquires of one lock
  * object exclude each other.
+ *
+ * @example
+ * ```ts
+ * const report = client.lock("report", { wait: 5_000 });
+ * await report.using((signal, lease) => buildReport({ signal, fence: lease.token }));
+ *
+ * const lease = await report.tryAcquire(); // one try
+ * await lease?.release();
+ * ```
  */
 export class Lock {
   /** The name, without the client's prefix. */
@@ -190,6 +199,12 @@ export class Lock {
   /**
    * Returns the holder of the lock, or null. Rejects with {@link Unavailable} if too few nodes answer, and with
    * {@link KeyConflict} and {@link Closed}.
+   *
+   * @example
+   * ```ts
+   * const info = await client.lock("report").inspect();
+   * if (info) console.log(info.app, info.pid, info.host, info.since);
+   * ```
    */
   inspect(): Promise<LockInfo | null> {
     return call((loop) => loop.inspect(this.#lock.native), undefined, lockInfo);
@@ -215,8 +230,15 @@ export class Lock {
  * @example
  * ```ts
  * const config = client.readWriteLock("config");
- * await config.read.using(async (signal, lease) => load({ signal, fence: lease.token }));
- * await config.write.using(async (signal, lease) => store({ signal, fence: lease.token }));
+ *
+ * await config.read.using(async (signal, lease) => { // beside other readers
+ *   if (await lease.tryUpgrade()) await saveConfig({ signal, fence: lease.token }); // nobody else reads
+ * });
+ *
+ * await config.write.using(async (signal, lease) => { // alone
+ *   await saveConfig({ signal, fence: lease.token });
+ *   await lease.downgrade(); // a reader from here on
+ * });
  * ```
  */
 export class ReadWriteLock {
@@ -251,7 +273,10 @@ export class ReadWriteLock {
  * @example
  * ```ts
  * const gpu = client.semaphore("gpu", { permits: 4 });
- * await gpu.using(async (signal, permit) => run({ device: permit.slots[0], signal, fence: permit.token }));
+ * await gpu.using(async (signal, permit) => run({ device: permit.slots[0], signal, fence: permit.tokens[0] }));
+ *
+ * const permit = await gpu.acquire({ n: 2, wait: 5_000 }); // two slots at once
+ * await permit.release();
  * ```
  */
 export class Semaphore {

@@ -117,7 +117,7 @@ export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "
 
 /** The options of one acquire. */
 export interface AcquireOptions {
-  /** How long the acquire waits, in milliseconds of 0 or more; 0: one try. Default: the lock's own `wait`. */
+  /** How long the acquire waits, in milliseconds, 10 years at most; 0: one try. Default: the lock's own `wait`. */
   wait?: number | null | undefined;
   /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. Default: none. */
   signal?: AbortSignal | null | undefined;

@@ -1,9 +1,11 @@
-// Tests the blocks of JavaScript and TypeScript in the documentation. The page shows how a block is tested:
+// Tests the blocks of JavaScript and TypeScript in the documentation: the pages, and the comments of the sources that
+// are the reference. The page shows how a block is tested:
 //
 // - An excerpt follows a link to a file. python/tests/test_docs.py compares the two, and checks the fences of all blocks.
 // - A program starts with an import. It runs in a process of its own and must end with exit code 0. Redis-servers of the
 //   test's own stand in for its URLs.
-// - A fragment is any other block. It may use names that the page does not define.
+// - A fragment is any other block. It may use names that the page does not define. A fragment of the reference runs,
+//   too; such names are functions that do nothing then.
 //
 // The TypeScript compiler checks programs and fragments. In a fragment, `client` is a `Redlock`.
 
@@ -23,9 +25,12 @@ const pages = readdirSync(ROOT, { withFileTypes: true })
   )
   .concat(readdirSync(join(ROOT, "docs")).map((name) => `docs/${name}`))
   .filter((name) => name.endsWith(".md"));
+const references = readdirSync(join(PACKAGE, "src"), { recursive: true })
+  .map((name) => `node/src/${name}`)
+  .filter((name) => name.endsWith("ts"));
 
 /**
- * @typedef {object} Block A block of code of a page, without the indentation of a tab.
+ * @typedef {object} Block A block of code of a page or of the reference, without the indentation of a tab.
  * @property {string} page
  * @property {number} line The line of the page in which the code begins.
  * @property {string} language
@@ -49,21 +54,37 @@ function blocksOf(page, text, languages = "js|ts") {
   });
 }
 
+/** The TSDoc comments of a source, in their lines and without their stars. All other lines are empty. */
+const commentsOf = (source) =>
+  source.replace(/^ *\/\*\*[\s\S]*?\*\/|.+/gm, (part) =>
+    /^ *\/\*\*/.test(part) ? part.replace(/^ *(\/\*\*|\* ?)/gm, "") : "",
+  );
+
 const read = (page, languages) => {
   try {
-    return blocksOf(page, readFileSync(join(ROOT, page), "utf8"), languages);
+    const text = readFileSync(join(ROOT, page), "utf8");
+    return blocksOf(page, page.endsWith(".md") ? text : commentsOf(text), languages);
   } catch (error) {
     // A folder without a README.md.
     if (error.code === "ENOENT") return [];
     throw error;
   }
 };
-const blocks = pages.flatMap((page) => read(page));
+const blocks = [...pages, ...references].flatMap((page) => read(page));
+const isOfReference = ({ page }) => page.startsWith("node/src/");
 const isHolder = ({ code }) => code.startsWith("// hold.mjs");
 const url = /\b(?:rediss?|unix)[+\w]*:\/\/[^\s"'`]+/g;
 
-/** Runs a program to its end; fails if it fails. */
-async function check(t, { page, line, language, code }) {
+/** The line before a fragment that runs: it defines the names of the package, `client`, and the reader's own names. */
+const header = (names) => `
+  import * as redlock from "redlock-core";
+  const own = Object.fromEntries(${JSON.stringify(names)}.map((name) => [name, async () => {}]));
+  Object.assign(globalThis, own, redlock, { client: new redlock.Redlock(process.env.REDLOCK_URL) });
+`;
+
+/** Runs a program to its end, or a fragment that uses these names of the reader's own; fails if it fails. */
+async function check(t, block, names = []) {
+  const { page, line, language, code, isProgram } = block;
   const where = `${page}:${line}`;
   assert(
     code.includes("://") || !/new Red(is|lock)\(/.test(code),
@@ -77,15 +98,18 @@ async function check(t, { page, line, language, code }) {
   }
   let source = code.replace(url, (one) => servers.get(one)?.url ?? one);
   if (language === "ts") {
-    const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext };
+    const moduleDetection = ts.ModuleDetectionKind.Force;
+    const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext, moduleDetection };
     source = ts.transpileModule(source, { compilerOptions }).outputText;
   }
   // The clients of ioredis keep a process alive.
   if (source.includes('from "ioredis"')) source += "process.exit();\n";
-  // Without this variable, a program with tests of its own prints their results as text.
-  const env = { NODE_TEST_CONTEXT: undefined };
   // Errors name the line of the page.
-  const { code: status, stdout, stderr } = await run(t, "\n".repeat(line - 1) + source, { cwd: FIXTURES, env });
+  source = (isProgram ? "" : header(names).replaceAll("\n", "")) + "\n".repeat(line - 1) + source;
+  const REDLOCK_URL = isOfReference(block) ? (await Server.of(t)).url : undefined;
+  // Without NODE_TEST_CONTEXT, a program with tests of its own prints their results as text.
+  const env = { NODE_TEST_CONTEXT: undefined, REDLOCK_URL };
+  const { code: status, stdout, stderr } = await run(t, source, { cwd: FIXTURES, env });
   assert.equal(status, 0, `${where}:\n${stdout}${stderr}`);
 }
 
@@ -95,17 +119,20 @@ const ambient = `
   declare var lock: typeof import("redlock-core").lock;
   declare var using: typeof import("redlock-core").using;
 `;
-/** Whether an error says that a name is unknown, and is not a misspelt name from above. */
-const isUnknownName = (code, message) =>
-  [2304, 2552, 18004].includes(code) && !/Did you mean '(client|lock|using)'/.test(message);
+/** The name of the reader's own that an error calls unknown; undefined if it is a misspelt name from above. */
+const unknownName = (code, message) =>
+  [2304, 2552, 18004].includes(code) && !/Did you mean '(client|lock|using)'/.test(message)
+    ? /'([^']+)'/.exec(message)[1]
+    : undefined;
 
 /**
- * The errors that the compiler finds in each block. Their lines are those of the page.
+ * The errors that the compiler finds in each block, and the names of the reader's own in each fragment. The lines of the
+ * errors are those of the page.
  *
  * @param {Block[]} checked
- * @returns {Map<Block, string[]>}
+ * @returns {{ errors: Map<Block, string[]>, names: Map<Block, Set<string>> }}
  */
-function typeErrors(checked) {
+function typesOf(checked) {
   const options = {
     target: ts.ScriptTarget.ES2022,
     lib: ["lib.es2024.d.ts", "lib.esnext.disposable.d.ts"],
@@ -136,23 +163,34 @@ function typeErrors(checked) {
   host.getSourceFile = (name, version, ...rest) =>
     sources.has(name) ? ts.createSourceFile(name, sources.get(name), version) : getSourceFile(name, version, ...rest);
   const errors = new Map(checked.map((block) => [block, []]));
+  const names = new Map(checked.map((block) => [block, new Set()]));
   for (const problem of ts.getPreEmitDiagnostics(ts.createProgram([...sources.keys()], options, host))) {
     const message = ts.flattenDiagnosticMessageText(problem.messageText, "\n");
     const block = files.get(problem.file?.fileName);
     assert(block, `${problem.file?.fileName}: ${message}`);
-    if (!block.isProgram && isUnknownName(problem.code, message)) continue;
+    const name = block.isProgram ? undefined : unknownName(problem.code, message);
+    if (name !== undefined) {
+      names.get(block).add(name);
+      continue;
+    }
     const { line } = problem.file.getLineAndCharacterOfPosition(problem.start);
     errors.get(block).push(`${block.page}:${line + 1}: ${message} (TS${problem.code})`);
   }
-  return errors;
+  return { errors, names };
 }
+
+const types = typesOf(blocks);
 
 for (const block of blocks.filter((block) => block.isProgram && !isHolder(block))) {
   test(`${block.page}:${block.line}: a program`, (t) => check(t, block));
 }
 
+for (const block of blocks.filter((block) => isOfReference(block) && !block.isProgram)) {
+  test(`${block.page}:${block.line}: an example of the reference`, (t) => check(t, block, [...types.names.get(block)]));
+}
+
 test("the types of programs and fragments", async (t) => {
-  for (const [{ page, line }, errors] of typeErrors(blocks)) {
+  for (const [{ page, line }, errors] of types.errors) {
     await t.test(`${page}:${line}`, () => assert.deepEqual(errors, []));
   }
 });
@@ -237,7 +275,55 @@ test("broken types", () => {
     [planted("await clientt.acquire('x');\n"), /^page.md:6: .*'clientt'/],
     [planted("await using('x', (signal) => run({ signal, user, at: url }));\n"), /^$/],
   ]);
-  for (const [block, errors] of typeErrors([...expected.keys()])) assert.match(errors.join("\n"), expected.get(block));
+  for (const [block, errors] of typesOf([...expected.keys()]).errors)
+    assert.match(errors.join("\n"), expected.get(block));
+});
+
+const COMMENT = `const a = "\`\`\`ts";
+/** One line. */
+/**
+ * Acquires.
+ *
+ * @example
+ * \`\`\`ts
+ * CALL
+ * \`\`\`
+ */
+  /**
+   * \`\`\`text
+   * no code
+   * \`\`\`
+   */
+`;
+/** @type {[call: string, error: RegExp | undefined][]} */
+const examples = [
+  ["await report(await client.acquire('x'));", undefined],
+  ["await report(await client.acquire(''));", /InvalidArgument[\s\S]*:8:/],
+  ["await client.aquire('x');", /aquire is not a function/],
+];
+for (const [call, error] of examples) {
+  test(`${error ? "a broken example" : "an example"} of the reference: ${call}`, async (t) => {
+    const [block, ...others] = blocksOf("node/src/lock.ts", commentsOf(COMMENT.replace("CALL", call)));
+    assert.deepEqual([others, block.code, block.line, block.isProgram], [[], `${call}\n`, 8, false]);
+    assert(isOfReference(block));
+    const checked = check(t, block, ["report"]);
+    await (error ? assert.rejects(checked, error) : checked);
+  });
+}
+
+test("the fences of the reference", () => {
+  const rest = (comments) => comments.replace(/^(@example\n)?```(js|ts|text)\n[\s\S]*?^```$/gm, "");
+  for (const name of references) {
+    const comments = commentsOf(readFileSync(join(ROOT, name), "utf8"));
+    assert.doesNotMatch(rest(comments), /```|@example/, `${name}: an example that no test reads`);
+  }
+  for (const comment of ["@example\nlock();\n", "```\nlock();\n```\n", "```tsx\nlock();\n```\n"])
+    assert.match(rest(`${comment}\n\`\`\`ts\nlock();\n\`\`\`\n`), /```|@example/);
+});
+
+test("the reader's own names in a fragment", () => {
+  const block = planted("const report = await load(url);\nawait client.acquire(report.name);\n");
+  assert.deepEqual([...typesOf([block]).names.get(block)], ["load", "url"]);
 });
 
 test("excerpts are left to their own test", () => {
@@ -247,6 +333,11 @@ test("excerpts are left to their own test", () => {
 });
 
 test("pages are read", () => {
-  for (const page of ["README.md", "node/README.md", "docs/quickstart.md", "docs/locks.md"])
-    assert(blocks.some((block) => block.page === page));
+  const reference = ["index", "client", "default", "errors", "lease", "lock", "compat/redlock"];
+  const expected = ["README.md", "node/README.md", "docs/quickstart.md", "docs/locks.md"];
+  for (const page of [...expected, ...reference.map((name) => `node/src/${name}.ts`)])
+    assert(
+      blocks.some((block) => block.page === page),
+      page,
+    );
 });

@@ -126,6 +126,7 @@ test("calls reject with what is wrong", async () => {
     });
   await rejects(client.acquire("x", { ttl: 1 }), /^ttl: /);
   await rejects(client.lock("x").acquire({ wait: "long" }), /^wait: must be a number of milliseconds, not "long"$/);
+  await rejects(client.lock("x").acquire({ wait: 1e12 }), /^wait: must be at most 10 years, not 1000000000000 millis/);
   await rejects(client.lock("x").acquire({ timeout: 5 }), /^options: there is no option "timeout", only wait, signal$/);
   await rejects(client.acquire("x", 5), /^options: must be an object, not 5$/);
   await rejects(client.using("x", {}), /^body: must be a function$/);

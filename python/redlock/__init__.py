@@ -1,9 +1,11 @@
 """Distributed locks on Redis: re-entrant, kept alive by a watchdog, on one node or a quorum, with fencing tokens.
 
-    import redlock
+```python
+import redlock
 
-    with redlock.lock("report") as lease:
-        write(row, fence=lease.token)
+with redlock.lock("report", wait=5) as lease:
+    print("building under token", lease.token)
+```
 
 `redlock.asyncio` has the same names for event loops. While `lease.held` is true no other owner holds the lock, under
 the conditions in `docs/guarantees.md`.

@@ -123,6 +123,12 @@ def configure(urls: str | Iterable[str] | None = None, **options: Unpack[ClientO
 
     Without `urls` its nodes are the URLs in the environment variable REDLOCK_URL, separated by commas, or else
     redis://127.0.0.1:6379. Locks that were used before keep their client. Raises `InvalidArgument`.
+
+    ```python
+    redlock.configure("redis://10.0.0.4:6379", watchdog=10)
+    with redlock.lock("report") as lease:
+        build_report(fence=lease.token)
+    ```
     """
     _default[""] = _native.Client.from_env(**options) if urls is None else _native.Client(urls, **options)
 

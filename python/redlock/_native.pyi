@@ -75,6 +75,11 @@ class Lock:
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
         and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+
+        ```python
+        if lease := client.lock("report").acquire(timeout=2.5):
+            lease.release()
+        ```
         """
 
     def release(self) -> str:
@@ -98,6 +103,11 @@ class Lock:
         """Return who holds the lock, or None if it is free.
 
         Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+
+        ```python
+        if info := client.lock("report").inspect():
+            print(info.app, info.pid, info.host, info.since)
+        ```
         """
 
     def _available(self) -> int: ...
@@ -114,6 +124,13 @@ class Lease:
     """A held lock, or the permit of a semaphore, as an acquire returns it.
 
     It ends with its release, or at its deadline unless it is renewed or extended.
+
+    ```python
+    with client.lock("import") as lease:
+        for batch in ([1, 2], [3]):
+            lease.check()  # raises LockLost once the lock is lost
+            load(batch, fence=lease.token)
+    ```
     """
 
     @property
@@ -154,17 +171,23 @@ class Lease:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
         `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
-        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
-        `Unavailable` if too few nodes answer; the lease is unchanged then.
+        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`,
+        `KeyConflict` if the key holds a value that is not a lock, and `Unavailable` if too few nodes answer; the lease
+        is unchanged then.
+
+        ```python
+        with client.lock("import", ttl=10) as lease:
+            lease.extend(60)  # it ends 60 s from now
+        ```
         """
 
     def downgrade(self) -> None:
         """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
         Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
-        `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
-        kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
-        out until `downgrade()` is called again.
+        `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument` for a lease of another kind
+        of lock, and `KeyConflict` if the key holds a value that is not a lock. Raises `Unavailable` if too few nodes
+        answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
         """
 
     def try_upgrade(self) -> bool:
@@ -213,8 +236,14 @@ class Lost:
     def wait(self, timeout: Seconds | None = None) -> bool:
         """Block until the lease ends, for at most `timeout`.
 
-        `timeout` is 0 or more, in seconds or a `timedelta`; None, the default, waits without limit. Returns True if it
-        was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
+        `timeout` is from 0 to 10 years, in seconds or a `timedelta`; None, the default, waits without limit. Returns
+        True if it was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
+
+        ```python
+        with client.lock("report") as lease:
+            if lease.lost.wait(0.01):
+                print("lost:", lease.lost.reason)
+        ```
         """
 
     def __bool__(self) -> bool: ...

@@ -25,6 +25,21 @@ class Lock(_native.Lock):
 
     Use it in a `with` statement, which yields the `Lease` and raises `LockTimeout` if the lock is not free in time. Or
     call `acquire()` and `release()`. Or decorate a function, which then runs with the lock held.
+
+    ```python
+    lock = client.lock("report", wait=5)
+
+    with lock as lease:
+        build_report(fence=lease.token)
+
+
+    @lock
+    def rebuild() -> None:
+        print("held while this runs")
+
+
+    rebuild()
+    ```
     """
 
     __module__ = "redlock"
@@ -90,6 +105,18 @@ class ReadWriteLock(BaseReadWriteLock):
     On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out, and
     acquires the lock once the current readers have released. When the writer releases, all waiting readers acquire the
     lock, and then the next writer. On a quorum no order is promised.
+
+    ```python
+    config = client.read_write_lock("config")
+
+    with config.read() as lease:  # beside other readers
+        if lease.try_upgrade():  # nobody else reads
+            save_config(fence=lease.token)
+
+    with config.write() as lease:  # alone
+        save_config(fence=lease.token)
+        lease.downgrade()  # a reader from here on
+    ```
     """
 
     __module__ = "redlock"
@@ -118,6 +145,16 @@ class Semaphore(BaseSemaphore):
     acquire of several slots gets them all at once, and is not overtaken. A permit is a `Lease`, with `slots` and
     `tokens`. Its holder may acquire more permits, and any thread may release it. Needs one server, cluster or Sentinel
     service.
+
+    ```python
+    gpus = client.semaphore("gpu", permits=4)
+
+    with gpus as permit:  # one slot
+        run(device=permit.slots[0], fence=permit.tokens[0])
+
+    if permit := gpus.acquire(timeout=5, n=2):  # two slots at once
+        permit.release()
+    ```
     """
 
     __module__ = "redlock"
@@ -184,6 +221,12 @@ class Redlock(BaseClient):
     `memory://[name]` (inside this process, for tests). The constructor sends nothing and raises `InvalidArgument`.
     Threads may share a client. A `with` statement closes it at its end.
 
+    ```python
+    client = redlock.Redlock(["redis://a", "redis://b", "redis://c"], watchdog=10)  # a quorum of three nodes
+    with client.lock("report") as lease:
+        build_report(fence=lease.token)
+    ```
+
     Options, as keyword arguments; a time is a number of seconds or a `timedelta`, and None means the default:
 
     - `watchdog`: the ttl of the leases that the watchdog renews. Default: 30 s.
@@ -239,6 +282,13 @@ class Redlock(BaseClient):
 
         Raises `LockLost` if the lease has ended or was attached before, `Unavailable` and `Closed`, after which the
         text still works, and `InvalidArgument` for any other text.
+
+        ```python
+        lease = client.lock("order:42", ttl=600).acquire()
+        text = lease.detach()
+        lease = client.attach(text)  # in another process, too
+        lease.release()
+        ```
         """
         return self._native.attach(text)
 
@@ -247,11 +297,20 @@ class Redlock(BaseClient):
 
         The holder notices at its next renewal; until then only fencing tokens protect the resource.
         Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
+
+        ```python
+        was_held = client.force_release("report")
+        ```
         """
         return self._native.force_release(name)
 
     def ping(self) -> list[_native.NodeStatus]:
-        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`."""
+        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`.
+
+        ```python
+        down = [node for node in client.ping() if not node.ok]
+        ```
+        """
         return self._native.ping()
 
     def init_nodes(self) -> None:

@@ -1,5 +1,19 @@
 """Locks for asyncio: the names of `redlock`, to be used with `await` and `async with`.
 
+```python
+import asyncio
+
+import redlock.asyncio
+
+
+async def main() -> None:
+    async with redlock.asyncio.lock("report", wait=5) as lease:
+        print("building under token", lease.token)
+
+
+asyncio.run(main())
+```
+
 The owner of a lock is the task that calls `acquire()`. The event loop watches one descriptor, which is readable when
 the server of a client with one node has replied or, for other calls, when a thread of the core has a result. So no
 thread of the core ever takes the GIL.
@@ -147,6 +161,13 @@ class Lease:
     """A held lock, or the permit of a semaphore, as an acquire returns it.
 
     It ends with its release, or at its deadline unless it is renewed or extended.
+
+    ```python
+    async with client.lock("import") as lease:
+        for batch in ([1, 2], [3]):
+            lease.check()  # raises LockLost once the lock is lost
+            await load(batch, fence=lease.token)
+    ```
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -210,8 +231,14 @@ class Lease:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
         `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
-        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
-        `Unavailable` if too few nodes answer; the lease is unchanged then.
+        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`,
+        `KeyConflict` if the key holds a value that is not a lock, and `Unavailable` if too few nodes answer; the lease
+        is unchanged then.
+
+        ```python
+        async with client.lock("import", ttl=10) as lease:
+            await lease.extend(60)  # it ends 60 s from now
+        ```
         """
         await _native.Calls.extend(self._native, ttl)
 
@@ -219,9 +246,9 @@ class Lease:
         """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
         Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
-        `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
-        kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
-        out until `downgrade()` is called again.
+        `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument` for a lease of another kind
+        of lock, and `KeyConflict` if the key holds a value that is not a lock. Raises `Unavailable` if too few nodes
+        answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
         """
         await _native.Calls.downgrade(self._native)
 
@@ -244,7 +271,16 @@ class Lease:
         return outcome
 
     async def wait_lost(self) -> bool:
-        """Wait until the lease ends. Return True if it was lost, False if it was released or detached."""
+        """Wait until the lease ends. Return True if it was lost, False if it was released or detached.
+
+        ```python
+        lease = await client.lock("report").acquire()
+        watcher = asyncio.create_task(lease.wait_lost())
+        await lease.release()
+        if await watcher:
+            print("lost:", lease.lost.reason)
+        ```
+        """
         return await self.lost.wait()
 
     def __repr__(self) -> str:
@@ -260,6 +296,21 @@ class Lock:
     Use it in an `async with` statement, which yields the `Lease` and raises `LockTimeout` if the lock is not free in
     time. Or await `acquire()` and `release()`. Or decorate an `async def`, which then runs with the lock held. A loss
     does not cancel the body: see `Lease.wait_lost`.
+
+    ```python
+    lock = client.lock("report", wait=5)
+
+    async with lock as lease:
+        await build_report(fence=lease.token)
+
+
+    @lock
+    async def rebuild() -> None:
+        print("held while this runs")
+
+
+    await rebuild()
+    ```
     """
 
     __slots__ = ("__weakref__", "_client", "_native", "_options", "_part")
@@ -290,6 +341,11 @@ class Lock:
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (this owner holds it and the lock is not re-entrant),
         `LockLost` (this owner held it and lost it), `InvalidArgument` (before the await) and `Closed`.
+
+        ```python
+        if lease := await client.lock("report").acquire(timeout=2.5):
+            await lease.release()
+        ```
         """
         return self._acquire(self._native.request(blocking, timeout))
 
@@ -325,6 +381,11 @@ class Lock:
         """Return who holds the lock, or None if it is free.
 
         Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+
+        ```python
+        if info := await client.lock("report").inspect():
+            print(info.app, info.pid, info.host, info.since)
+        ```
         """
         info: LockInfo | None = await _native.Calls.inspect(self._native)
         return info
@@ -382,6 +443,18 @@ class ReadWriteLock(BaseReadWriteLock):
     On one server readers and writers take turns, so that neither starves. A waiting writer keeps new readers out, and
     acquires the lock once the current readers have released. When the writer releases, all waiting readers acquire the
     lock, and then the next writer. On a quorum no order is promised.
+
+    ```python
+    config = client.read_write_lock("config")
+
+    async with config.read() as lease:  # beside other readers
+        if await lease.try_upgrade():  # nobody else reads
+            await save_config(fence=lease.token)
+
+    async with config.write() as lease:  # alone
+        await save_config(fence=lease.token)
+        await lease.downgrade()  # a reader from here on
+    ```
     """
 
     __slots__ = ()
@@ -409,6 +482,16 @@ class Semaphore(BaseSemaphore):
     acquire of several slots gets them all at once, and is not overtaken. A permit is a `Lease`, with `slots` and
     `tokens`. Its holder may acquire more permits, and any task may release it. Needs one server, cluster or Sentinel
     service.
+
+    ```python
+    gpus = client.semaphore("gpu", permits=4)
+
+    async with gpus as permit:  # one slot
+        await run(device=permit.slots[0], fence=permit.tokens[0])
+
+    if permit := await gpus.acquire(timeout=5, n=2):  # two slots at once
+        await permit.release()
+    ```
     """
 
     __slots__ = ()
@@ -478,6 +561,12 @@ class Redlock(BaseClient):
     `memory://[name]` (inside this process, for tests). The constructor sends nothing and raises `InvalidArgument`. An
     `async with` statement closes the client at its end.
 
+    ```python
+    async with redlock.asyncio.Redlock("redis://10.0.0.4:6379", watchdog=10) as client:
+        async with client.lock("report") as lease:
+            await build_report(fence=lease.token)
+    ```
+
     Options, as keyword arguments; a time is a number of seconds or a `timedelta`, and None means the default:
 
     - `watchdog`: the ttl of the leases that the watchdog renews. Default: 30 s.
@@ -532,6 +621,13 @@ class Redlock(BaseClient):
 
         Raises `LockLost` if the lease has ended or was attached before, `Unavailable` and `Closed`, after which the
         text still works, and `InvalidArgument` for any other text.
+
+        ```python
+        lease = await client.lock("order:42", ttl=600).acquire()
+        text = lease.detach()
+        lease = await client.attach(text)  # in another process, too
+        await lease.release()
+        ```
         """
         return Lease(await _native.Calls.attach(self._native, text))
 
@@ -540,12 +636,21 @@ class Redlock(BaseClient):
 
         The holder notices at its next renewal; until then only fencing tokens protect the resource.
         Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
+
+        ```python
+        was_held = await client.force_release("report")
+        ```
         """
         released: bool = await _native.Calls.force_release(self._native, name)
         return released
 
     async def ping(self) -> list[NodeStatus]:
-        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`."""
+        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`.
+
+        ```python
+        down = [node for node in await client.ping() if not node.ok]
+        ```
+        """
         nodes: list[NodeStatus] = await _native.Calls.ping(self._native)
         return nodes
 

@@ -25,7 +25,20 @@ __all__ = [
 
 
 class LockError(Exception):
-    """Base class of all errors of this library."""
+    """Base class of all errors of this library.
+
+    ```python
+    try:
+        with client.lock("report", wait=2) as lease:
+            build_report(fence=lease.token)
+    except redlock.LockTimeout:
+        print("another owner holds it: try later")
+    except redlock.LockLost as error:
+        print("lost:", error.reason)
+    except redlock.Unavailable as error:
+        print("an outage:", error.causes)
+    ```
+    """
 
     code: ClassVar[str] = "error"
     """The kind of failure: the same word in every language.

@@ -1,4 +1,4 @@
-"""Tests of the Python code in the documentation.
+"""Tests of the Python code in the documentation: the pages, and the docstrings of the package.
 
 The page shows how a block is tested:
 
@@ -6,10 +6,11 @@ The page shows how a block is tested:
   same text, or the section that the site inserts. These tests check that for all languages.
 - A program starts with an import. It runs in a process of its own, and must end with exit code 0. Redis-servers of the
   test's own stand in for each of its URLs. pytest runs a program that has a function `test_…`.
-- A fragment is any other block. It may use names that the page does not define.
+- A fragment is any other block. It may use names that the page does not define. A fragment of a docstring runs, too;
+  such names are mocks then.
 
 mypy checks programs and fragments: every attribute and every argument must exist. In a fragment, `client` is a
-`redlock.Redlock`.
+`redlock.Redlock`; in the docstrings of `redlock.asyncio` it is one of that module.
 
 node/test/docs.test.mjs does the same for JavaScript and TypeScript, tests/docs for Rust, DocsTest.kt for Kotlin and
 Java.
@@ -18,15 +19,19 @@ Java.
 from __future__ import annotations
 
 import ast
+import builtins
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from redlock import _native
 from servers import Server
 
 if TYPE_CHECKING:
@@ -36,16 +41,27 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md")), *sorted(ROOT.glob("docs/*.md"))]
+STUBS = ROOT / "python/redlock/_native.pyi"
+# Code whose docstrings are the reference.
+SOURCES = [STUBS, *sorted(ROOT.glob("python/redlock/**/*.py"))]
 CODE = {"python", "js", "ts", "kotlin", "java", "rust"}
 # Blocks of these languages hold commands, output and data. No test runs them.
 OTHERS = {"sh", "text", "toml", "xml", "sql", "json", "lua", "yaml", ""}
 PYTEST = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
+# Runs a fragment, which may await.
+FRAGMENT = """
+import ast, asyncio, sys
+code = compile(sys.argv[1], sys.argv[2], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+main = eval(code, {"__name__": "__main__"})
+if main is not None:
+    asyncio.run(main)
+"""
 ANY_URL = re.compile(r"\b(?:rediss?|unix)[+\w]*://[^\s\"'`]+")
 URL = re.compile(r"redis://[\w.-]+(?::\d+)?")
 
 
 class Block(NamedTuple):
-    """A block of code of a page."""
+    """A block of code of a page or of a docstring."""
 
     page: str
     line: int  # of its first line of code
@@ -67,6 +83,16 @@ class Block(NamedTuple):
         """Whether this Python is new enough: a first line `# Python 3.11 or newer` says which one the block needs."""
         least = re.match(r"# Python 3\.(\d+) or newer\n", self.code)
         return least is None or sys.version_info >= (3, int(least[1]))
+
+    @property
+    def is_of_reference(self) -> bool:
+        """Whether it is of a docstring."""
+        return self.page.startswith("python/redlock/")
+
+    @property
+    def module(self) -> str:
+        """The module whose `Redlock` a fragment's `client` is."""
+        return "redlock.asyncio" if self.page == "python/redlock/asyncio.py" else "redlock"
 
     @property
     def is_holder(self) -> bool:
@@ -109,9 +135,30 @@ def blocks_of(page: str, text: str) -> list[Block]:
     return found
 
 
-BLOCKS = [block for page in PAGES for block in blocks_of(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))]
+def docstrings_of(page: str, code: str) -> str:
+    """The docstrings of Python code, in the lines where they stand. All other lines are empty."""
+    lines = code.split("\n")
+    kept = [""] * len(lines)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            assert node.end_lineno
+            inside = slice(node.lineno - 1, node.end_lineno)
+            unfenced = re.sub(r"(?ms)^( *)```.*?^\1```$", "", "\n".join(lines[inside]))
+            assert not re.search(rf"\n\n {{{node.col_offset + 4}}}", unfenced), f"{page}:{node.lineno}: no fence"
+            kept[inside] = lines[inside]
+    return "\n".join(kept)
+
+
+def read_blocks(file: Path) -> list[Block]:
+    """Every block of code of a page, or of the docstrings of a module."""
+    page, text = str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
+    return blocks_of(page, text if file.suffix == ".md" else docstrings_of(page, text))
+
+
+BLOCKS = [block for file in [*PAGES, *SOURCES] for block in read_blocks(file)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 PROGRAMS = [block for block in PYTHON if block.is_program and not block.is_holder]
+EXAMPLES = [block for block in PYTHON if block.is_of_reference and not block.is_program]
 
 
 def check_excerpt(block: Block) -> None:
@@ -128,8 +175,17 @@ def check_excerpt(block: Block) -> None:
         assert part in text, f"{block}: not in {block.file}:\n{part}"
 
 
+def header_of(block: Block) -> str:
+    """The line before a fragment that runs: it defines `client`, and mocks for the reader's own names."""
+    used = {node.id for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Name)}
+    mocks = "".join(f"{name} = " for name in sorted(used - {"redlock", "client", *dir(builtins)}))
+    kind = "AsyncMock" if block.module == "redlock.asyncio" else "MagicMock"
+    client = f'client = {block.module}.Redlock(os.environ["REDLOCK_URL"])'
+    return f"import os, unittest.mock, redlock.asyncio; {client}; {mocks or '_ = '}unittest.mock.{kind}()"
+
+
 def check_run(block: Block, program: Program, folder: Path) -> None:
-    """Run a program, and fail if it fails."""
+    """Run a program or a fragment, and fail if it fails."""
     makes_client = re.search(r"\b(Redis|Redlock)\(", block.code)
     assert "://" in block.code or not makes_client, f"{block}: would use a server that runs already: name a URL"
     # A URL with a name in braces is made by the program, for a server of its own.
@@ -141,7 +197,9 @@ def check_run(block: Block, program: Program, folder: Path) -> None:
         code = ANY_URL.sub(lambda match: started.get(match[0], match[0]), block.code)
         # Errors name the line of the page.
         code = "\n" * (block.line - 1) + code
-        if re.search(r"^def test_", code, re.M):
+        if not block.is_program:
+            process = program(FRAGMENT, header_of(block) + code, block.page)
+        elif re.search(r"^def test_", code, re.M):
             file = folder / "test_block.py"
             file.write_text(code, encoding="utf-8")
             process = program(PYTEST, "-q", "-p", "no:cacheprovider", str(file))
@@ -167,12 +225,16 @@ def check_types(blocks: Iterable[Block], folder: Path) -> dict[Block, list[str]]
         ignored = "" if program else ', "name-defined", "top-level-await"'
         # A program for redis-py may replace its class.
         options = f'# mypy: disable-error-code="misc, assignment{ignored}"'
-        names = "import redlock, redlock.asyncio; from redlock import Redlock; client: Redlock"
+        names = f"import redlock, redlock.asyncio; from redlock import Redlock; client: {block.module}.Redlock"
         before = [options, "" if program else names]
+        code = block.code
+        if not program and block.module == "redlock.asyncio":
+            before.append("async def fragment() -> None:")
+            code = textwrap.indent(code, "    ")
         assert block.line > len(before), f"{block}: no room for the header"
         file = folder / f"block_{len(files)}.py"
         padding = "\n" * (block.line - len(before) - 1)
-        file.write_text("\n".join(before) + "\n" + padding + block.code, encoding="utf-8")
+        file.write_text("\n".join(before) + "\n" + padding + code, encoding="utf-8")
         files[file.name] = block
     (folder / "mypy.ini").write_text("[mypy]\ncheck_untyped_defs = True\nstrict_optional = False\n")
     command = [sys.executable, "-m", "mypy", "--config-file=mypy.ini", "--no-error-summary", "--hide-error-context"]
@@ -216,6 +278,12 @@ def test_program(block: Block, program: Program, tmp_path: Path) -> None:
     check_run(block, program, tmp_path)
 
 
+@with_each(EXAMPLES)
+def test_example(block: Block, program: Program, tmp_path: Path) -> None:
+    needs_new_python(block)
+    check_run(block, program, tmp_path)
+
+
 @with_each([block for block in PYTHON if not block.is_excerpt])
 def test_types(block: Block, type_errors: dict[Block, list[str]]) -> None:
     needs_new_python(block)
@@ -247,6 +315,24 @@ def test_holder(program: Program, server: Server) -> None:
     assert tokens[0] < tokens[1]
 
 
+def test_help_of_native_classes() -> None:
+    """help() of a native class says what the stubs say, whose examples are tested."""
+    compared = 0
+    for kind in ast.parse(STUBS.read_text(encoding="utf-8")).body:
+        if isinstance(kind, ast.ClassDef):
+            native = getattr(_native, kind.name)
+            for part, value in [(kind, native), *((one, getattr(native, one.name)) for one in functions_of(kind))]:
+                if stub := ast.get_docstring(part):
+                    assert inspect.getdoc(value) == stub, f"{kind.name}, line {part.lineno} of {STUBS.name}"
+                    compared += 1
+    assert compared > 30
+
+
+def functions_of(kind: ast.ClassDef) -> list[ast.FunctionDef]:
+    """The methods and properties of a class."""
+    return [part for part in kind.body if isinstance(part, ast.FunctionDef)]
+
+
 # ---- the tests above find broken blocks -----------------------------------------------------------------------------
 
 HEAD = "# Title\n\nText.\n\n"
@@ -276,6 +362,55 @@ def test_broken_program(code: str, error: str, program: Program, tmp_path: Path)
     assert block.is_program
     with pytest.raises(AssertionError, match=f"(?s){error}"):
         check_run(block, program, tmp_path)
+
+
+DOCSTRING = '''"""A module.
+
+```text
+no Python
+```
+"""
+
+
+class Lock:
+    """A lock.
+
+    ```python
+    lease = {call}
+    ```
+    """
+
+    code = """
+```python
+no docstring
+```
+"""
+'''
+
+
+@pytest.mark.parametrize(
+    ("page", "call", "error"),
+    [
+        ("_sync.py", "client.lock('x').acquire() if wanted else report(None)", ""),
+        ("_sync.py", "client.lock('').acquire()", "_sync.py.*line 13.*InvalidArgument"),
+        ("_sync.py", "client.lock(", "never closed"),
+        ("asyncio.py", "await client.lock('x').acquire() if wanted else await report(None)", ""),
+        ("asyncio.py", "await client.lock('').acquire()", "asyncio.py.*line 13.*InvalidArgument"),
+        ("asyncio.py", "await client.lock('x').acqire()", "acqire"),
+    ],
+)
+def test_broken_example(page: str, call: str, error: str, program: Program, tmp_path: Path) -> None:
+    page = f"python/redlock/{page}"
+    _, block = blocks_of(page, docstrings_of(page, DOCSTRING.format(call=call)))
+    assert block.code == f"lease = {call}\n"
+    assert (block.line, block.is_of_reference, block.is_program) == (13, True, False)
+    with pytest.raises((AssertionError, SyntaxError), match=f"(?s){error}") if error else nullcontext():
+        check_run(block, program, tmp_path)
+
+
+def test_example_without_a_fence() -> None:
+    with pytest.raises(AssertionError, match="module.py:2: no fence"):
+        docstrings_of("module.py", 'class Lock:\n    """A lock.\n\n        lock.acquire()\n    """\n')
 
 
 def test_broken_types(tmp_path: Path) -> None:
@@ -343,9 +478,11 @@ def test_broken_page(text: str, error: str) -> None:
 
 
 def test_every_language_is_found() -> None:
-    """The pages are read, and so are the blocks in their tabs."""
+    """The pages are read, and so are the blocks in their tabs and in docstrings."""
     languages = {
         page: {block.language for block in BLOCKS if block.page == page} for page in ("README.md", "docs/quickstart.md")
     }
     assert languages["docs/quickstart.md"] >= {"python", "js", "kotlin", "java", "rust"}
     assert languages["README.md"] >= {"python", "js", "kotlin", "java", "rust"}
+    for module in ("__init__.py", "_native.pyi", "_sync.py", "asyncio.py", "compat/redis_py/__init__.py"):
+        assert any(block.page == f"python/redlock/{module}" for block in PYTHON), module

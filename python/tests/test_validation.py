@@ -157,6 +157,7 @@ def test_none_means_the_default(module) -> None:
         {"timeout": -2},
         {"timeout": -0.5},
         {"timeout": math.nan},
+        {"timeout": 11 * 365 * 86400},
         {"timeout": "1"},
         {"timeout": timedelta(seconds=-1, microseconds=1)},
     ],

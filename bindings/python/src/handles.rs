@@ -12,6 +12,13 @@ pub(crate) struct Client {
 /// A held lock, or the permit of a semaphore, as an acquire returns it.
 ///
 /// It ends with its release, or at its deadline unless it is renewed or extended.
+///
+/// ```python
+/// with client.lock("import") as lease:
+///     for batch in ([1, 2], [3]):
+///         lease.check()  # raises LockLost once the lock is lost
+///         load(batch, fence=lease.token)
+/// ```
 #[pyclass(frozen, weakref, module = "redlock")]
 pub(crate) struct Lease {
     pub(crate) core: redlock::Lease,

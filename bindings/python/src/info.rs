@@ -33,8 +33,10 @@ pub(crate) struct LockInfo {
     #[pyo3(get)]
     kind: String,
     owners: Vec<String>,
-    /// The name of the holder's machine; None for other libraries, for explicit owners, and if the holder's connections
-    /// have no name or this client may not read it. Of a detached lease, the machine that detached it.
+    /// The name of the holder's machine, or None.
+    ///
+    /// None for other libraries, for explicit owners, and if the holder's connections have no name or this client may
+    /// not read it. Of a detached lease, the machine that detached it.
     #[pyo3(get)]
     host: Option<String>,
     /// The number of the holder's process; None if `host` is.
@@ -43,8 +45,9 @@ pub(crate) struct LockInfo {
     /// The name of the holder's program, its option `app`; None if `host` is.
     #[pyo3(get)]
     app: Option<String>,
-    /// Since when the holder has the lock, in seconds since the epoch, by the clock of a node; None for readers, for
-    /// permits, for other libraries and if it is not known.
+    /// Since when the holder has the lock, in seconds since the epoch, by the clock of a node.
+    ///
+    /// None for readers, for permits, for other libraries and if it is not known.
     #[pyo3(get)]
     since: Option<f64>,
 }

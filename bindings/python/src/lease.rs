@@ -79,8 +79,14 @@ impl Lease {
     /// Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
     ///
     /// `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
-    /// renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
-    /// `Unavailable` if too few nodes answer; the lease is unchanged then.
+    /// renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`,
+    /// `KeyConflict` if the key holds a value that is not a lock, and `Unavailable` if too few nodes answer; the lease
+    /// is unchanged then.
+    ///
+    /// ```python
+    /// with client.lock("import", ttl=10) as lease:
+    ///     lease.extend(60)  # it ends 60 s from now
+    /// ```
     fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         run(py, Extend(&self.core, arguments::duration("ttl", ttl)?))
     }
@@ -88,9 +94,9 @@ impl Lease {
     /// Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
     ///
     /// Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
-    /// `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
-    /// kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
-    /// out until `downgrade()` is called again.
+    /// `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument` for a lease of another kind
+    /// of lock, and `KeyConflict` if the key holds a value that is not a lock. Raises `Unavailable` if too few nodes
+    /// answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
     fn downgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Downgrade(&self.core))
     }
@@ -177,8 +183,14 @@ impl Lost {
 
     /// Block until the lease ends, for at most `timeout`.
     ///
-    /// `timeout` is 0 or more, in seconds or a `timedelta`; None, the default, waits without limit. Returns True if it
-    /// was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
+    /// `timeout` is from 0 to 10 years, in seconds or a `timedelta`; None, the default, waits without limit. Returns
+    /// True if it was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
+    ///
+    /// ```python
+    /// with client.lock("report") as lease:
+    ///     if lease.lost.wait(0.01):
+    ///         print("lost:", lease.lost.reason)
+    /// ```
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<Py<PyAny>> {
         let limit = timeout.map(|timeout| arguments::duration("timeout", timeout)).transpose()?;

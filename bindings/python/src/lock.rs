@@ -140,6 +140,11 @@ impl Lock {
     ///
     /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
     /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
+    ///
+    /// ```python
+    /// if lease := client.lock("report").acquire(timeout=2.5):
+    ///     lease.release()
+    /// ```
     #[pyo3(signature = (blocking=None, timeout=None), text_signature = "($self, blocking=True, timeout=None)")]
     fn acquire(
         &self,
@@ -178,6 +183,11 @@ impl Lock {
     /// Return who holds the lock, or None if it is free.
     ///
     /// Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
+    ///
+    /// ```python
+    /// if info := client.lock("report").inspect():
+    ///     print(info.app, info.pid, info.host, info.since)
+    /// ```
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Inspect(self.core(py)?))
     }

@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use crate::{
-    config::{Config, LockOptions, Ttl},
+    config::{Config, LockOptions, MAX_TTL, Ttl},
     error::LockError,
     ffi::outcome::Failure,
 };
@@ -196,7 +196,8 @@ impl Idiom {
             return Err(LockError::invalid(argument, detail));
         }
         let seconds = if self == Self::CamelMillis { number / 1000.0 } else { number };
-        Duration::try_from_secs_f64(seconds).map_err(|_| {
+        // Without a result, it is more than a `Duration` can hold.
+        Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= MAX_TTL).ok_or_else(|| {
             LockError::invalid(argument, format!("must be at most 10 years, not {number} {}", self.unit()))
         })
     }

@@ -55,6 +55,19 @@ fn a_lock_takes_a_time_or_adaptive() {
     assert!(ttl(Setting::Number(f64::INFINITY)).is_err() && ttl(Setting::Number(f64::NAN)).is_err());
 }
 
+/// Options of a lock are checked again with the lock; the time of a single call, such as its `wait`, is not.
+#[test]
+fn a_time_has_ten_years_at_most() {
+    let ten_years = 10.0 * 365.0 * 86_400.0;
+    for (idiom, unit, name) in [(Idiom::SnakeSeconds, 1.0, "seconds"), (Idiom::CamelMillis, 1000.0, "milliseconds")] {
+        let time = |number: f64| idiom.duration("wait", &Setting::Number(number));
+        assert_eq!(time(ten_years * unit).unwrap(), Duration::from_secs(10 * 365 * 86_400));
+        for longer in [ten_years * unit + 1.0, 1e15, 1e300, f64::INFINITY] {
+            assert_eq!(refused(time(longer), idiom), format!("wait: must be at most 10 years, not {longer} {name}"));
+        }
+    }
+}
+
 /// All options, parsed from the error message for an unknown option.
 fn listed<T>(result: Result<T, LockError>) -> Vec<String> {
     let refusal = refused(result, Idiom::SnakeSeconds);

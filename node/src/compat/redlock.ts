@@ -3,10 +3,10 @@
  * `"redlock-core/compat/redlock"`.
  *
  * ```ts
- * import Redis from "ioredis";
+ * import { Redis } from "ioredis";
  * import Redlock from "redlock-core/compat/redlock";
  *
- * const redlock = new Redlock([new Redis({ host: "a" }), new Redis({ host: "b" }), new Redis({ host: "c" })]);
+ * const redlock = new Redlock([new Redis("redis://a"), new Redis("redis://b"), new Redis("redis://c")]);
  * await redlock.using(["orders:42"], 5000, async (signal) => {
  *   if (signal.aborted) throw signal.error;
  * });

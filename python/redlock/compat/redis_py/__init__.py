@@ -1,9 +1,13 @@
 """`redis.lock.Lock` of redis-py on this library's core.
 
-    from redlock.compat.redis_py import Lock             # was: from redis.lock import Lock
+```python
+import redis
 
-    with Lock(redis.Redis(), "report", timeout=10) as lock:
-        lock.extend(5)
+from redlock.compat.redis_py import Lock  # was: from redis.lock import Lock
+
+with Lock(redis.Redis.from_url("redis://10.0.0.4"), "report", timeout=10) as lock:
+    lock.extend(5)
+```
 
 `client.lock("report", lock_class=Lock)` works, too. To replace the lock of every `client.lock()` of a program, assign
 `redis.client.Lock = Lock` once at its start. `redis.cluster.Lock`, `redis.asyncio.client.Lock` and

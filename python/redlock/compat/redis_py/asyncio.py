@@ -1,9 +1,20 @@
 """`redis.asyncio.lock.Lock` of redis-py on this library's core.
 
-    from redlock.compat.redis_py.asyncio import Lock     # was: from redis.asyncio.lock import Lock
+```python
+import asyncio
 
-    async with Lock(redis.asyncio.Redis(), "report", timeout=10) as lock:
+import redis.asyncio
+
+from redlock.compat.redis_py.asyncio import Lock  # was: from redis.asyncio.lock import Lock
+
+
+async def main() -> None:
+    async with redis.asyncio.Redis.from_url("redis://10.0.0.4") as client, Lock(client, "report", timeout=10) as lock:
         await lock.extend(5)
+
+
+asyncio.run(main())
+```
 
 The differences that `redlock.compat.redis_py` lists exist here, too. Besides:
 

@@ -8,6 +8,18 @@ import dev.redlock.internal.Failure
  * The base class of all errors of this library. It is unchecked, because Kotlin has no checked exceptions and most
  * callers of `withLock` handle only [LockTimeout].
  *
+ * ```kotlin
+ * try {
+ *     client.lock("report", wait = 2.seconds).withLock { lease -> buildReport(lease.token) }
+ * } catch (_: LockTimeout) {
+ *     println("another owner holds it: try later")
+ * } catch (error: LockLost) {
+ *     println("lost: ${error.reason}")
+ * } catch (error: Unavailable) {
+ *     println("an outage: ${error.causes}")
+ * }
+ * ```
+ *
  * @property code the kind of error, the same word in every language: "timeout", "lost", "not_held", "unavailable",
  *   "conflict", "deadlock", "invalid" or "closed"
  */

@@ -17,6 +17,20 @@ import java.util.concurrent.locks.Lock as ConcurrentLock
  * unlocked or its thread has ended. With an explicit owner, all threads of that owner share the hold.
  *
  * Each method that acquires the lock fails as [Lock.acquire] does.
+ *
+ * ```java
+ * JavaLock report = client.lock("report").asJavaLock();
+ *
+ * report.runLocked(() -> buildReport(report.token()));
+ *
+ * if (report.tryLock(5, TimeUnit.SECONDS)) {
+ *     try {
+ *         buildReport(report.token());
+ *     } finally {
+ *         report.unlock();
+ *     }
+ * }
+ * ```
  */
 public class JavaLock internal constructor(private val lock: Lock) : ConcurrentLock {
     private val handle get() = lock.handle
@@ -36,13 +50,14 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     override fun tryLock(): Boolean = attempt(0.0, interruptible = false)
 
     /**
-     * Acquires the lock if it becomes free within [time], where zero or less is one try. Returns whether it did.
+     * Acquires the lock if it becomes free within [time]. Zero or less is one try. Waits for 10 years at most. Returns
+     * whether it did.
      *
      * @throws InterruptedException when the thread is interrupted; nothing is left behind
      */
     @Throws(InterruptedException::class)
     override fun tryLock(time: Long, unit: TimeUnit): Boolean =
-        attempt(unit.toNanos(time).coerceAtLeast(0) / NANOS_PER_MILLI, interruptible = true)
+        attempt(unit.toNanos(time).coerceIn(0, TEN_YEARS_NANOS) / NANOS_PER_MILLI, interruptible = true)
 
     private fun attempt(millis: Double, interruptible: Boolean): Boolean = try {
         take(millis, interruptible)
@@ -142,6 +157,7 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
 
     private companion object {
         const val NANOS_PER_MILLI = 1e6
+        const val TEN_YEARS_NANOS = 10 * 365 * 86_400_000_000_000
 
         /** Collected after its thread has ended; the locks of that thread are then no longer renewed. */
         val identity: ThreadLocal<Identity> = ThreadLocal.withInitial(::Identity)

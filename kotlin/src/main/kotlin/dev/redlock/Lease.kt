@@ -24,6 +24,15 @@ import java.time.Duration as JavaDuration
 /**
  * A held lock, or the permit of a semaphore: the result of an acquire. Any thread or coroutine may release it. A lease
  * that is never released stays held: a renewed one is renewed until it is collected, and then ends with its ttl.
+ *
+ * ```kotlin
+ * client.lock("import").withLock { lease ->
+ *     for (batch in 1..2) {
+ *         lease.check() // throws LockLost once the lock is lost
+ *         println("importing batch $batch under ${lease.token}")
+ *     }
+ * }
+ * ```
  */
 public class Lease internal constructor(outcome: Outcome.Leased, private val lock: LockHandle? = null) : AutoCloseable {
     /** The native lease, or the [End] once the lease is over and the native lease is freed. */
@@ -56,7 +65,15 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
         loss
     }
 
-    /** Completes with the reason when the lock is lost. Is cancelled when the lease is released or detached. */
+    /**
+     * Completes with the reason when the lock is lost. Is cancelled when the lease is released or detached.
+     *
+     * ```kotlin
+     * val lease = client.lock("report").acquire()
+     * lease.lost.invokeOnCompletion { if (it == null) println("lost: ${lease.lostReason}") }
+     * lease.release()
+     * ```
+     */
     public val lost: Deferred<LostReason> get() = loss
 
     /** Whether the lock is held now. Reads a clock and sends nothing. Once false it stays false. */
@@ -82,10 +99,16 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     /**
      * Moves the deadline to [ttl] from now, but never to an earlier time. A renewed lease stays renewed.
      *
+     * ```kotlin
+     * val lease = client.lock("import", ttl = 10.seconds).acquire()
+     * lease.extend(60.seconds) // it ends 60 s from now
+     * ```
+     *
      * @param ttl from 50 ms to 10 years, on a quorum at most the client's `maxTtl`
      * @throws LockLost after a loss
      * @throws Unavailable when too few nodes answer; the deadline is unchanged
      * @throws NotHeld after a release or [detach]
+     * @throws KeyConflict when the key holds something that is not a lock
      * @throws InvalidArgument when [ttl] is out of its range
      */
     public suspend fun extend(ttl: Duration) {
@@ -114,6 +137,7 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
      * @throws NotHeld after a release or [detach]
      * @throws Unavailable when too few nodes answer. This lease is a reader then, but others may be kept out until it
      *   is called again
+     * @throws KeyConflict when the key holds something that is not a lock
      * @throws InvalidArgument when the lease is not of a [ReadWriteLock]
      */
     public suspend fun downgrade() {

@@ -18,8 +18,22 @@ import java.time.Duration as JavaDuration
  * A lock by name. Every acquire is an owner of its own, unless the lock's options name one: two coroutines exclude each
  * other, and a coroutine that acquires a lock twice waits for itself.
  *
+ * ```kotlin
+ * val report = client.lock("report", wait = 5.seconds)
+ *
+ * report.withLock { lease -> buildReport(lease.token) }
+ *
+ * report.tryAcquire()?.release() // one try
+ * ```
+ *
  * For Java, each suspending function has a blocking variant, such as [acquireBlocking]. Acquires and releases
  * also have a variant that returns a future, such as [acquireAsync].
+ *
+ * ```java
+ * try (Lease lease = client.lock("report").acquireBlocking()) {
+ *     buildReport(lease.getToken());
+ * }
+ * ```
  *
  * A lock object needs no `close`. Its first native object, of about 0.5 KB, is freed when its first lease ends, so that
  * a lock that is used once leaves no native memory to the garbage collector. If the lock is used again, it makes a second
@@ -45,7 +59,7 @@ public class Lock internal constructor(
      * @throws KeyConflict when the key holds something that is not a lock
      * @throws LockLost when the explicit owner held the lock and lost it
      * @throws WouldDeadlock when the explicit owner holds the lock and the lock is not re-entrant
-     * @throws InvalidArgument when [wait] is negative
+     * @throws InvalidArgument when [wait] is negative, or longer than 10 years
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(wait: Duration? = null): Lease {
@@ -116,6 +130,10 @@ public class Lock internal constructor(
     /**
      * The holder of the lock; null when it is free.
      *
+     * ```kotlin
+     * client.lock("report").inspect()?.let { println("${it.app} ${it.pid} ${it.host} ${it.since}") }
+     * ```
+     *
      * @throws Unavailable when too few nodes answer
      * @throws KeyConflict when the key holds something that is not a lock
      * @throws Closed after the client was closed
@@ -153,6 +171,12 @@ public class Lock internal constructor(
     /**
      * [acquire], as a future, for Java. To cancel the acquire, cancel the future or complete it in another way, such as
      * by `orTimeout`: nothing is left behind. Dependent stages run in the future's default executor.
+     *
+     * ```java
+     * client.lock("report").acquireAsync()
+     *     .thenCompose(lease -> lease.releaseAsync())
+     *     .thenAccept(outcome -> System.out.println("the release: " + outcome));
+     * ```
      */
     public fun acquireAsync(): CompletableFuture<Lease> = acquireAsync(waitMillis)
 

@@ -202,6 +202,10 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
  * The options of a lock. Kotlin passes named arguments to `lock(name, …)` or to the constructor. Java starts from the
  * defaults and chains calls: each returns a copy with one option changed.
  *
+ * ```java
+ * Lock report = client.lock("report", new LockOptions().wait(Duration.ofSeconds(5)).fair(true));
+ * ```
+ *
  * @constructor the defaults
  */
 public class LockOptions private constructor(internal val settings: Map<String, Setting>) {

@@ -15,6 +15,18 @@ import java.util.concurrent.locks.ReadWriteLock as ConcurrentReadWriteLock
  * the current readers have released it; later readers wait behind the writer. When the writer releases, all waiting
  * readers get the lock, then the next writer. On a quorum no order is promised.
  *
+ * ```kotlin
+ * val config = client.readWriteLock("config")
+ *
+ * config.read { serve(loadConfig()) } // beside other readers
+ *
+ * config.write { lease -> // alone
+ *     saveConfig(new, fence = lease.token)
+ *     lease.downgrade() // a reader from here on
+ *     announce(new)
+ * }
+ * ```
+ *
  * @property name the name, without the client's prefix
  */
 public class ReadWriteLock internal constructor(public val name: String, part: (String) -> Lock) {
@@ -49,6 +61,12 @@ public class ReadWriteLock internal constructor(public val name: String, part: (
  * thread may acquire again what it holds, and the writer may also acquire the read lock. Other readers get the lock
  * once the writer has unlocked both. A reader that acquires the write lock fails with [WouldDeadlock], where a
  * `ReentrantReadWriteLock` waits for ever.
+ *
+ * ```java
+ * JavaReadWriteLock config = client.readWriteLock("config").asJavaReadWriteLock();
+ * config.readLock().runLocked(() -> announce("read beside other readers"));
+ * config.writeLock().runLocked(() -> saveConfig(next, config.writeLock().token()));
+ * ```
  */
 public class JavaReadWriteLock internal constructor(private val lock: ReadWriteLock) : ConcurrentReadWriteLock {
     private val reads = lock.readLock.asJavaLock()

@@ -17,6 +17,29 @@ import dev.redlock.internal.Lock as NativeLock
  * A client of one or several nodes. Its constructors do no I/O. It does not keep the JVM alive: at the end of the
  * process all clients release their locks. The first client loads the native library. If the jar has none for this
  * machine, that fails with an [UnsatisfiedLinkError] that says what to do.
+ *
+ * ```kotlin
+ * import dev.redlock.Redlock
+ * import dev.redlock.RedlockOptions
+ * import kotlin.time.Duration.Companion.seconds
+ *
+ * suspend fun main() {
+ *     val urls = listOf("redis://a", "redis://b", "redis://c") // a quorum of three nodes
+ *     Redlock(urls, RedlockOptions(watchdog = 10.seconds)).use { client ->
+ *         client.lock("report", wait = 5.seconds).withLock { lease -> println("building under ${lease.token}") }
+ *     }
+ * }
+ * ```
+ *
+ * In Java:
+ *
+ * ```java
+ * RedlockOptions options = new RedlockOptions().watchdog(Duration.ofSeconds(10));
+ * try (Redlock client = new Redlock(List.of("redis://a", "redis://b", "redis://c"), options);
+ *         Lease lease = client.lock("report").acquireBlocking()) {
+ *     buildReport(lease.getToken());
+ * }
+ * ```
  */
 public class Redlock private constructor(internal val native: Client) : AutoCloseable {
     /**
@@ -146,6 +169,10 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * Sends a request to every node and returns the status of each, after the client's `replyTimeout` at the latest.
      * Does not fail for a node that does not answer.
      *
+     * ```kotlin
+     * val down = client.ping().filter { !it.up }
+     * ```
+     *
      * @throws Closed after the client was closed
      */
     public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
@@ -156,6 +183,10 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     /**
      * Frees a lock, whoever holds it. Returns whether there was a holder. The holder detects the loss at its next
      * renewal: until then two owners may believe that they hold the lock, and only fencing tokens protect the resource.
+     *
+     * ```kotlin
+     * val wasHeld = client.forceRelease("report")
+     * ```
      *
      * @throws Unavailable when too few nodes answer
      * @throws KeyConflict when the key holds something that is not a lock
@@ -185,6 +216,13 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
 
     /**
      * Takes over a detached lease. Works once for each text.
+     *
+     * ```kotlin
+     * val order = client.lock("order:42", ttl = 600.seconds).acquire()
+     * val text = order.detach()
+     * val lease = client.attach(text) // in another process, too
+     * lease.release()
+     * ```
      *
      * @param text the text that [Lease.detach] returned
      * @throws LockLost when the lease was attached before or has ended
@@ -225,6 +263,16 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
 /**
  * Sets the default client, which the functions `lock`, `readWriteLock` and `semaphore` use. Locks that were used before
  * keep their client.
+ *
+ * ```kotlin
+ * import dev.redlock.configure
+ * import dev.redlock.lock
+ *
+ * suspend fun main() {
+ *     configure("redis://10.0.0.4:6379")
+ *     lock("report").withLock { lease -> println("building under ${lease.token}") }
+ * }
+ * ```
  *
  * @param urls one for each node; default: those of the environment variable `REDLOCK_URL`, separated by commas, or else
  *   redis://127.0.0.1:6379

@@ -17,6 +17,22 @@ import kotlin.time.Duration
  * they called. A waiter for several slots gets them all at once and is not overtaken. A semaphore needs one server,
  * cluster or Sentinel service.
  *
+ * ```kotlin
+ * val gpu = client.semaphore("gpu", permits = 4)
+ *
+ * gpu.withPermit { permit -> run(permit.slots[0], permit.tokens[0]) } // one slot
+ *
+ * gpu.withPermits(2) { permit -> println("slots ${permit.slots}") } // two slots at once
+ * ```
+ *
+ * In Java:
+ *
+ * ```java
+ * try (Lease permit = client.semaphore("gpu", 4).acquireBlocking()) {
+ *     run(permit.getSlots().get(0), permit.getTokens().get(0));
+ * }
+ * ```
+ *
  * @property name the name, without the client's prefix
  * @property permits the number of slots
  */
@@ -38,7 +54,7 @@ public class Semaphore internal constructor(
      * @throws LockTimeout when too few slots become free in that time
      * @throws Unavailable when the server did not answer for the client's `patience`
      * @throws KeyConflict when the key holds something that is not a semaphore
-     * @throws InvalidArgument unless [n] is from 1 to [permits], and when [wait] is negative
+     * @throws InvalidArgument unless [n] is from 1 to [permits], and when [wait] is negative or longer than 10 years
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(n: Int = 1, wait: Duration? = null): Lease = taking(n).acquire(wait)

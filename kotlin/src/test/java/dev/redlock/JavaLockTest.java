@@ -153,6 +153,8 @@ class JavaLockTest extends OnServer {
         });
         lock.unlock();
         assertTrue(waiting.end());
+        assertTrue(lock.tryLock(Long.MAX_VALUE, TimeUnit.DAYS));
+        lock.unlock();
     }
 
     @Test

@@ -1,30 +1,40 @@
 package dev.redlock
 
+import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withTimeout
 import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.File
+import java.lang.reflect.InvocationTargetException
 import java.net.URI
+import java.net.URLClassLoader
 import java.nio.file.Path
 import javax.tools.Diagnostic
 import javax.tools.DiagnosticCollector
 import javax.tools.JavaFileObject
 import javax.tools.SimpleJavaFileObject
 import javax.tools.ToolProvider
+import kotlin.coroutines.Continuation
+import kotlin.coroutines.intrinsics.suspendCoroutineUninterceptedOrReturn
+import kotlin.time.Duration.Companion.minutes
 
 /**
- * Compiles the blocks of Kotlin and Java in the documentation. The page shows how a block is tested:
+ * Compiles the blocks of Kotlin and Java in the documentation: the pages, and the comments of the sources that are the
+ * reference. The page shows how a block is tested:
  *
  * - An excerpt follows a link to a file. `python/tests/test_docs.py` compares the two, and checks the fences of all
  *   blocks.
  * - The first line of a program, after comments, is an import. A program is compiled as it is.
  * - A fragment is any other block. It is compiled as the body of a function, which knows `client` and the names in
- *   [KOTLIN_NAMES] or [JAVA_NAMES].
+ *   [KOTLIN_NAMES] or [JAVA_NAMES]. A fragment of Kotlin in the reference runs, too.
  */
 class DocsTest {
     private class Block(val page: String, val line: Int, val language: String, val code: String) {
         val isProgram = Regex("(//.*\\n|\\s)*import ").matchesAt(code, 0)
+        val isExample = page.endsWith(".kt") && !isProgram
     }
 
     private fun blocksOf(page: String, text: String): List<Block> = FENCES.findAll(text).mapNotNull { fence ->
@@ -34,13 +44,27 @@ class DocsTest {
             .takeUnless { EXCERPT.containsMatchIn(before) }
     }.toList()
 
+    /** The KDoc comments of a source, in their lines and without their stars. All other lines are empty. */
+    private fun commentsOf(source: String) = COMMENTS.replace(source) {
+        if (it.value.trimStart().startsWith("/**")) it.value.replace(STARS, "") else ""
+    }
+
+    private fun blocksOf(file: File): List<Block> {
+        val page = file.relativeTo(ROOT).path
+        if (file.extension != "kt") return blocksOf(page, file.readText())
+        val comments = commentsOf(file.readText())
+        assertFalse("```" in comments.replace(FENCES, "")) { "$page: a fence of a language that no test reads" }
+        return blocksOf(page, comments)
+    }
+
     /** All blocks, without those of Redisson's own API: it is not installed. */
     private fun blocks(language: String): List<Block> {
         val readmes = ROOT.listFiles().orEmpty().map { it.resolve("README.md") } + ROOT.resolve("README.md")
         val pages = readmes + ROOT.resolve("docs").listFiles().orEmpty().filter { it.extension == "md" }
-        val found = pages.filter { it.isFile }.flatMap { blocksOf(it.relativeTo(ROOT).path, it.readText()) }
-            .filter { it.language == language }
-        for (page in listOf("README.md", "kotlin/README.md", "docs/quickstart.md", "docs/locks.md")) {
+        val sources = ROOT.resolve(SOURCES).listFiles().orEmpty()
+        val found = (pages + sources).filter { it.isFile }.flatMap(::blocksOf).filter { it.language == language }
+        val reference = listOf("Redlock", "Lock", "ReadWriteLock", "Semaphore").map { "$SOURCES/$it.kt" }
+        for (page in listOf("README.md", "kotlin/README.md", "docs/quickstart.md", "docs/locks.md") + reference) {
             assertTrue(found.any { it.page == page }) { "no $language in $page" }
         }
         return found.filter { "import org.redisson." !in it.code }
@@ -101,8 +125,10 @@ class DocsTest {
 
         val kotlin = "org.jetbrains.kotlin"
         val version = System.getProperty("kotlin.compiler.version")
-        val own = listOf(stored(kotlin, "kotlin-compiler", version), stored(kotlin, "kotlin-stdlib", version))
-        val dependencies = DEPENDENCY.findAll(stored(kotlin, "kotlin-compiler", version, "pom").readText())
+        val parts = listOf("kotlin-compiler", "kotlin-stdlib")
+        val own = parts.map { stored(kotlin, it, version) }
+        val poms = parts.map { stored(kotlin, it, version, "pom").readText().substringAfter("</dependencyManagement>") }
+        val dependencies = poms.flatMap { DEPENDENCY.findAll(it) }
             .map { it.destructured }.map { (group, artifact, version) -> stored(group, artifact, version) }
         return (own + dependencies).joinToString(File.pathSeparator)
     }
@@ -142,8 +168,42 @@ class DocsTest {
         verify("kotlin", broken) { kotlinErrors(it, folder) }
     }
 
+    @Test
+    fun `kotlin - the examples of the reference run, and a broken one fails`(@TempDir folder: Path) {
+        val source = "/** A. */\n\n/**\n * ```kotlin\n * client.lock(\"\").acquire()\n * ```\n */\n"
+        val broken = blocksOf("Broken.kt", commentsOf(source)).single()
+        val examples = blocks("kotlin").filter { it.isExample } + broken
+        assertEquals("", kotlinErrors(examples, folder).values.filter { it != "" }.joinToString("\n"))
+        val failures = URLClassLoader(arrayOf(folder.resolve("classes").toUri().toURL())).use { loader ->
+            examples.mapIndexedNotNull { number, example -> failure(example, loader, number) }
+        }
+        assertEquals(1, failures.size) { failures.joinToString("\n") }
+        assertTrue(failures.single().startsWith("Broken.kt:5: dev.redlock.InvalidArgument: name")) { failures.single() }
+    }
+
+    /** Runs a fragment with a client of its own. Returns the line and the exception if it fails. */
+    private fun failure(example: Block, loader: ClassLoader, number: Int): String? = try {
+        val parameters = arrayOf(Redlock::class.java, Continuation::class.java)
+        val fragment = loader.loadClass("block$number.Block${number}Kt").getMethod("fragment", *parameters)
+        Redlock("memory://docs-$number").use { client ->
+            runBlocking {
+                withTimeout(1.minutes) {
+                    suspendCoroutineUninterceptedOrReturn<Any?> { fragment.invoke(null, client, it) }
+                }
+            }
+        }
+        null
+    } catch (failure: Exception) {
+        val cause = (failure as? InvocationTargetException)?.targetException ?: failure
+        val line = cause.stackTrace.firstOrNull { it.fileName == "Block$number.kt" }?.lineNumber ?: example.line
+        "${example.page}:$line: $cause"
+    }
+
     private companion object {
         val ROOT: File = File("..").canonicalFile
+        const val SOURCES = "kotlin/src/main/kotlin/dev/redlock"
+        val COMMENTS = Regex("(?m)^ *(?s:/\\*\\*.*?\\*/)|.+")
+        val STARS = Regex("(?m)^ *(/\\*\\*|\\* ?)")
         val FENCES = Regex("(?ms)^( *)```(kotlin|java)\\b[^\\n]*\\n(.*?)^\\1```$")
         val EXCERPT = Regex("\\[`[^`]+`]\\([^)]+\\):\\n\\n\\z")
         val DEPENDENCY = Regex(
@@ -166,6 +226,7 @@ class DocsTest {
             fun run(device: Int, fence: Long) = println(device + fence)
         """
         const val JAVA_NAMES = "import dev.redlock.*; import java.io.IOException; import java.time.Duration; " +
+            "import java.util.List; import java.util.concurrent.TimeUnit; " +
             "abstract class Fragment { Redlock client; JavaLock report; String next; " +
             "abstract void buildReport(long fence); abstract void saveConfig(String config, long fence); " +
             "abstract void announce(String config); " +

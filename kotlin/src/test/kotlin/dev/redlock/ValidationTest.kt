@@ -53,6 +53,7 @@ class ValidationTest {
             refused("ttl") { client.lock("x", ttl = 49.milliseconds) }
             refused("ttl") { client.lock("x", ttl = Duration.INFINITE) }
             refused("wait") { client.lock("x", wait = (-1).milliseconds) }
+            refused("wait") { runBlocking { client.lock("x").acquire(4000.days) } }
             refused("owner") { client.lock("x", owner = "") }
             refused("owner") { client.lock("x", owner = "é".repeat(129)) }
             refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
