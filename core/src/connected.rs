@@ -186,7 +186,7 @@ mod tests {
 
     fn identity(change: &str) -> Identity {
         let name =
-            "redlock/1.2.3;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n=5;q=3;w=r;m=60000;f=1";
+            "redlock/1.2.3;h:web-3;a:billing;p:812;u:0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n:5;q:3;w:r;m:60000;f:1";
         let (from, to) = change.split_once('>').unwrap_or_default();
         Identity::parse(&name.replacen(from, to, 1)).expect("a name")
     }
@@ -196,16 +196,16 @@ mod tests {
         let own = identity("");
         for (change, difference) in [
             ("", None),
-            ("h=web-3>h=web-4", None),
-            ("n=5>n=3", Some("nodes 3 instead of 5")),
-            ("q=3>q=4", Some("quorum 4 instead of 3")),
-            ("w=r>w=t", Some("wire token instead of redisson")),
-            ("m=60000>m=30000", Some("max_ttl 30s instead of 60s")),
-            ("n=5;q=3;w=r;m=60000>n=1;q=1;w=r;m=1", Some("nodes 1 instead of 5, quorum 1 instead of 3")),
+            ("h:web-3>h:web-4", None),
+            ("n:5>n:3", Some("nodes 3 instead of 5")),
+            ("q:3>q:4", Some("quorum 4 instead of 3")),
+            ("w:r>w:t", Some("wire token instead of redisson")),
+            ("m:60000>m:30000", Some("max_ttl 30s instead of 60s")),
+            ("n:5;q:3;w:r;m:60000>n:1;q:1;w:r;m:1", Some("nodes 1 instead of 5, quorum 1 instead of 3")),
         ] {
             assert_eq!(differences(&own, &identity(change)).as_deref(), difference, "{change}");
         }
-        for change in ["a=billing>a=shop", "f=1>f=2"] {
+        for change in ["a:billing>a:shop", "f:1>f:2"] {
             let mut other = identity(change);
             other.quorum = 4;
             assert_eq!(differences(&own, &other), None, "{change}");

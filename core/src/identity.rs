@@ -67,8 +67,9 @@ impl Identity {
         }
     }
 
-    /// The name of a connection: printable ASCII without spaces, 200 bytes at most. The values are percent-encoded. If
-    /// they are too long, host and app are cut, each after a whole character; the longer one is cut first.
+    /// The name of a connection: printable ASCII without spaces and `=`, 200 bytes at most. The values are
+    /// percent-encoded. If they are too long, host and app are cut, each after a whole character; the longer one is cut
+    /// first.
     pub fn to_name(&self) -> String {
         let mut rest = String::new();
         let wire = match self.wire {
@@ -80,12 +81,12 @@ impl Identity {
         // Writing to a string cannot fail.
         let _ = write!(
             rest,
-            ";p={};u={client};n={};q={};w={wire};m={max_ttl};f={:016x}",
+            ";p:{};u:{client};n:{};q:{};w:{wire};m:{max_ttl};f:{:016x}",
             self.pid, self.nodes, self.quorum, self.prefix_hash
         );
         let version = encoded(&self.version, MOST_VERSION);
         // Positive: the values of `rest` are bounded.
-        let room = MOST_BYTES - (HEAD.len() + version.len() + ";h=;a=".len() + rest.len());
+        let room = MOST_BYTES - (HEAD.len() + version.len() + ";h:;a:".len() + rest.len());
         let (host, app) = (encoded(&self.host, room), encoded(&self.app, room));
         let (for_host, for_app) = match room / 2 {
             half if host.len() <= half => (host.len(), room - host.len()),
@@ -93,7 +94,7 @@ impl Identity {
             half => (half, half),
         };
         let (host, app) = (encoded(&self.host, for_host), encoded(&self.app, for_app));
-        format!("{HEAD}{version};h={host};a={app}{rest}")
+        format!("{HEAD}{version};h:{host};a:{app}{rest}")
     }
 
     /// Reads the name of a connection. `None` if it is not one that [`to_name`](Self::to_name) makes. Ignores fields
@@ -101,7 +102,7 @@ impl Identity {
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(HEAD)?.split(';');
         let version = decoded(parts.next()?)?;
-        let fields: Vec<(&str, &str)> = parts.map(|part| part.split_once('=')).collect::<Option<_>>()?;
+        let fields: Vec<(&str, &str)> = parts.map(|part| part.split_once(':')).collect::<Option<_>>()?;
         let field = |key| fields.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         Some(Self {
             version,

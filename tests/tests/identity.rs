@@ -75,7 +75,7 @@ impl Elsewhere {
         let client = format!("{:08x}-9f3c-4b1e-8a53-6f1d2c3b4a59", fastrand::u32(..));
         // The hash of an empty prefix.
         let name = format!(
-            "redlock/9.9.9;h=web-3;a={app};p=812;u={client};n={nodes};q={};w=r;m=20000;f=cbf29ce484222325",
+            "redlock/9.9.9;h:web-3;a:{app};p:812;u:{client};n:{nodes};q:{};w:r;m:20000;f:cbf29ce484222325",
             nodes / 2 + 1
         );
         let connect = |server: &&Server| {
