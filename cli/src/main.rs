@@ -1,0 +1,24 @@
+//! The command `redlock`: runs commands under a lock, hands leases to shell scripts, and shows operators who holds what.
+//! All logic of locks is in the core.
+
+mod commands;
+mod connect;
+mod duration;
+mod exec;
+mod exit_code;
+mod failure;
+mod line;
+mod talk;
+
+use std::process::ExitCode;
+
+use self::line::Line;
+
+fn main() -> ExitCode {
+    // `exec` starts its command on this thread, which must live as long as the command.
+    let code = match Line::read() {
+        Ok(line) => line.run(),
+        Err(code) => code,
+    };
+    code.into()
+}
