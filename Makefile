@@ -37,7 +37,7 @@ node-test-runner = --in node --report node {step}/report.xml -- node --test --im
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
-	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
+	python node kotlin cli cli-test rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
 	kotlin-lint interop-lint docs-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
 	versions-test test-all site site-check recipes-test \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
@@ -63,6 +63,7 @@ help:
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
 	@echo "make kotlin  builds the Kotlin package in kotlin/target"
+	@echo "make cli     builds the command redlock, in target/debug; make cli-test tests it"
 	@echo "make docs    the API documentation of all languages"
 	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
 	@echo "make clean   removes everything built"
@@ -122,6 +123,10 @@ node: node-tools
 
 kotlin: kotlin-tools
 	$(call build,kotlin,Building the Kotlin package (the first build takes some minutes)) -- $(MVN) test-compile
+	$(made)
+
+cli: rust-tools
+	$(call build,cli,Building the command redlock) -- cargo build --quiet --package redlock-cli
 	$(made)
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
@@ -229,6 +234,10 @@ kotlin-test: kotlin
 	$(call step,kotlin-tests,Kotlin tests: locks; cancellation; loss; Java; processes; examples) \
 		--report surefire kotlin/target/surefire-reports -- $(MVN) surefire:test
 	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
+
+cli-test: cli
+	$(call step,cli-tests,redlock on the command line: leases; looks; failures; exec) -- \
+		cargo test --quiet --package redlock-cli
 
 # A contender for each language; all of them acquire the same lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \

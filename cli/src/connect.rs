@@ -9,7 +9,7 @@ use crate::{duration, failure::Failure, talk::Talk};
 /// The servers, as for the library.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
-pub struct ConnectOptions {
+pub(crate) struct ConnectOptions {
     /// A node's URL; repeat it for each node of a quorum. A password in it is visible to all users of this machine: use
     /// REDLOCK_URL or --url-file for that [env: REDLOCK_URL] [default: redis://127.0.0.1:6379]
     #[arg(short, long = "url", value_name = "URL", global = true)]
@@ -46,12 +46,12 @@ fn wire(word: &str) -> Result<Wire, String> {
 
 impl ConnectOptions {
     /// A client with these options.
-    pub fn client(&self, talk: &Talk) -> Result<Client, Failure> {
+    pub(crate) fn client(&self, talk: &Talk) -> Result<Client, Failure> {
         self.client_with(talk, |_| {})
     }
 
     /// A client with these options and those of a command, which `configure` sets.
-    pub fn client_with(&self, talk: &Talk, configure: impl FnOnce(&mut Config)) -> Result<Client, Failure> {
+    pub(crate) fn client_with(&self, talk: &Talk, configure: impl FnOnce(&mut Config)) -> Result<Client, Failure> {
         let mut config = self.config()?;
         configure(&mut config);
         let talk = *talk;
@@ -64,7 +64,7 @@ impl ConnectOptions {
     }
 
     /// The configuration that these options make.
-    pub fn config(&self) -> Result<Config, Failure> {
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
         let mut config = self.nodes()?;
         if let Some(memory) = config.urls.iter().find(|url| url.starts_with("memory:")) {
             return Err(Failure::usage(format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 const UNITS: [(&str, f64); 5] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
 /// Reads a duration, for clap.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let (number, unit) = UNITS
         .iter()
         .find_map(|(suffix, seconds)| Some((text.strip_suffix(suffix)?, *seconds)))
@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// Writes a duration with its two largest units: `2.5s`, `2m13s`, `1h05m`, `3d02h`.
-pub fn show(duration: Duration) -> String {
+pub(crate) fn show(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..10 => format!("{:.1}s", duration.as_secs_f64()),

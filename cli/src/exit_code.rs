@@ -6,33 +6,33 @@ use redlock::{LockError, NodeCause};
 
 /// The exit code of `redlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExitStatusCode(pub u8);
+pub(crate) struct ExitStatusCode(pub(crate) u8);
 
 impl ExitStatusCode {
     /// Done. From `inspect`: somebody holds the lock.
-    pub const DONE: Self = Self(0);
+    pub(crate) const DONE: Self = Self(0);
     /// Only from `inspect`: nobody holds the lock.
-    pub const FREE: Self = Self(1);
+    pub(crate) const FREE: Self = Self(1);
     /// `EX_USAGE`: an option or argument is wrong.
-    pub const USAGE: Self = Self(64);
+    pub(crate) const USAGE: Self = Self(64);
     /// `EX_DATAERR`: the key holds something that is no lock.
-    pub const CONFLICT: Self = Self(65);
+    pub(crate) const CONFLICT: Self = Self(65);
     /// `EX_UNAVAILABLE`: fewer nodes answered than must agree.
-    pub const UNAVAILABLE: Self = Self(69);
+    pub(crate) const UNAVAILABLE: Self = Self(69);
     /// `EX_SOFTWARE`: an internal error.
-    pub const INTERNAL: Self = Self(70);
+    pub(crate) const INTERNAL: Self = Self(70);
     /// `EX_IOERR`: the output could not be written.
-    pub const OUTPUT: Self = Self(74);
+    pub(crate) const OUTPUT: Self = Self(74);
     /// `EX_TEMPFAIL`: somebody else holds the lock.
-    pub const HELD: Self = Self(75);
+    pub(crate) const HELD: Self = Self(75);
     /// `EX_NOPERM`: a node refused the login or a right.
-    pub const REFUSED: Self = Self(77);
+    pub(crate) const REFUSED: Self = Self(77);
     /// The lock was lost; one past the last code of sysexits.h.
-    pub const LOST: Self = Self(79);
+    pub(crate) const LOST: Self = Self(79);
     /// The command is not executable.
-    pub const NOT_EXECUTABLE: Self = Self(126);
+    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     /// The command was not found.
-    pub const NOT_FOUND: Self = Self(127);
+    pub(crate) const NOT_FOUND: Self = Self(127);
 }
 
 impl From<ExitStatusCode> for ExitCode {

@@ -6,26 +6,26 @@ use crate::{exit_code::ExitStatusCode, talk::Talk};
 
 /// Why a command failed.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The exit code.
-    pub code: ExitStatusCode,
+    pub(crate) code: ExitStatusCode,
     /// The line on stderr.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl Failure {
     /// A failure with this exit code.
-    pub fn new(code: ExitStatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ExitStatusCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// A wrong option or argument.
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ExitStatusCode::USAGE, message)
     }
 
     /// Prints the line, and returns the exit code.
-    pub fn report(self, talk: &Talk) -> ExitStatusCode {
+    pub(crate) fn report(self, talk: &Talk) -> ExitStatusCode {
         talk.error(&self.message);
         self.code
     }

@@ -14,7 +14,7 @@ use crate::{
     exec::{self, ExecOptions},
     exit_code::ExitStatusCode,
     failure::Failure,
-    talk::{Talk, TalkOptions},
+    talk::TalkOptions,
 };
 
 /// Distributed locks on Redis, for shells and operators
@@ -71,7 +71,7 @@ impl Line {
             Command::Release(options) => commands::release::run(&options, &self.servers, &talk),
             Command::Ls(options) => commands::ls::run(&options, &self.servers, &talk),
             Command::Inspect(options) => commands::inspect::run(&options, &self.servers, &talk),
-            Command::Explain(options) => commands::explain::run(&options, &self.servers, &talk),
+            Command::Explain(options) => commands::explain::run(&options, &talk),
             Command::Completions(options) => commands::pages::completions(&options),
             Command::Man(options) => commands::pages::man(&options, &talk),
         }));

@@ -1,13 +1,18 @@
 //! The command `redlock`: runs commands under a lock, hands leases to shell scripts, and shows operators who holds what.
 //! All logic of locks is in the core.
 
+mod block;
 mod commands;
 mod connect;
 mod duration;
 mod exec;
 mod exit_code;
 mod failure;
+mod glob;
+mod holder;
 mod line;
+mod secret;
+mod table;
 mod talk;
 
 use std::process::ExitCode;

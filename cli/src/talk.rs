@@ -12,7 +12,7 @@ use crate::{exit_code::ExitStatusCode, failure::Failure};
 /// The options for what is printed.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
-pub struct TalkOptions {
+pub(crate) struct TalkOptions {
     /// Print one JSON object a line; times are in seconds, tokens are strings
     #[arg(long, global = true)]
     json: bool,
@@ -40,7 +40,7 @@ enum Color {
 
 impl TalkOptions {
     /// The way to print that these options choose.
-    pub fn talk(self) -> Talk {
+    pub(crate) fn talk(self) -> Talk {
         let wanted = |terminal: bool| match self.color {
             Color::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             Color::Always => true,
@@ -58,7 +58,7 @@ impl TalkOptions {
 
 /// The way to print.
 #[derive(Clone, Copy, Debug)]
-pub struct Talk {
+pub(crate) struct Talk {
     json: bool,
     color: bool,
     error_color: bool,
@@ -68,43 +68,38 @@ pub struct Talk {
 
 impl Talk {
     /// Whether data is printed as JSON.
-    pub fn json(&self) -> bool {
+    pub(crate) fn json(&self) -> bool {
         self.json
     }
 
     /// Whether only errors are printed on stderr.
-    pub fn quiet(&self) -> bool {
+    pub(crate) fn quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Whether details are printed on stderr.
-    pub fn verbose(&self) -> bool {
-        self.verbose
-    }
-
     /// Prints a detail on stderr, with `--verbose`.
-    pub fn detail(&self, text: &str) {
+    pub(crate) fn detail(&self, text: &str) {
         if self.verbose {
             self.print("", text);
         }
     }
 
     /// Prints a remark on stderr, without `--quiet`.
-    pub fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
             self.print("", text);
         }
     }
 
     /// Prints a warning on stderr, without `--quiet`.
-    pub fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         if !self.quiet {
             self.print("\x1b[33m", text);
         }
     }
 
     /// Prints an error on stderr.
-    pub fn error(&self, text: &str) {
+    pub(crate) fn error(&self, text: &str) {
         self.print("\x1b[31m", text);
     }
 
@@ -115,18 +110,18 @@ impl Talk {
     }
 
     /// A text for stdout that stands out.
-    pub fn bold(&self, text: &str) -> String {
+    pub(crate) fn bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// Prints a line of data.
-    pub fn line(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = stdout().lock();
         Ok(writeln!(stdout, "{text}").and_then(|()| stdout.flush())?)
     }
 
     /// Prints an object of data.
-    pub fn object(&self, object: &Value) -> Result<(), Failure> {
+    pub(crate) fn object(&self, object: &Value) -> Result<(), Failure> {
         self.line(&object.to_string())
     }
 }

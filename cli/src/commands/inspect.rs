@@ -1,9 +1,118 @@
-use crate::{connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
+//! `redlock inspect`: who holds a lock, and what each node has.
 
-/// Inspect
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use redlock::{Client, LockInfo, LockOptions, NodeView};
+use serde_json::{Value, json};
+
+use crate::{
+    block::block, connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, holder, table::Table,
+    talk::Talk,
+};
+
+/// The pause between two looks of `--wait`.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Show who holds a lock, and what each node has of it
 #[derive(Debug, clap::Args)]
-pub(crate) struct InspectOptions {}
+#[command(after_help = "\
+Exit codes: 0 held; 1 free; 69 too few nodes answered.
 
-pub(crate) fn run(_: &InspectOptions, _: &ConnectOptions, _: &Talk) -> Result<ExitStatusCode, Failure> {
-    Err(Failure::usage("not there yet"))
+Example:
+  redlock inspect deploy --wait 10m --quiet || [ $? = 1 ] && echo free")]
+pub(crate) struct InspectOptions {
+    /// The name of the lock
+    name: String,
+    /// Wait until the lock is free, and at most so long
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+}
+
+pub(crate) fn run(options: &InspectOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
+    let client = servers.client(talk)?;
+    let held = until_free(options, &client);
+    let nodes = block(client.inspect_nodes(&options.name))?;
+    // In an outage the nodes say more than the error does.
+    let info = held.as_ref().ok().and_then(Option::as_ref);
+    if talk.json() {
+        talk.object(&object(&options.name, held.is_ok(), info, &nodes))?;
+    } else {
+        print(&options.name, held.is_ok(), info, &nodes, talk)?;
+    }
+    let code = if held?.is_some() { ExitStatusCode::DONE } else { ExitStatusCode::FREE };
+    client.close_blocking();
+    Ok(code)
+}
+
+/// The holder; with `--wait` once there is none, or when the wait is over.
+fn until_free(options: &InspectOptions, client: &Client) -> Result<Option<LockInfo>, Failure> {
+    let lock = client.lock(&options.name, LockOptions::default())?;
+    let start = Instant::now();
+    loop {
+        let held = block(lock.inspect())?;
+        let left = options.wait.unwrap_or_default().saturating_sub(start.elapsed());
+        if held.is_none() || left.is_zero() {
+            return Ok(held);
+        }
+        sleep(left.min(PAUSE));
+    }
+}
+
+/// How many clients wait: those of a quorum listen on every node.
+fn waiting(nodes: &[NodeView]) -> Option<usize> {
+    nodes.iter().filter_map(|node| node.waiting).max()
+}
+
+fn object(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView]) -> Value {
+    let mut object = holder::json(info);
+    object.insert("name".to_owned(), json!(name));
+    object.insert("held".to_owned(), if known { json!(info.is_some()) } else { Value::Null });
+    object.insert("waiting".to_owned(), json!(waiting(nodes)));
+    object.insert("nodes".to_owned(), nodes.iter().map(node_object).collect());
+    Value::Object(object)
+}
+
+fn node_object(node: &NodeView) -> Value {
+    let state = node.state.as_ref().ok();
+    json!({
+        "node": node.node,
+        "kind": state.and_then(|state| state.kind).map(redlock::Kind::as_str),
+        "owners": state.map(|state| state.owners.clone()).unwrap_or_default(),
+        "ttl": state.and_then(|state| state.ttl).map(|ttl| ttl.as_secs_f64()),
+        "token": state.filter(|state| state.token > 0).map(|state| state.token.to_string()),
+        "waiting": node.waiting,
+        "error": node.state.as_ref().err().map(|cause| cause.cause.clone()),
+    })
+}
+
+fn print(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView], talk: &Talk) -> Result<(), Failure> {
+    let name = crate::table::visible(name);
+    let state = match info {
+        Some(info) => format!("held by {}", crate::table::visible(&holder::sentence(info))),
+        None if known => "free".to_owned(),
+        None => "not known: too few nodes answered".to_owned(),
+    };
+    talk.line(&format!("{}: {state}", talk.bold(&name)))?;
+    let mut table = Table::new(vec!["NODE", "STATE", "HELD BY", "TTL", "TOKEN", "WAITING"]);
+    for node in nodes {
+        let waiting = node.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string());
+        table.row(match &node.state {
+            Ok(state) => vec![
+                node.node.clone(),
+                state.kind.map_or("free", redlock::Kind::as_str).to_owned(),
+                holder::holders(&state.owners),
+                state.ttl.map_or_else(|| "-".to_owned(), duration::show),
+                holder::token(state.token),
+                waiting,
+            ],
+            Err(cause) => {
+                let empty = || "-".to_owned();
+                vec![node.node.clone(), cause.cause.clone(), empty(), empty(), empty(), waiting]
+            }
+        });
+    }
+    table.print(talk)
 }

@@ -35,7 +35,7 @@ impl<'a> Arguments<'a> {
         self.keys.next().map(String::as_str)
     }
 
-    fn arg(&mut self) -> Option<&'a str> {
+    pub(crate) fn arg(&mut self) -> Option<&'a str> {
         self.args.next().map(String::as_str)
     }
 }
@@ -88,6 +88,12 @@ arguments! {
     Release { lock } (field, channel)
     /// `lua/end.lua`; the flag of [`Protocol::sharded`] may follow.
     End { lock, ended } (owner, channel)
+    /// Makes `lua/end.lua` depend on the last token; behind the flag of [`Protocol::flagged`].
+    EndToken { counter } (token)
+    /// Makes `lua/read_write/end.lua` depend on the token; behind the flag of [`Protocol::flagged`].
+    EndReadWriteToken {} (token)
+    /// `lua/survey/scan.lua`
+    ScanKeys {} (cursor, pattern, count)
     /// `lua/inspect.lua`
     Inspect { lock, counter } ()
     /// `lua/attach.lua`
@@ -210,6 +216,11 @@ impl Protocol {
     /// On a cluster, adds the flag "1", with which a script announces to the listeners of the shard, too.
     pub(super) fn sharded(&self, call: ScriptCall) -> ScriptCall {
         if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
+    }
+
+    /// Adds the flag "0" to a call that has no flag of [`sharded`](Self::sharded), since further arguments follow.
+    pub(super) fn flagged(&self, call: ScriptCall) -> ScriptCall {
+        if self.settings.on_cluster() { call } else { call.with(Vec::new(), vec!["0".to_owned()]) }
     }
 
     /// If several nodes vote, makes a node check its marker first.
@@ -435,6 +446,12 @@ impl Protocol {
             channel: names.lock_channel(),
         };
         self.sharded(call(&self.scripts.end, end.lists()))
+    }
+
+    /// Ends all tenures of a lock, if this is its last token.
+    pub(crate) fn end_token(&self, names: &Names, token: u64) -> ScriptCall {
+        let [keys, args] = EndToken { counter: names.counter(), token: token.to_string() }.lists();
+        self.flagged(self.end(names, None)).with(keys, args)
     }
 
     /// Reads the holders of a lock.

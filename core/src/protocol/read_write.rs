@@ -7,7 +7,7 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
+            AttachReadWrite, BumpReadWrite, EndReadWrite, EndReadWriteToken, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
             Protocol, QueueEntry, ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting, joined,
         },
         names::Names,
@@ -135,6 +135,12 @@ impl Protocol {
             read_write_channel: names.read_write_channel(),
         };
         self.sharded(joined(&read_write_scripts().end, [end.lists()]))
+    }
+
+    /// Ends all tenures of a read/write lock, if this is the token of its writer or its readers.
+    pub(crate) fn end_read_write_token(&self, names: &Names, token: u64) -> ScriptCall {
+        let [keys, args] = EndReadWriteToken { token: token.to_string() }.lists();
+        self.flagged(self.end_read_write(names)).with(keys, args)
     }
 
     /// Reads the holders of a read/write lock.

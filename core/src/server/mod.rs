@@ -138,12 +138,14 @@ pub struct NodeInfo {
     pub run: Option<String>,
     /// The server's version.
     pub version: Option<String>,
+    /// The addresses of a cluster's masters; empty for a single server.
+    pub servers: Vec<String>,
 }
 
 impl NodeInfo {
     /// Creates the info, for implementations of [`Node`].
     pub fn new(run: Option<String>, version: Option<String>) -> Self {
-        Self { run, version }
+        Self { run, version, servers: Vec::new() }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod read_write;
 mod semaphore;
+mod survey;
 
 use std::{fmt::Display, sync::Arc};
 
@@ -15,7 +16,7 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, End, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
+            Acquire, Arguments, Attach, Bump, End, EndToken, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
             OWNER_OF_CHOSEN_VALUE, Prolong, Provision, Release, Renew, Repair, Retime,
         },
         script::{Reply, ScriptCall},
@@ -84,6 +85,8 @@ impl State {
             "semaphore/end" => lock.end_permits(given),
             "semaphore/inspect" => lock.inspect_permits(given),
             "semaphore/attach" => lock.attach_permit(given),
+            "survey/listeners" => Ok(lock.redis.listeners(&args)),
+            "survey/scan" => lock.redis.scan(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
         };
         result.map_err(|fault| match fault {
@@ -521,6 +524,12 @@ impl Wired<'_> {
         }
         if pttl == -1 && !self.is_lock_without_ttl() {
             return Ok(Reply::Int(-1));
+        }
+        let _sharded = given.arg();
+        if let Some(EndToken { counter, token }) = EndToken::read(&mut given)
+            && self.redis.get(counter)? != Some(token)
+        {
+            return Ok(Reply::Int(0));
         }
         ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
         let mut count = 0;
