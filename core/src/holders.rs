@@ -68,10 +68,23 @@ async fn end_with(
 }
 
 /// Ends all tenures, if `token` is that of the last one. True if there was one.
+///
+/// The nodes compare the fields of that tenure, and not the token: on a quorum the counter of a node may be behind.
 pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> Result<bool, LockError> {
     let quorum = &session.quorum;
-    let calls = [quorum.protocol.end_token(names, token), quorum.protocol.end_read_write_token(names, token)];
-    end_with(session, names, &calls[0], Some(&calls[1])).await
+    let replies = holders(quorum, names).await?;
+    let reads = replies.iter().any(|holders| holders.kind == Kind::Read && !holders.fields.is_empty());
+    // A reader's token is the last writer's plus one.
+    let last = replies.iter().map(|holders| holders.counter).max().unwrap_or_default() + u64::from(reads);
+    let mut fields: Vec<String> = replies.into_iter().flat_map(|holders| holders.fields).collect();
+    fields.sort();
+    fields.dedup();
+    if fields.is_empty() || last != token {
+        return Ok(false);
+    }
+    let [lock, inside] =
+        [quorum.protocol.end_fields(names, &fields), quorum.protocol.end_read_write_fields(names, &fields)];
+    end_with(session, names, &lock, Some(&inside)).await
 }
 
 /// Ends all tenures of the lock or semaphore of this name. True if there was one.

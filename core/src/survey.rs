@@ -127,8 +127,8 @@ impl Client {
     }
 
     /// Frees a lock as [`force_release`](Client::force_release) does, but only if `token` is its last token: another
-    /// tenure that began meanwhile stays. The nodes compare it when they end the tenure. Readers are ended by their
-    /// common token. Peers that draw no token, such as Redisson's `RLock`, cannot be told from the tenure before.
+    /// tenure that began meanwhile stays, since each node ends only the tenure that was found with this token. Readers
+    /// are ended together. Peers that draw no token, such as Redisson's `RLock`, pass for the tenure before theirs.
     /// Fails with `conflict` for a semaphore, whose slots have tokens of their own.
     pub fn force_release_token(
         &self,
@@ -347,13 +347,16 @@ fn foreign(quorum: &Quorum) -> NodeError {
     NodeError::new(NodeErrorKind::WrongType, detail)
 }
 
-/// The reply to `survey/listeners`.
+/// The reply to `survey/listeners`. On a cluster a waiter listens to the ordinary channel and to that of the shard,
+/// which have the same name: it counts once.
 fn read_listeners(reply: &Reply) -> Option<Vec<(String, usize)>> {
-    let each = reply.list()?.chunks(2).map(|one| match one {
-        [Reply::Text(channel), Reply::Int(count)] => Some((channel.clone(), usize::try_from(*count).ok()?)),
-        _ => None,
-    });
-    each.collect()
+    let mut channels = BTreeMap::<String, usize>::new();
+    for one in reply.list()?.chunks(2) {
+        let [Reply::Text(channel), Reply::Int(count)] = one else { return None };
+        let known = channels.entry(channel.clone()).or_default();
+        *known = usize::try_from(*count).ok()?.max(*known);
+    }
+    Some(channels.into_iter().collect())
 }
 
 /// The reply to `survey/scan`: the next cursor, the keys of the server, and the keys of locks.

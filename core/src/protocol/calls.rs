@@ -35,8 +35,13 @@ impl<'a> Arguments<'a> {
         self.keys.next().map(String::as_str)
     }
 
-    pub(crate) fn arg(&mut self) -> Option<&'a str> {
+    fn arg(&mut self) -> Option<&'a str> {
         self.args.next().map(String::as_str)
+    }
+
+    /// The arguments behind the flag of [`Protocol::flagged`].
+    pub(crate) fn behind_flag(self) -> Vec<&'a str> {
+        self.args.skip(1).map(String::as_str).collect()
     }
 }
 
@@ -86,12 +91,8 @@ arguments! {
     Repair { lock, counter, ended } (field, owner, ttl, token, counter_ttl)
     /// `lua/release.lua`; the flag of [`Protocol::sharded`] may follow.
     Release { lock } (field, channel)
-    /// `lua/end.lua`; the flag of [`Protocol::sharded`] may follow.
+    /// `lua/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     End { lock, ended } (owner, channel)
-    /// Makes `lua/end.lua` depend on the last token; behind the flag of [`Protocol::flagged`].
-    EndToken { counter } (token)
-    /// Makes `lua/read_write/end.lua` depend on the token; behind the flag of [`Protocol::flagged`].
-    EndReadWriteToken {} (token)
     /// `lua/survey/scan.lua`
     ScanKeys {} (cursor, pattern, count)
     /// `lua/inspect.lua`
@@ -119,7 +120,7 @@ arguments! {
     RenewReadWrite { lock, ended, readers } (field, ttl, reader_key_prefix)
     /// `lua/read_write/repair.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     RepairReadWrite { ended } (mode, ttl, token)
-    /// `lua/read_write/end.lua`; the flag of [`Protocol::sharded`] may follow.
+    /// `lua/read_write/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     EndReadWrite { lock, counter, readers, ended } (reader_key_prefix, channel, read_write_channel)
     /// `lua/read_write/inspect.lua`
     InspectReadWrite { lock, counter, readers } ()
@@ -448,10 +449,9 @@ impl Protocol {
         self.sharded(call(&self.scripts.end, end.lists()))
     }
 
-    /// Ends all tenures of a lock, if this is its last token.
-    pub(crate) fn end_token(&self, names: &Names, token: u64) -> ScriptCall {
-        let [keys, args] = EndToken { counter: names.counter(), token: token.to_string() }.lists();
-        self.flagged(self.end(names, None)).with(keys, args)
+    /// Ends the tenures of a lock that have these fields.
+    pub(crate) fn end_fields(&self, names: &Names, fields: &[String]) -> ScriptCall {
+        self.flagged(self.end(names, None)).with(Vec::new(), fields.to_vec())
     }
 
     /// Reads the holders of a lock.

@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Settings, TokenKey},
-    protocol::{primitive::Family, survey::escaped},
+    protocol::primitive::Family,
 };
 
 /// The kinds of channels on which clients wait: for exclusive locks, read/write locks, semaphores, and a place in a
@@ -170,4 +170,10 @@ impl Names {
         let lock = self.lock.as_str();
         if lock.contains('{') { [kind, ":", lock].concat() } else { [kind, ":{", lock, "}"].concat() }
     }
+}
+
+/// A pattern that matches this text alone.
+pub(crate) fn escaped(text: &str) -> String {
+    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
+    text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()
 }

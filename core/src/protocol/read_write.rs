@@ -7,7 +7,7 @@ use crate::{
     config::wire_ttl,
     protocol::{
         calls::{
-            AttachReadWrite, BumpReadWrite, EndReadWrite, EndReadWriteToken, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
+            AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
             Protocol, QueueEntry, ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting, joined,
         },
         names::Names,
@@ -137,10 +137,9 @@ impl Protocol {
         self.sharded(joined(&read_write_scripts().end, [end.lists()]))
     }
 
-    /// Ends all tenures of a read/write lock, if this is the token of its writer or its readers.
-    pub(crate) fn end_read_write_token(&self, names: &Names, token: u64) -> ScriptCall {
-        let [keys, args] = EndReadWriteToken { token: token.to_string() }.lists();
-        self.flagged(self.end_read_write(names)).with(keys, args)
+    /// Ends all tenures of a read/write lock, if one of them has one of these fields.
+    pub(crate) fn end_read_write_fields(&self, names: &Names, fields: &[String]) -> ScriptCall {
+        self.flagged(self.end_read_write(names)).with(Vec::new(), fields.to_vec())
     }
 
     /// Reads the holders of a read/write lock.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::protocol::{
     calls::{Protocol, ScanKeys, joined},
+    names::escaped,
     script::{ScriptCall, survey_scripts},
 };
 
@@ -21,10 +22,4 @@ impl Protocol {
         let scan = ScanKeys { cursor: cursor.to_owned(), pattern, count: count.to_string() };
         ScriptCall { server, ..joined(&survey_scripts().scan, [scan.lists()]) }
     }
-}
-
-/// A pattern that matches this text alone.
-pub(crate) fn escaped(text: &str) -> String {
-    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
-    text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()
 }

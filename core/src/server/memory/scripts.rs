@@ -16,7 +16,7 @@ use crate::{
     config::{LARGEST_EXACT, Wire},
     protocol::{
         calls::{
-            Acquire, Arguments, Attach, Bump, End, EndToken, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
+            Acquire, Arguments, Attach, Bump, End, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
             OWNER_OF_CHOSEN_VALUE, Prolong, Provision, Release, Renew, Repair, Retime,
         },
         script::{Reply, ScriptCall},
@@ -525,13 +525,9 @@ impl Wired<'_> {
         if pttl == -1 && !self.is_lock_without_ttl() {
             return Ok(Reply::Int(-1));
         }
-        let _sharded = given.arg();
-        if let Some(EndToken { counter, token }) = EndToken::read(&mut given)
-            && self.redis.get(counter)? != Some(token)
-        {
-            return Ok(Reply::Int(0));
-        }
+        let only = given.behind_flag();
         ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
+        ended.retain(|field| only.is_empty() || only.contains(&field.as_str()));
         let mut count = 0;
         for field in &ended {
             self.remove(key, field)?;

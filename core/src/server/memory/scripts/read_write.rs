@@ -7,7 +7,7 @@ use crate::{
     config::LARGEST_EXACT,
     protocol::{
         calls::{
-            Arguments, AttachReadWrite, BumpReadWrite, EndReadWrite, EndReadWriteToken, EnterReadWrite, InspectReadWrite, LeaveEntry,
+            Arguments, AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, LeaveEntry,
             ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting,
         },
         script::Reply,
@@ -544,7 +544,7 @@ impl Wired<'_> {
 
     /// `lua/read_write/end.lua`
     pub(super) fn end_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
-        let EndReadWrite { lock, counter, readers, ended: note, reader_key_prefix, channel, read_write_channel } =
+        let EndReadWrite { lock, counter: _, readers, ended: note, reader_key_prefix, channel, read_write_channel } =
             EndReadWrite::read(&mut given).ok_or_else(missing)?;
         let pttl = self.redis.pttl(lock);
         if pttl == -2 {
@@ -554,15 +554,12 @@ impl Wired<'_> {
         if pttl == -1 || !matches!(mode.as_deref(), Some("read" | "write")) {
             return Ok(Reply::Int(-1));
         }
-        let _sharded = given.arg();
-        if let Some(EndReadWriteToken { token }) = EndReadWriteToken::read(&mut given) {
-            let last = self.redis.get_number(counter)?.unwrap_or_default() as i64;
-            if (last + i64::from(mode.as_deref() == Some("read"))).to_string() != token {
-                return Ok(Reply::Int(0));
-            }
-        }
+        let only = given.behind_flag();
         let fields = self.redis.hkeys(lock)?.filter(|field| *field != "mode");
         let ended: Vec<String> = fields.map(|field| tenure_of(field).to_owned()).collect();
+        if !only.is_empty() && !ended.iter().any(|one| only.contains(&one.as_str())) {
+            return Ok(Reply::Int(0));
+        }
         let mut count = 0;
         for one in &ended {
             self.redis.del(&format!("{reader_key_prefix}:{one}:rwlock_timeout:1"));
