@@ -7,15 +7,15 @@ const UNITS: [(&str, f64); 5] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3
 
 /// Reads a duration, for clap.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, seconds)| Some((text.strip_suffix(suffix)?, *seconds)))
-        .unwrap_or((text, 1.0));
+    let (number, unit) =
+        UNITS.iter().find_map(|(suffix, seconds)| Some((text.strip_suffix(suffix)?, *seconds))).unwrap_or((text, 1.0));
     let plain = number.starts_with(|first: char| first.is_ascii_digit() || first == '.')
         && number.chars().all(|character| character.is_ascii_digit() || character == '.');
     let seconds = number.parse::<f64>().ok().filter(|_| plain);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * unit).ok());
-    duration.ok_or_else(|| "must be a number with ms, s, m, h or d, such as 500ms, 2.5s, 10m; without a unit it counts seconds".to_owned())
+    duration.ok_or_else(|| {
+        "must be a number with ms, s, m, h or d, such as 500ms, 2.5s, 10m; without a unit it counts seconds".to_owned()
+    })
 }
 
 /// Writes a duration with its two largest units: `2.5s`, `2m13s`, `1h05m`, `3d02h`.
@@ -49,7 +49,9 @@ mod tests {
         ] {
             assert_eq!(parse(text).map(|duration| duration.as_millis()), Ok(millis), "{text}");
         }
-        for text in ["", "s", "-1", "+1", "1e3", "inf", "nan", "5 s", "5w", "1.2.3", ".", "1m30s", "99999999999999999999d"] {
+        for text in
+            ["", "s", "-1", "+1", "1e3", "inf", "nan", "5 s", "5w", "1.2.3", ".", "1m30s", "99999999999999999999d"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

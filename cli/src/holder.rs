@@ -17,7 +17,8 @@ pub(crate) fn columns(info: Option<&LockInfo>) -> [String; 3] {
 
 /// The holder in a sentence.
 pub(crate) fn sentence(info: &LockInfo) -> String {
-    let ttl = info.ttl.map_or_else(|| "without a ttl".to_owned(), |ttl| format!("its lease ends in {}", duration::show(ttl)));
+    let ttl =
+        info.ttl.map_or_else(|| "without a ttl".to_owned(), |ttl| format!("its lease ends in {}", duration::show(ttl)));
     let token = if info.token > 0 { format!(", token {}", info.token) } else { String::new() };
     format!("{} ({}{token}, {ttl})", holders(&info.owners), info.kind.as_str())
 }

@@ -5,11 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    commands::{
-        acquire::AcquireOptions, explain::ExplainOptions, extend::ExtendOptions, inspect::InspectOptions, ls::LsOptions,
-        pages::{CompletionsOptions, ManOptions}, release::ReleaseOptions,
-    },
     commands,
+    commands::{
+        acquire::AcquireOptions,
+        explain::ExplainOptions,
+        extend::ExtendOptions,
+        inspect::InspectOptions,
+        ls::LsOptions,
+        pages::{CompletionsOptions, ManOptions},
+        release::ReleaseOptions,
+    },
     connect::ConnectOptions,
     exec::{self, ExecOptions},
     exit_code::ExitStatusCode,

@@ -10,7 +10,9 @@ pub(crate) fn read(argument: &str) -> Result<String, Failure> {
         return Ok(argument.trim().to_owned());
     }
     let mut line = String::new();
-    stdin().read_line(&mut line).map_err(|error| Failure::usage(format!("cannot read the lease from stdin: {error}")))?;
+    stdin()
+        .read_line(&mut line)
+        .map_err(|error| Failure::usage(format!("cannot read the lease from stdin: {error}")))?;
     let text = line.trim();
     if text.is_empty() { Err(Failure::usage("stdin has no lease")) } else { Ok(text.to_owned()) }
 }

@@ -1,7 +1,12 @@
 //! What operators want to know of the nodes: which locks have waiters, which locks there are, who holds one on each
 //! node. Also ends one tenure by force, by its token. Nothing here is on the path of an acquire.
 
-use std::{collections::{BTreeMap, BTreeSet}, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 
@@ -9,8 +14,7 @@ use crate::{
     client::Client,
     config::Wire,
     error::{LockError, NodeCause},
-    holders,
-    owner,
+    holders, owner,
     process::driver::Driver,
     protocol::{
         calls::Protocol,

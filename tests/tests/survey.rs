@@ -32,7 +32,9 @@ async fn contended_locks_have_waiters() {
         assert_eq!(client.contended().await.expect("an answer"), []);
         let lock = client.lock("x", options()).expect("a lock");
         let lease = lock.acquire().await.expect("a lease");
-        let waiter = tokio::spawn(lock.acquire());
+        // A waiter of the same client would wait for its neighbour, and listen to no server.
+        let other = Client::new(client.config().clone()).expect("a configuration");
+        let waiter = tokio::spawn(other.lock("x", options()).expect("a lock").acquire());
         let found = loop {
             let found = client.contended().await.expect("an answer");
             if !found.is_empty() {
@@ -44,6 +46,7 @@ async fn contended_locks_have_waiters() {
         assert_eq!(name, "x");
         lease.release().await.expect("a release");
         waiter.await.expect("a task").expect("a lease").release().await.expect("a release");
+        other.close().await;
     })
     .await;
 }

@@ -5,13 +5,7 @@ use std::time::Duration;
 use redlock::{LockOptions, Ttl};
 use serde_json::json;
 
-use crate::{
-    connect::ConnectOptions,
-    duration,
-    exit_code::ExitStatusCode,
-    failure::Failure,
-    talk::Talk,
-};
+use crate::{connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
 
 /// Acquire a lock and print its lease as a text, for extend and release
 ///
@@ -43,11 +37,7 @@ pub(crate) struct AcquireOptions {
     owner: Option<String>,
 }
 
-pub(crate) fn run(
-    options: &AcquireOptions,
-    servers: &ConnectOptions,
-    talk: &Talk,
-) -> Result<ExitStatusCode, Failure> {
+pub(crate) fn run(options: &AcquireOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
     let client = servers.client(talk)?;
     let mut lock = LockOptions::default();
     lock.ttl = Ttl::Fixed(options.ttl);

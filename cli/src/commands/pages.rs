@@ -36,7 +36,9 @@ pub(crate) fn completions(options: &CompletionsOptions) -> Result<ExitStatusCode
 pub(crate) fn man(options: &ManOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
     let folder = &options.folder;
     let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(line::command(), folder));
-    written.map_err(|error| Failure::new(ExitStatusCode::OUTPUT, format!("cannot write to {}: {error}", folder.display())))?;
+    written.map_err(|error| {
+        Failure::new(ExitStatusCode::OUTPUT, format!("cannot write to {}: {error}", folder.display()))
+    })?;
     talk.detail(&format!("wrote the manual pages into {}", folder.display()));
     Ok(ExitStatusCode::DONE)
 }

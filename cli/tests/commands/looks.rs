@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock_tests::{deployments::{Cluster, Watched}, server::Server};
+use redlock_tests::{
+    deployments::{Cluster, Watched},
+    server::Server,
+};
 
 use crate::support::{Ran, command, on, on_quorum, run};
 
