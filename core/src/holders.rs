@@ -69,17 +69,17 @@ async fn end_with(
 
 /// Ends all tenures, if `token` is that of the last one. True if there was one.
 ///
-/// The nodes compare the fields of that tenure, and not the token: on a quorum the counter of a node may be behind.
+/// The nodes compare the fields of that tenure, and not the token: on a quorum the counters of
+/// some nodes may differ from it.
 pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> Result<bool, LockError> {
     let quorum = &session.quorum;
-    let replies = holders(quorum, names).await?;
-    let reads = replies.iter().any(|holders| holders.kind == Kind::Read && !holders.fields.is_empty());
     // A reader's token is the last writer's plus one.
-    let last = replies.iter().map(|holders| holders.counter).max().unwrap_or_default() + u64::from(reads);
-    let mut fields: Vec<String> = replies.into_iter().flat_map(|holders| holders.fields).collect();
+    let has_token = |holders: &Holders| holders.counter + u64::from(holders.kind == Kind::Read) == token;
+    let with_token = holders(quorum, names).await?.into_iter().filter(has_token);
+    let mut fields: Vec<String> = with_token.flat_map(|holders| holders.fields).collect();
     fields.sort();
     fields.dedup();
-    if fields.is_empty() || last != token {
+    if fields.is_empty() {
         return Ok(false);
     }
     let [lock, inside] =

@@ -60,10 +60,12 @@ fn the_holder_is_shown_node_by_node() {
     assert_eq!(held.code, 0, "{held:?}");
     let object = held.object();
     assert_eq!((&object["held"], &object["kind"]), (&true.into(), &"lock".into()), "{object}");
-    assert_eq!((&object["token"], &object["waiting"]), (&lease["token"], &0.into()), "{object}");
+    assert_eq!(object["waiting"], 0, "{object}");
     assert!(object["ttl"].as_f64().is_some_and(|ttl| ttl > 0.0 && ttl <= 60.0), "{object}");
     let nodes = object["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 3);
+    // A node that granted late may have a larger one.
+    assert!(nodes.iter().any(|node| node["token"] == lease["token"]), "{object}");
     for (node, server) in nodes.iter().zip(&servers) {
         assert_eq!(node["node"], format!("127.0.0.1:{}", server.port()));
         assert_eq!((&node["owners"][0], &node["error"]), (&object["owner"], &serde_json::Value::Null), "{node}");
