@@ -9,6 +9,7 @@ use crate::{duration, failure::Failure, talk::Talk};
 /// The servers, as for the library.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
+#[allow(clippy::doc_markdown, rustdoc::bare_urls, reason = "clap prints these texts as they are")]
 pub(crate) struct ConnectOptions {
     /// A node's URL; repeat it for each node of a quorum. A password in it is visible to all users of this machine: use
     /// REDLOCK_URL or --url-file for that [env: REDLOCK_URL] [default: redis://127.0.0.1:6379]

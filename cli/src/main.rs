@@ -1,5 +1,6 @@
 //! The command `redlock`: runs commands under a lock, hands leases to shell scripts, and shows operators who holds what.
 //! All logic of locks is in the core.
+#![allow(clippy::trivially_copy_pass_by_ref, reason = "commands take all that they are given by reference")]
 
 mod block;
 mod commands;

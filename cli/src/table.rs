@@ -16,7 +16,7 @@ impl Table {
     }
 
     /// Adds a row. Control characters are shown and not sent: a name from a server must not control the terminal.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: &[String]) {
         self.rows.push(cells.iter().map(|cell| visible(cell)).collect());
     }
 

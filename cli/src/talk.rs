@@ -16,7 +16,7 @@ pub(crate) struct TalkOptions {
     /// Print one JSON object a line; times are in seconds, tokens are strings
     #[arg(long, global = true)]
     json: bool,
-    /// When to use colours; NO_COLOR turns `auto` off
+    /// When to use colours; `NO_COLOR` turns `auto` off
     #[arg(long, value_name = "WHEN", global = true, value_enum, default_value_t = Color::Auto)]
     color: Color,
     /// Say more on stderr
@@ -50,10 +50,21 @@ impl TalkOptions {
             json: self.json,
             color: wanted(stdout().is_terminal()),
             error_color: wanted(stderr().is_terminal()),
-            verbose: self.verbose,
-            quiet: self.quiet,
+            level: match (self.quiet, self.verbose) {
+                (true, _) => Level::Quiet,
+                (_, true) => Level::Verbose,
+                _ => Level::Normal,
+            },
         }
     }
+}
+
+/// How much is printed on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Quiet,
+    Normal,
+    Verbose,
 }
 
 /// The way to print.
@@ -62,8 +73,7 @@ pub(crate) struct Talk {
     json: bool,
     color: bool,
     error_color: bool,
-    verbose: bool,
-    quiet: bool,
+    level: Level,
 }
 
 impl Talk {
@@ -74,26 +84,26 @@ impl Talk {
 
     /// Whether only errors are printed on stderr.
     pub(crate) fn quiet(&self) -> bool {
-        self.quiet
+        self.level == Level::Quiet
     }
 
     /// Prints a detail on stderr, with `--verbose`.
     pub(crate) fn detail(&self, text: &str) {
-        if self.verbose {
+        if self.level == Level::Verbose {
             self.print("", text);
         }
     }
 
     /// Prints a remark on stderr, without `--quiet`.
     pub(crate) fn say(&self, text: &str) {
-        if !self.quiet {
+        if !self.quiet() {
             self.print("", text);
         }
     }
 
     /// Prints a warning on stderr, without `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
-        if !self.quiet {
+        if !self.quiet() {
             self.print("\x1b[33m", text);
         }
     }
@@ -115,6 +125,7 @@ impl Talk {
     }
 
     /// Prints a line of data.
+    #[allow(clippy::unused_self, reason = "all that is printed goes through one value")]
     pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = stdout().lock();
         Ok(writeln!(stdout, "{text}").and_then(|()| stdout.flush())?)

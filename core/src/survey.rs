@@ -150,20 +150,18 @@ impl Client {
 impl Scan {
     /// The next page; `None` at the end. Dropping the future leaves the scan where it is. Fails with `unavailable` if
     /// too few nodes answer.
-    pub fn next(&mut self) -> impl Future<Output = Result<Option<Page>, LockError>> + Send + '_ {
-        async move {
-            let session = self.client.inner().session()?;
-            if !self.begun {
-                self.begin(&session).await?;
-                self.begun = true;
-            }
-            loop {
-                let Some(spot) = self.spots.get(self.at).cloned() else { return Ok(None) };
-                let call = protocol(&session).scan(spot.server.clone(), &spot.cursor, KEYS_A_PAGE);
-                match run(&session.quorum, spot.node, call, read_page).await {
-                    Ok(page) => return Ok(Some(self.turn(&session, page))),
-                    Err(error) => self.skip(&session, spot.node, error)?,
-                }
+    pub async fn next_page(&mut self) -> Result<Option<Page>, LockError> {
+        let session = self.client.inner().session()?;
+        if !self.begun {
+            self.begin(&session).await?;
+            self.begun = true;
+        }
+        loop {
+            let Some(spot) = self.spots.get(self.at).cloned() else { return Ok(None) };
+            let call = session.quorum.protocol.scan(spot.server.clone(), &spot.cursor, KEYS_A_PAGE);
+            match run(&session.quorum, spot.node, call, read_page).await {
+                Ok(page) => return Ok(Some(self.turn(&session, page))),
+                Err(error) => self.skip(&session, spot.node, error)?,
             }
         }
     }
@@ -224,10 +222,6 @@ impl Scan {
         let names = found.into_iter().filter_map(|key| key.strip_prefix(prefix.as_str()).map(str::to_owned));
         Page { names: names.collect(), keys, visited: self.visited.min(keys) }
     }
-}
-
-fn protocol(session: &Session) -> &Protocol {
-    &session.quorum.protocol
 }
 
 /// Runs a call on one node.

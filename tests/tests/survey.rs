@@ -19,7 +19,7 @@ async fn everywhere(name: &str, test: impl AsyncFn(Client)) {
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     for urls in [urls[..1].to_vec(), urls[1..].to_vec(), vec![format!("memory://survey-{name}")]] {
         let mut config = Config::new(urls);
-        config.prefix = "p*[x]:".to_owned();
+        "p*[x]:".clone_into(&mut config.prefix);
         let client = Client::new(config).expect("a configuration");
         test(client.clone()).await;
         client.close().await;
@@ -61,7 +61,7 @@ async fn a_scan_finds_each_held_lock() {
         let read = client.read_write_lock("reads", options()).expect("a lock").read().acquire().await.expect("a lease");
         let mut scan = client.scan();
         let mut names = Vec::new();
-        while let Some(page) = scan.next().await.expect("a page") {
+        while let Some(page) = scan.next_page().await.expect("a page") {
             assert!(page.visited <= page.keys, "{page:?}");
             names.extend(page.names);
         }
@@ -126,10 +126,10 @@ async fn a_survey_of_servers_that_are_down_is_an_outage() {
     let client = Client::new(Config::new(servers.iter().map(Server::url))).expect("a configuration");
     servers[0].stop();
     assert!(client.contended().await.is_ok());
-    assert!(client.scan().next().await.is_ok());
+    assert!(client.scan().next_page().await.is_ok());
     servers[1].stop();
     assert!(matches!(client.contended().await, Err(LockError::Unavailable { needed: 2, nodes: 3, .. })));
-    assert!(matches!(client.scan().next().await, Err(LockError::Unavailable { .. })));
+    assert!(matches!(client.scan().next_page().await, Err(LockError::Unavailable { .. })));
     let views = client.inspect_nodes("x").await.expect("an answer");
     let told: Vec<bool> = views.iter().map(|view| view.state.is_ok()).collect();
     assert_eq!(told, [false, false, true]);

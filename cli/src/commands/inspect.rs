@@ -99,8 +99,8 @@ fn print(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView], t
     let mut table = Table::new(vec!["NODE", "STATE", "HELD BY", "TTL", "TOKEN", "WAITING"]);
     for node in nodes {
         let waiting = node.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string());
-        table.row(match &node.state {
-            Ok(state) => vec![
+        table.row(&match &node.state {
+            Ok(state) => [
                 node.node.clone(),
                 state.kind.map_or("free", redlock::Kind::as_str).to_owned(),
                 holder::holders(&state.owners),
@@ -110,7 +110,7 @@ fn print(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView], t
             ],
             Err(cause) => {
                 let empty = || "-".to_owned();
-                vec![node.node.clone(), cause.cause.clone(), empty(), empty(), empty(), waiting]
+                [node.node.clone(), cause.cause.clone(), empty(), empty(), empty(), waiting]
             }
         });
     }

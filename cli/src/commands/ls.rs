@@ -68,7 +68,7 @@ fn scan(options: &LsOptions, client: &Client, talk: &Talk, found: &mut Found) ->
     let style = ProgressStyle::with_template("{bar:30} {pos} of {len} keys, {msg} locks");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let mut scan = client.scan();
-    while let Some(page) = block(scan.next())? {
+    while let Some(page) = block(scan.next_page())? {
         for name in page.names {
             found.entry(name).or_insert(Some(0));
         }
@@ -110,7 +110,7 @@ fn print(client: &Client, talk: &Talk, found: &Found) -> Result<(), Failure> {
                 let kind = info.as_ref().map_or("free", |info| info.kind.as_str()).to_owned();
                 let waiting = waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string());
                 let [held_by, ttl, token] = holder::columns(info.as_ref());
-                table.row(vec![(*name).clone(), kind, held_by, ttl, token, waiting]);
+                table.row(&[(*name).clone(), kind, held_by, ttl, token, waiting]);
             }
         }
     }

@@ -92,7 +92,8 @@ fn a_quorum_with_too_few_nodes_is_69_and_inspect_shows_each() {
     check(&ran, 69, &["needs 2 of 3 nodes"]);
     let object = ran.object();
     assert!(object["held"].is_null(), "{object}");
-    let errors: Vec<bool> = object["nodes"].as_array().unwrap().iter().map(|node| node["error"].is_string()).collect();
+    let errors: Vec<bool> =
+        object["nodes"].as_array().expect("nodes").iter().map(|node| node["error"].is_string()).collect();
     assert_eq!(errors, [true, true, false], "{object}");
 }
 

@@ -117,8 +117,10 @@ fn contended_locks_are_listed_with_their_waiters() {
             listed = with_urls(&urls, &["ls", "--json"]).objects();
             listed.iter().map(|lock| lock["waiting"].as_u64().expect("a number")).sum::<u64>() == 4
         });
-        let shown: Vec<_> =
-            listed.iter().map(|lock| (lock["name"].as_str().unwrap(), lock["waiting"].as_u64().unwrap())).collect();
+        let shown: Vec<_> = listed
+            .iter()
+            .map(|lock| (lock["name"].as_str().expect("a name"), lock["waiting"].as_u64().expect("a number")))
+            .collect();
         assert_eq!(shown, [("a{tag}b", 1), ("order:1", 2), ("order:2", 1)], "{urls}");
         assert!(listed.iter().all(|lock| lock["kind"] == "lock" && lock["owner"].is_string()), "{listed:?}");
         let some = with_urls(&urls, &["ls", "order:[2-9]"]).stdout;
@@ -152,7 +154,8 @@ fn a_scan_finds_every_lock_and_nothing_else() {
         assert_eq!(with_urls(&urls, &["acquire", "p:outside", "--ttl", "60"]).code, 0);
         let listed = with_urls(&urls, &["ls", "--scan", "--prefix", "p*:", "--json"]);
         assert_eq!(listed.code, 0, "{listed:?}");
-        let names: Vec<_> = listed.objects().iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect();
+        let names: Vec<_> =
+            listed.objects().iter().map(|lock| lock["name"].as_str().expect("a name").to_owned()).collect();
         assert_eq!(names, ["a", "b", "c*", "other"], "{urls}");
         let all = with_urls(&urls, &["ls", "--scan", "--json"]);
         assert_eq!(all.objects().len(), 5, "{all:?}");
@@ -183,4 +186,35 @@ fn both_wires_and_kinds_are_listed() {
     assert_eq!(listed.objects().len(), 1, "{listed:?}");
     // Another wire's lock is no lock here.
     assert!(on(&server, &["ls", "--scan", "--json"]).objects().is_empty());
+}
+
+/// The rules on a page of the documentation.
+fn documented(page: &str) -> Vec<String> {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let page = std::fs::read_to_string(page).expect("a page");
+    page.lines().filter_map(|line| line.strip_prefix("ACL SETUSER locks ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_documented_rights_suffice() {
+    let server = Server::start();
+    let permit = |rule: &str| {
+        let words: Vec<&str> = ["ACL", "SETUSER", "locks"].into_iter().chain(rule.split(' ')).collect();
+        let _: () = server.command(&words);
+    };
+    let url = format!("redis://locks:secret@127.0.0.1:{}", server.port());
+    let with = |arguments: &[&str]| with_urls(&url, &[arguments, &["--prefix", "app:"]].concat());
+    permit(&documented("deployments.md")[0]);
+    let rules = documented("cli.md");
+    assert_eq!(rules.len(), 2);
+    assert_eq!(with(&["acquire", "x", "--ttl", "60"]).code, 0);
+    let inspected = with(&["inspect", "x", "--json"]);
+    assert_eq!((inspected.code, &inspected.object()["waiting"]), (0, &serde_json::Value::Null));
+    assert_eq!(with(&["ls"]).code, 77);
+    permit(&rules[0]);
+    assert_eq!(with(&["ls"]).code, 0);
+    assert_eq!(with(&["inspect", "x", "--json"]).object()["waiting"], 0);
+    assert_eq!(with(&["ls", "--scan"]).code, 77);
+    permit(&rules[1]);
+    assert_eq!(with(&["ls", "--scan", "--json"]).objects().len(), 1);
 }

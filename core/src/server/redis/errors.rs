@@ -29,10 +29,10 @@ pub(super) fn forbidden_error(detail: impl Into<String>) -> NodeError {
 }
 
 /// The error if each of several servers failed with one of these.
-pub(super) fn joint_error<'a>(errors: impl Iterator<Item = &'a NodeError> + Clone, detail: String) -> NodeError {
+pub(super) fn joint_error<'a>(mut errors: impl Iterator<Item = &'a NodeError> + Clone, detail: String) -> NodeError {
     if errors.clone().all(|error| error.kind == NodeErrorKind::Forbidden) {
         forbidden_error(detail)
-    } else if errors.clone().all(NodeError::is_permanent) {
+    } else if errors.all(NodeError::is_permanent) {
         permanent_error(detail)
     } else {
         not_run_error(detail)

@@ -11,7 +11,9 @@ impl Commands<'_> {
     pub(super) fn listeners(&self, patterns: &[String]) -> Reply {
         let matches = |channel: &str| patterns.iter().any(|pattern| is_like(pattern, channel));
         let channels = self.state.subscribers.iter().filter(|(channel, all)| !all.is_empty() && matches(channel));
-        let each = channels.flat_map(|(channel, all)| [Reply::Text(channel.clone()), Reply::Int(all.len() as i64)]);
+        let each = channels.flat_map(|(channel, all)| {
+            [Reply::Text(channel.clone()), Reply::Int(i64::try_from(all.len()).unwrap_or(i64::MAX))]
+        });
         Reply::List(each.collect())
     }
 
