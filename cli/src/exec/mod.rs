@@ -31,6 +31,6 @@ mod unsupported;
 mod waiting;
 
 #[cfg(not(unix))]
-pub use self::unsupported::{ExecOptions, run};
+pub(crate) use self::unsupported::{ExecOptions, run};
 #[cfg(unix)]
-pub use self::{options::ExecOptions, run::run};
+pub(crate) use self::{options::ExecOptions, run::run};

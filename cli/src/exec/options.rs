@@ -23,7 +23,7 @@ const MIN_MARGIN: Duration = Duration::from_millis(250);
 Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody else holds the lock; 79 it was lost, \
 and the command was ended or succeeded; 126 the command is not executable; 127 it was not found; 69 too few nodes \
 answered; 77 refused by a node; 65 the key is no lock; 64 usage; 70 internal error.")]
-pub struct ExecOptions {
+pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(super) name: String,
     /// The command and its arguments
@@ -63,7 +63,7 @@ pub struct ExecOptions {
     /// What a loss of the lock does to the command
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLoss::Terminate)]
     on_loss: OnLoss,
-    /// An explicit owner, who may hold the lock several times at once; the command finds it in REDLOCK_OWNER
+    /// An explicit owner, who may hold the lock several times at once; the command finds it in its environment
     #[arg(long, value_name = "TEXT")]
     pub(super) owner: Option<String>,
     /// Keep the command in the process group of redlock, as timeout --foreground does; signals go to the command alone

@@ -18,8 +18,8 @@ use super::{
 use crate::{connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
 
 /// Runs the command under the lock, and returns the exit code. Call it on the main thread: see `child`.
-pub fn run(options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> ExitStatusCode {
-    match prepare(options, servers, talk).and_then(|run| run.to_its_end(talk)) {
+pub(crate) fn run(options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> ExitStatusCode {
+    match prepare(options, servers, talk).and_then(|run| run.finish(talk)) {
         Ok(finish) => {
             if let Some(key) = finish.key {
                 terminal::end_group(key);
@@ -80,7 +80,7 @@ fn no_signals(error: &io::Error) -> Failure {
 }
 
 impl Run {
-    fn to_its_end(self, talk: &Talk) -> Result<Finish, Failure> {
+    fn finish(self, talk: &Talk) -> Result<Finish, Failure> {
         let client = self.client.clone();
         let finish = self.under_the_lock(talk);
         // A wait that was given up takes back what it may have been granted.

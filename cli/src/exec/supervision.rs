@@ -23,6 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// The constants of one run, from the options.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// Sent when the lock is about to be lost, or was lost.
@@ -132,6 +133,7 @@ struct Due {
 }
 
 /// See the head of this file. Times are since the acquire.
+#[allow(clippy::struct_excessive_bools, reason = "independent of each other")]
 #[derive(Debug)]
 pub(super) struct Supervisor {
     rules: Rules,

@@ -2,7 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use crate::command::Scene;
+use rustix::process::Pid;
+
+use crate::command::{Scene, until};
 
 #[test]
 fn the_commands_own_code_passes() {
@@ -22,8 +24,23 @@ fn a_signal_is_128_plus_its_number() {
     let last = if cfg!(target_os = "linux") { 64 } else { 31 };
     let ends = |signal: &i32| ![&harmless[..], &stopping, &of_the_c_library].concat().contains(signal);
     for signal in (1..=last).filter(ends) {
-        assert_eq!(scene.code(&["x", "-c", &format!("ulimit -c 0; kill -{signal} $$")]), 128 + signal);
+        let mut run = scene.start(&["x", "-c", "ulimit -c 0; echo $$ >pid; exec sleep 100"]);
+        let command = scene.pid("pid");
+        // Until it is `sleep`, the shell may ignore the signal.
+        until("the signal ends it", || {
+            raise(command, signal);
+            !run.is_running()
+        });
+        assert_eq!(run.code(), 128 + signal);
+        scene.forget("pid");
     }
+}
+
+/// Sends a signal that may have no name, to a process that may have ended.
+#[allow(unsafe_code, reason = "rustix sends named signals only")]
+fn raise(pid: Pid, signal: i32) {
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(pid.as_raw_pid(), signal) };
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl Scene {
     /// Gives a command the folder and the server of this scene.
     pub(crate) fn in_folder(&self, command: &mut Command) {
         command.current_dir(&self.folder).env("REDLOCK_URL", self.server.url()).env_remove("REDLOCK_NAME");
+        command.env("SHELL", "/bin/sh");
         command.stdin(Stdio::null());
     }
 

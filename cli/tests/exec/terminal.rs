@@ -278,7 +278,7 @@ fn in_the_background_the_shell_keeps_the_terminal() {
 fn in_the_foreground_keys_reach_the_command_once() {
     let scene = Scene::new();
     let mut shell = Shell::start(&scene);
-    let count = "trap 'echo caught >>caught' INT; echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done";
+    let count = "trap \"echo caught >>caught\" INT; echo $$ >pid; while [ ! -e go ]; do sleep 0.02; done";
     shell.enter(&format!("redlock exec x --foreground -c '{count}'"));
     let command = scene.pid("pid");
     shell.press(INTERRUPT);
