@@ -57,7 +57,7 @@ help:
 	@echo "make bench-against OTHER=DIR  measures against another checkout in which make bench-build ran, in turns"
 	@echo "make packages  what pip, npm and Maven install, for this kind of machine, installed and used without Rust (ten minutes)"
 	@echo "make packages-all  the same for every target that can be built here, in emulators; whole suites (an hour)"
-	@echo "make test-all  make test, versions-test, interop, model, sim and chaos (hours)"
+	@echo "make test-all  make test, recipes-test, packages-all, versions-test, interop, model, sim and chaos (hours)"
 	@echo "make recipes-test  the recipes of docs/recipes.md, in their frameworks (three minutes)"
 	@echo "make lint    rustfmt, clippy and the linters of each language"
 	@echo "make python  builds the Python package into .venv"
@@ -179,7 +179,7 @@ scripts-test: python-tools
 rust-test: nextest-tools
 	$(call step,rust-tests,Rust tests: units; real servers; simulation; short chaos) $(call nextest,rust-tests) $(rust)
 	$(call step,scenarios,Rust: the scenarios on Redis and in memory) -- cargo test $(rust) --test scenarios --quiet
-	$(call step,doc-tests,Rust: examples in the documentation) -- cargo test $(rust) --doc --quiet
+	$(call step,doc-tests,Rust: examples in the documentation) -- cargo test $(rust) --package redlock-docs --doc --quiet
 	$(call step,interleavings,Rust: interleavings of threads; chosen by a scheduler) $(call nextest,interleavings) \
 		--package redlock-core --features shuttle --lib interleavings
 
@@ -483,7 +483,7 @@ test: begin
 	@./scripts/failures --made "$(built)" --lanes "$(lanes)"
 
 # All tests, also those that take hours.
-test-all: test packages-all versions-test interop model sim chaos
+test-all: test recipes-test packages-all versions-test interop model sim chaos
 
 demo: python node kotlin
 	$(call say,Demo)

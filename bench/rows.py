@@ -123,7 +123,10 @@ def best(rows: Iterable[Row], figure: str) -> Row | None:
 
 
 def number(value: float | None, form: str = ".2f") -> str:
-    return "-" if value is None else f"{value:,{form}}".replace(",", " ")
+    if value is None:
+        return "-"
+    text = f"{value:,{form}}".replace(",", " ")
+    return text if any(digit in text for digit in "123456789") else text.removeprefix("-")
 
 
 def scaled(values: float | Iterable[float | None] | None, scale: float, form: str) -> str:

@@ -352,3 +352,10 @@ def test_plots(results: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_titles_of_works_are_known() -> None:
     assert set(tables.EXPLAINED) <= set(tables.WORKS)
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"), [(-0.3, ".0f", "0"), (-1.0, ".0f", "-1"), (12345.6, ".1f", "12 345.6")]
+)
+def test_a_number_that_rounds_to_zero_has_no_sign(value: float, form: str, text: str) -> None:
+    assert rows.number(value, form) == text

@@ -58,6 +58,7 @@ PLACES = [
 # Lines that may contain the same number by chance: a pattern of files and a pattern of lines.
 OTHERS = [
     (r"CHANGELOG\.md", r""),  # lists versions
+    (r"docs/results\.md", r""),  # names the versions that were measured
     (r"(.*/)?go\.(mod|sum)", r""),  # other modules
     (r"Cargo\.lock", r""),  # other crates; ours are a place
     (r"scripts/redis-versions", r"=="),  # other packages, pinned

@@ -49,6 +49,10 @@ impl LeaseGuard {
     }
 
     /// Releases the lease and returns what the release found, as [`Lease::release`] does.
+    ///
+    /// # Panics
+    ///
+    /// In async code, whose threads must not block.
     pub fn release(mut self) -> Result<ReleaseOutcome, LockError> {
         self.released = true;
         self.lease.release_blocking()
@@ -95,8 +99,12 @@ impl Lock {
         Ok(LeaseGuard::new(self.acquire_interruptible(self.request(Owner::Fresh), &mut never)?))
     }
 
-    /// Acquires the lock if it is free, in one round trip: `None` if somebody else holds it. Fails and panics as
-    /// [`acquire_blocking`](Lock::acquire_blocking) does, but never with `timeout`.
+    /// Acquires the lock if it is free, in one round trip: `None` if somebody else holds it. Fails as
+    /// [`try_acquire`](Lock::try_acquire) does.
+    ///
+    /// # Panics
+    ///
+    /// In async code, whose threads must not block.
     pub fn try_acquire_blocking(&self) -> Result<Option<LeaseGuard>, LockError> {
         let request = Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) };
         match self.acquire_interruptible(request, &mut never) {
@@ -108,7 +116,8 @@ impl Lock {
 }
 
 impl Semaphore {
-    /// Acquires `n` slots and blocks until they are granted. Fails as [`acquire_many`](Semaphore::acquire_many) does.
+    /// Acquires `n` slots and blocks until they are granted, for the options' `wait` (default: without a limit) at
+    /// most. Fails as [`acquire_many`](Semaphore::acquire_many) does.
     ///
     /// # Panics
     ///
@@ -117,8 +126,12 @@ impl Semaphore {
         self.taking(n)?.acquire_blocking()
     }
 
-    /// Acquires `n` slots if so many are free and nobody waits, in one round trip: `None` if not. Fails and panics as
-    /// [`acquire_blocking`](Semaphore::acquire_blocking) does, but never with `timeout`.
+    /// Acquires `n` slots if so many are free and nobody waits, in one round trip: `None` if not. Fails as
+    /// [`try_acquire_many`](Semaphore::try_acquire_many) does.
+    ///
+    /// # Panics
+    ///
+    /// In async code, whose threads must not block.
     pub fn try_acquire_blocking(&self, n: u32) -> Result<Option<LeaseGuard>, LockError> {
         self.taking(n)?.try_acquire_blocking()
     }
@@ -163,7 +176,7 @@ impl Lease {
 }
 
 impl Client {
-    /// [`attach`](Client::attach), blocking.
+    /// [`attach`](Client::attach), blocking. Without an explicit owner, the lease gets an owner of its own.
     ///
     /// # Panics
     ///

@@ -7,10 +7,12 @@ use crate::{
     acquire::uncollected_grant::{Restart, UncollectedGrant},
     compat::HeldValue,
     config::{Config, LockOptions},
+    connected,
     detached::{Attach, Detached},
     error::LockError,
     event::{self, EventSink},
     holders::end_by_force,
+    identity::ConnectedClient,
     lease::Lease,
     lock::Lock,
     owner::Owner,
@@ -55,7 +57,23 @@ impl Client {
         Self::with_events(config, event::trace())
     }
 
-    /// Makes a client whose events go to `events` instead of `tracing`.
+    /// Makes a client whose events go to `events` instead of `tracing`. Fails as [`new`](Client::new) does.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), redlock::LockError> {
+    /// use std::sync::{Arc, mpsc};
+    ///
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let (sender, events) = mpsc::channel();
+    /// let sink = Arc::new(move |event: &redlock::Event| {
+    ///     _ = sender.send(event.kind());
+    /// });
+    /// let client = Client::with_events(Config::new(["memory://with_events"]), sink)?;
+    /// client.lock("report", LockOptions::default())?.acquire_blocking()?.release()?;
+    /// assert_eq!([events.recv(), events.recv()], [Ok("acquired"), Ok("released")]);
+    /// # Ok(()) }
+    /// ```
     pub fn with_events(config: Config, events: EventSink) -> Result<Self, LockError> {
         Ok(Self { inner: Arc::new(ClientInner::new(config.validate()?, events)) })
     }
@@ -74,17 +92,33 @@ impl Client {
         &self.inner.settings.config
     }
 
-    /// The nodes' addresses, without credentials.
+    /// The nodes' addresses, without credentials, in the order of the URLs.
     pub fn nodes(&self) -> Vec<String> {
         self.inner.settings.endpoints.iter().map(|endpoint| endpoint.transport.to_string()).collect()
     }
 
     /// Makes a lock. Fails with `invalid` if the name or an option is wrong. Sends nothing.
+    ///
+    /// The name has at least 1 byte, together with the client's prefix at most 1024, and no NUL. On a cluster it may
+    /// contain braces only as one non-empty `{tag}`.
     pub fn lock(&self, name: &str, options: LockOptions) -> Result<Lock, LockError> {
         Lock::new(self.inner.clone(), name, options)
     }
 
-    /// Pings every node, waiting for `reply_timeout` (default: 2 s) at most.
+    /// Pings every node, waiting for `reply_timeout` (default: 2 s) at most. Returns the status of each, in the order
+    /// of the URLs; a node that does not answer is no error. Fails only with `closed`.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, Memory};
+    ///
+    /// let client = Client::new(Config::new(["memory://up", "memory://down"]))?;
+    /// Memory::named("down").stop();
+    /// let nodes = client.ping().await?;
+    /// assert!(nodes[0].state.is_ok() && nodes[1].state.is_err());
+    /// # Ok(()) }
+    /// ```
     pub fn ping(&self) -> impl Future<Output = Result<Vec<NodeStatus>, LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
@@ -99,9 +133,37 @@ impl Client {
         }
     }
 
+    /// The clients of this library that are connected to the nodes and name their connections, as the nodes list them now.
+    /// Ordered by program, machine and process. Waits for `reply_timeout` (default: 2 s) at most. Fails with
+    /// `unavailable` if no node lists its clients.
+    #[doc(hidden)]
+    pub fn connected_clients(&self) -> impl Future<Output = Result<Vec<ConnectedClient>, LockError>> + Send + use<> {
+        let session = self.inner.session();
+        async move {
+            let session = session?;
+            run_to_completion(async move { connected::list(&session).await }).await
+        }
+    }
+
     /// Frees a lock, whoever holds it. Returns whether anybody did. The holder notices at its next renewal. Until then
     /// it still believes that it holds the lock, while another owner may acquire it; only fencing tokens protect the
     /// resource.
+    ///
+    /// Fails with `unavailable` while too few nodes answer, with `conflict` if the key holds something else, with
+    /// `invalid` if the name is wrong, and with `closed`.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://force_release"]))?;
+    /// let lease = client.lock("report", LockOptions::default())?.acquire().await?;
+    /// assert!(client.force_release("report").await?);
+    /// assert!(!client.force_release("report").await?, "nobody holds it any more");
+    /// # drop(lease);
+    /// # Ok(()) }
+    /// ```
     pub fn force_release(&self, name: &str) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let begun = self.names(name).and_then(|names| Ok((self.inner.session()?, names)));
         async move {
@@ -111,7 +173,8 @@ impl Client {
     }
 
     /// Writes the markers of all nodes, which then vote immediately, even those in quarantine. Only call it when no
-    /// lock can be held, for example for a new deployment.
+    /// lock can be held, for example for a new deployment. Fails with `unavailable` if any node does not write its
+    /// marker within `reply_timeout` (default: 2 s), and with `closed`.
     pub fn init_nodes(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let session = self.inner.session();
         async move {
@@ -141,8 +204,27 @@ impl Client {
         HeldValue::new(self.inner.clone(), name, value)
     }
 
-    /// Takes over a detached lease. A text can be attached once: a second attach, and one after the lease has ended,
-    /// fails with `lost`. After any other failure, and if the future is dropped, the text can still be attached.
+    /// Takes over a detached lease. `text` is what [`Lease::detach`] returned. The lease gets the owner `owner`, unless
+    /// it had an explicit owner, which it keeps.
+    ///
+    /// A text can be attached once: a second attach, and one after the lease has ended, fails with `lost`. Fails with
+    /// `unavailable` while too few nodes answer, with `invalid` if the text does not come from a client with the same
+    /// wire and prefix, and with `closed`. After any failure but `lost`, and if the future is dropped, the text can
+    /// still be attached.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions, Owner};
+    ///
+    /// let client = Client::new(Config::new(["memory://attach"]))?;
+    /// let lease = client.lock("report", LockOptions::default())?.acquire().await?;
+    /// let text = lease.detach()?; // for another process, whose client has the same nodes
+    /// let attached = client.attach(&text, Owner::Fresh).await?;
+    /// assert_eq!(attached.token(), lease.token());
+    /// assert_eq!(client.attach(&text, Owner::Fresh).await.unwrap_err().code(), "lost");
+    /// # Ok(()) }
+    /// ```
     pub fn attach(&self, text: &str, owner: Owner) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let attached = UncollectedGrant::collected(self.attach_uncollected(text, owner));
         async move {

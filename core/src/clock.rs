@@ -93,6 +93,13 @@ impl Stamp {
         Duration::from_nanos(nanos.max(0) as u64)
     }
 
+    /// Time from `earlier` to `self`, and never more than the time that passed: the least of the differences that the
+    /// clocks show which nobody sets. It may leave out the time for which the machine was suspended.
+    pub(crate) fn at_least_since(&self, earlier: Stamp) -> Duration {
+        let nanos = (self.boot - earlier.boot).min(self.raw - earlier.raw);
+        Duration::from_nanos(nanos.max(0) as u64)
+    }
+
     /// The moment that is `time` earlier.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn back(self, time: Duration) -> Stamp {

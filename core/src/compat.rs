@@ -226,10 +226,9 @@ impl ValueRequest {
             }
         }
         if matches!(self, Self::Release) {
-            join_all(
-                unanswered.into_iter().map(|node| insist(quorum.nodes[node].clone(), call.clone(), CLEANUP_LIMIT)),
-            )
-            .await;
+            let (quorum, call) = (&quorum, &call);
+            let again = |node: usize| insist(quorum.nodes[node].clone(), move || call.clone(), CLEANUP_LIMIT);
+            join_all(unanswered.into_iter().map(again)).await;
         }
     }
 

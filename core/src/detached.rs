@@ -43,6 +43,9 @@ pub(crate) struct Detached {
     /// The slots of a permit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slots: Vec<Slot>,
+    /// The rest of the tenure's `min_hold`, in ms. The next holder counts it from the attach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) min_hold: Option<u64>,
 }
 
 /// How a detached lease is kept alive once it is attached.
@@ -92,7 +95,23 @@ impl Detached {
             // A fixed ttl is not requested again, so the quorum's `max_ttl` does not bound it.
             (ttl, false) => check_duration("text", ttl, MIN_TTL)?,
         }
+        if let Some(min_hold) = parsed.min_hold() {
+            if !parsed.may_rest() {
+                return Err(bad("is damaged"));
+            }
+            check_duration("text", min_hold, Duration::from_millis(1))?;
+            settings.check_quorum_ttl("text", min_hold)?;
+        }
         Ok(parsed)
+    }
+
+    fn min_hold(&self) -> Option<Duration> {
+        self.min_hold.map(Duration::from_millis)
+    }
+
+    /// Whether its lock may stay taken after the release.
+    fn may_rest(&self) -> bool {
+        !self.primitive.is_shared() && !self.field.starts_with('=')
     }
 
     fn needs_one_server(&self) -> bool {
@@ -125,13 +144,21 @@ impl Detached {
     }
 }
 
+/// A time in ms, rounded up; `None` for zero.
+fn millis_left(time: Duration) -> Option<u64> {
+    (!time.is_zero()).then(|| time.as_nanos().div_ceil(1_000_000) as u64)
+}
+
 impl Lease {
     /// Ends this lease without releasing the lock, and returns a text from which `attach` makes a lease again, once, in
     /// this or another process. The tenure and its token stay the same. Nobody renews the lock meanwhile: attach it
     /// before its ttl is over.
     ///
     /// The text is a bearer secret: whoever has it can take over the lock. Fails with `lost` or `not_held` if the lease
-    /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value.
+    /// has ended, and with `invalid` if it has nested leases, no ttl, or a chosen value. [`Client::attach`] has an
+    /// example.
+    ///
+    /// [`Client::attach`]: crate::Client::attach
     pub fn detach(&self) -> Result<String, LockError> {
         let Some((tenure, session)) = self.tenure_and_session() else {
             return Err(LockError::forked(self.name()));
@@ -151,6 +178,7 @@ impl Lease {
             kind,
             primitive: tenure.primitive(),
             slots: tenure.terms.slots.clone(),
+            min_hold: millis_left(tenure.min_hold_left()),
         };
         if !detached.is_field() || tenure.terms.ttl == NEVER {
             return Err(LockError::invalid(
@@ -192,7 +220,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
     };
     // Until the end of this attach, the next attach of the same text waits.
     let _guard = session.wait_for_previous_attach(&detached.field).await?;
-    let (ttl, renewed) = detached.kind.lease();
+    let ((ttl, renewed), min_hold) = (detached.kind.lease(), detached.min_hold());
     let quorum = session.quorum.clone();
     let mut take_over = TakeOver {
         sent: quorum.nodes.iter().map(|_| SentOn::default()).collect(),
@@ -216,6 +244,7 @@ async fn attach(Attach { session, names, detached, owner }: Attach) -> Result<Le
         fixed: !renewed,
         adaptive: matches!(detached.kind, Kind::Adaptive(_)),
         max_hold: None,
+        min_hold,
         thread: None,
         identity: owner.watch(),
     };
@@ -325,10 +354,11 @@ impl TakeOver {
         let quorum = &self.session.quorum;
         let call = quorum.protocol.release(self.label(&self.old), false);
         for node in (0..missed.len()).filter(|node| missed[*node]) {
-            let target = quorum.nodes[node].clone();
+            let (target, call) = (quorum.nodes[node].clone(), call.clone());
+            let call = move || call.clone();
             match self.sent[node].get() {
-                Some(connection) => quorum.spawn_pending(clean_up(target, connection, call.clone(), true)),
-                None => quorum.spawn_pending(insist(target, call.clone(), life)),
+                Some(connection) => quorum.spawn_pending(clean_up(target, connection, call, true)),
+                None => quorum.spawn_pending(insist(target, call, life)),
             }
         }
     }

@@ -1,19 +1,41 @@
 //! Errors, as coarse as callers can act on them. An error's `code` is a contract across languages; its text is for
 //! people and may change.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// Every error of this crate. Each variant needs a different reaction of the caller.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config, LockError, LockOptions};
+///
+/// let client = Client::new(Config::new(["memory://errors"]))?;
+/// let lease = client.lock("report", LockOptions::default())?.acquire_blocking()?;
+///
+/// let mut options = LockOptions::default();
+/// options.wait = Some(Duration::from_millis(100));
+/// match client.lock("report", options)?.acquire_blocking() {
+///     Err(error @ LockError::Timeout { .. }) => assert_eq!(error.code(), "timeout"),
+///     Err(error) => return Err(error), // an outage, or a bug
+///     Ok(_) => unreachable!("it is held"),
+/// }
+/// # drop(lease);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// Another owner held the lock until the wait was over: try later.
-    #[error("lock {name:?} is held by somebody else; gave up after {waited:.1?}")]
+    #[error("lock {name:?} is held by {}; gave up after {waited:.1?}", shown(holder.as_deref()))]
     Timeout {
         /// The lock, without the client's prefix.
         name: String,
         /// How long this call waited.
         waited: Duration,
+        /// The process that held it then; `None` if it is not known, and for a try.
+        holder: Option<Box<Holder>>,
     },
     /// The lock was lost: stop using the resource that it protects.
     #[error("lock {name:?} was lost: {reason}")]
@@ -31,7 +53,8 @@ pub enum LockError {
         /// What the caller did.
         detail: String,
     },
-    /// Fewer nodes answered than must agree: an outage, not contention.
+    /// Fewer nodes answered than must agree: an outage, not contention. A try fails with it at once, a waiting acquire
+    /// after the client's [`patience`](crate::Config::patience), or after its own `wait` if that is shorter.
     #[error("needs {needed} of {nodes} nodes, {}", list(causes))]
     Unavailable {
         /// How many nodes must agree.
@@ -74,7 +97,8 @@ impl LockError {
         Self::Lost { name: name.to_owned(), reason: LostReason::Forked }
     }
 
-    /// The code of this error, the same in every language.
+    /// The code of this error, the same in every language: `timeout`, `lost`, `not_held`, `unavailable`, `conflict`,
+    /// `deadlock`, `invalid` or `closed`.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
@@ -90,6 +114,53 @@ impl LockError {
 
     pub(crate) fn invalid(argument: &'static str, detail: impl Into<String>) -> Self {
         Self::Invalid { argument, detail: detail.into() }
+    }
+}
+
+/// A process that holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The name of its machine.
+    pub host: String,
+    /// Its number on that machine.
+    pub pid: u32,
+    /// The name of its program.
+    pub app: String,
+    /// For how long it holds the lock; `None` if it is not known.
+    pub held_for: Option<Duration>,
+    /// How many other owners hold the lock with it: readers, or holders of permits.
+    pub others: usize,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, pid, app, held_for, others } = self;
+        write!(f, "pid {pid} ({app}) on {host}")?;
+        if let Some(time) = held_for {
+            write!(f, " for {}", rounded(*time))?;
+        }
+        match others {
+            0 => Ok(()),
+            1 => write!(f, " and 1 other"),
+            others => write!(f, " and {others} others"),
+        }
+    }
+}
+
+fn shown(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "somebody else".to_owned(), Holder::to_string)
+}
+
+/// A time with the two units that matter, such as `2m13s`.
+fn rounded(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, 0..10) => format!("{:.1}s", time.as_secs_f64()),
+        (0, 0, 0, seconds) => format!("{seconds}s"),
+        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
+        (0, hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+        (days, hours, ..) => format!("{days}d{hours:02}h"),
     }
 }
 
@@ -136,7 +207,8 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    /// The reason, spelled the same in every language.
+    /// The reason, spelled the same in every language: `expired`, `taken`, `released`, `deleted`, `unreachable`,
+    /// `closed`, `forked` or `max_hold`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -154,5 +226,32 @@ impl LostReason {
 impl std::fmt::Display for LostReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_says_who_holds_the_lock() {
+        let message = |held_for, others| {
+            let holder = Holder { host: "web-3".into(), pid: 812, app: "billing".into(), held_for, others };
+            let (name, waited) = ("report".to_owned(), Duration::from_secs(2));
+            LockError::Timeout { name, waited, holder: Some(Box::new(holder)) }.to_string()
+        };
+        let seconds = |seconds: u64| Some(Duration::from_millis(seconds * 1000 + 460));
+        for (held_for, others, shown) in [
+            (None, 0, ""),
+            (seconds(3), 0, " for 3.5s"),
+            (seconds(59), 0, " for 59s"),
+            (seconds(133), 0, " for 2m13s"),
+            (seconds(3_600), 0, " for 1h00m"),
+            (seconds(200_000), 1, " for 2d07h and 1 other"),
+            (None, 2, " and 2 others"),
+        ] {
+            let expected = format!("lock \"report\" is held by pid 812 (billing) on web-3{shown}; gave up after 2.0s");
+            assert_eq!(message(held_for, others), expected);
+        }
     }
 }

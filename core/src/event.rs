@@ -10,13 +10,17 @@ use std::{
 use crate::error::LostReason;
 
 /// An event of a lock, a node or the client's event queue. `Display` gives one line for people.
+/// [`Client::with_events`](crate::Client::with_events) has an example.
+///
+/// `name` is the lock's name without the client's prefix, `token` its fencing token, and `node` the node's address
+/// without credentials.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the fields say what they are: the lock's name without prefix, its token, times")]
+#[allow(missing_docs, reason = "the comments above and of the variants say what the fields are")]
 pub enum Event {
-    /// A lock was acquired.
+    /// A lock was acquired, `waited` after the call.
     Acquired { name: String, token: u64, waited: Duration },
-    /// A lock was released, or its release found that it had been lost.
+    /// A lock was released, or its release found that it had been lost. `held` is the time since the acquire.
     Released { name: String, token: u64, held: Duration },
     /// Two thirds of the ttl passed without a successful renewal, and `left` is the time until the loss: a good moment
     /// to save work.
@@ -25,11 +29,11 @@ pub enum Event {
     Lost { name: String, token: u64, reason: LostReason },
     /// Neither a lease nor a lock object refers to a held lock any more. It is not renewed, and ends by its ttl.
     Orphaned { name: String, token: u64 },
-    /// A node stopped answering.
+    /// A node stopped answering. `cause` is for people.
     NodeDown { node: String, cause: String },
     /// A node answers again.
     NodeUp { node: String },
-    /// The state of a node weakens the lock or makes it slow, and does not improve by itself.
+    /// The state of a node weakens the lock or makes it slow, and does not improve by itself. `detail` is for people.
     NodeWarning { node: String, detail: String },
     /// Events were dropped, because 10 000 others waited for the process to fetch them. Only the queues of Python, Node
     /// and the JVM report it; an [`EventSink`] gets every event.
@@ -37,7 +41,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The kind of the event, spelled the same in every language.
+    /// The kind of the event, spelled the same in every language: `acquired`, `released`, `at_risk`, `lost`,
+    /// `orphaned`, `node_down`, `node_up`, `node_warning` or `events_dropped`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Acquired { .. } => "acquired",

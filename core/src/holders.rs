@@ -1,12 +1,20 @@
 //! Finds the holders of a lock on its nodes, and ends their tenures by force.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::time::timeout;
 
 use crate::{
-    config::Wire,
-    error::LockError,
+    clock,
+    config::{MAX_TTL, Wire},
+    connected,
+    error::{Holder, LockError},
+    identity::Identity,
     owner,
-    process::driver::Driver,
+    process::{driver::Driver, runtime},
     protocol::{
         calls::Protocol,
         names::Names,
@@ -17,21 +25,91 @@ use crate::{
     session::Session,
 };
 
-/// The holders of a lock, as a quorum of its nodes reports them.
+/// How much the error of a time-out may be delayed to find out who holds the lock.
+const SOON: Duration = Duration::from_millis(50);
+/// How far the clock of a node may be before this process's: a token that is newer shows no time.
+const MOST_SKEW: Duration = Duration::from_secs(60);
+
+/// The holders of a lock, as a quorum of its nodes reports them. [`Lock::inspect`](crate::Lock::inspect) has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// How the lock is held.
     pub kind: Kind,
     /// The holder: an explicit owner, or `uuid:tenure`; from Redisson `uuid:thread`. With several readers, the first.
+    /// Empty for [`Kind::Rest`].
     pub owner: String,
-    /// All holders. There are several only of a read lock or of a semaphore.
+    /// All holders. There are several only of a read lock or of a semaphore, and none for [`Kind::Rest`].
     pub owners: Vec<String>,
     /// The time until the key expires, unless it is renewed; `None` if a peer set no ttl.
     pub ttl: Option<Duration>,
     /// The last fencing token. 0 if the holder draws none, if it acquired the lock longer ago than the counter is kept
     /// ([`token_ttl`](crate::Config::token_ttl)), and for a semaphore, whose slots have tokens of their own.
     pub token: u64,
+    /// The name of the machine on which `owner` holds the lock. `None` for Redisson and other peers, for explicit owners,
+    /// and if the holder's connections have no name or this client may not read it. Of a detached lease, the client
+    /// that acquired it.
+    pub host: Option<String>,
+    /// The number of its process on that machine.
+    pub pid: Option<u32>,
+    /// The name of its program: [`app`](crate::Config::app).
+    pub app: Option<String>,
+    /// Since when `owner` holds the lock, by the clock of a node: the time at which its fencing token was drawn. `None`
+    /// for readers, permits and peers, which draw none, and if `token` is not known.
+    pub since: Option<SystemTime>,
+}
+
+impl LockInfo {
+    /// [`since`](Self::since) in microseconds since the epoch, for a host.
+    #[doc(hidden)]
+    pub fn since_micros(&self) -> Option<i64> {
+        let since = self.since?.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_micros()).ok()
+    }
+}
+
+/// The holders of a lock, before it is known which processes they are.
+struct Found {
+    info: LockInfo,
+    /// The field of the first one.
+    field: String,
+    /// The token that it drew; 0 if it draws none or that is not known.
+    drawn: u64,
+}
+
+impl Found {
+    /// `None` without fields.
+    fn new(kind: Kind, fields: &[&str], ttl: Option<Duration>, token: u64, drawn: u64) -> Option<Self> {
+        let field = (*fields.first()?).to_owned();
+        let owned = fields.iter().filter(|field| !owner::is_rest(field));
+        let owners: Vec<String> = owned.map(|field| owner::shown(field).to_owned()).collect();
+        let (owner, host, pid, app, since) = (owners.first().cloned().unwrap_or_default(), None, None, None, None);
+        let info = LockInfo { kind, owner, owners, ttl, token, host, pid, app, since };
+        Some(Self { info, field, drawn })
+    }
+
+    /// Adds the process of the first holder, and since when it holds the lock.
+    async fn identified(self, session: &Arc<Session>) -> LockInfo {
+        let Self { mut info, field, drawn } = self;
+        let identity = connected::client_of(session, &field).await;
+        // A peer leaves the counter as it is: its value is that of an earlier holder.
+        if identity.is_some() || owner::is_explicit(&field) {
+            info.since = drawn_at(drawn);
+        }
+        if let Some(identity) = identity {
+            let Identity { host, pid, app, .. } = &*identity;
+            (info.host, info.pid, info.app) = (Some(host.clone()), Some(*pid), Some(app.clone()));
+        }
+        info
+    }
+}
+
+/// The time at which a token was drawn; `None` if it was not drawn from a clock.
+fn drawn_at(token: u64) -> Option<SystemTime> {
+    let age = clock::now().wall_micros().saturating_sub_unsigned(token);
+    let (newest, oldest) = (MOST_SKEW.as_micros() as i64, MAX_TTL.as_micros() as i64);
+    (-newest..=oldest).contains(&age).then(|| UNIX_EPOCH + Duration::from_micros(token))
 }
 
 /// Ends the tenures of an explicit owner, or all tenures if `owner` is `None`. True if there was one.
@@ -124,19 +202,12 @@ pub(crate) async fn available(session: &Session, names: &Names, of: u32) -> Resu
 }
 
 /// Inspects a semaphore, for a caller that asked for a lock of this name.
-async fn inspect_permits(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
+async fn find_permits(session: &Session, names: &Names) -> Result<Option<Found>, LockError> {
     let permits = permits(session, names).await?;
-    let owners: Vec<String> = permits.iter().map(|permit| owner::shown(&permit.field).to_owned()).collect();
+    let fields: Vec<&str> = permits.iter().map(|permit| permit.field.as_str()).collect();
     let ttl = permits.iter().map(|permit| permit.left).max();
     // Each slot has a token of its own.
-    let info = |owner: &String| LockInfo {
-        kind: Kind::Semaphore,
-        owner: owner.clone(),
-        owners: owners.clone(),
-        ttl,
-        token: 0,
-    };
-    Ok(owners.first().map(info))
+    Ok(Found::new(Kind::Semaphore, &fields, ttl, 0, 0))
 }
 
 /// Reads the holders from the nodes. Tries the script for exclusive locks first: that for read/write locks needs
@@ -168,12 +239,43 @@ async fn holders(quorum: &Arc<Quorum>, names: &Names) -> Result<Vec<Holders>, Lo
     Ok(held)
 }
 
+/// Finds the holders of a lock, each confirmed by a quorum, and the process of the first one; `None` if there are none.
+pub(crate) async fn inspect(session: &Arc<Session>, names: &Names) -> Result<Option<LockInfo>, LockError> {
+    match find(session, names).await? {
+        Some(found) => Ok(Some(found.identified(session).await)),
+        None => Ok(None),
+    }
+}
+
+/// Whether anybody holds a lock.
+pub(crate) async fn is_held(session: &Session, names: &Names) -> Result<bool, LockError> {
+    Ok(find(session, names).await?.is_some())
+}
+
+/// Finds the process that holds a lock, for the error of an acquire whose wait is over. `None` if the nodes do not tell
+/// it within [`SOON`], or if many acquires of this client ask at once: an overloaded server must not get more load.
+pub(crate) async fn seen_soon(session: Arc<Session>, names: Arc<Names>) -> Option<Holder> {
+    if !connected::may_look(&session) {
+        return None;
+    }
+    let permit = session.searches.clone().try_acquire_owned().ok()?;
+    // A task of its own: requests that are given up would be probed.
+    let search = runtime::spawn_in_background(async move {
+        let _permit = permit;
+        inspect(&session, &names).await.ok().flatten()
+    });
+    let info = timeout(SOON, search).await.ok()???;
+    let micros = info.since_micros().map(|since| clock::now().wall_micros().saturating_sub(since).max(0) as u64);
+    let held_for = micros.map(Duration::from_micros);
+    Some(Holder { host: info.host?, pid: info.pid?, app: info.app?, held_for, others: info.owners.len() - 1 })
+}
+
 /// Finds the holders of a lock, each confirmed by a quorum; `None` if there are none.
-pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<LockInfo>, LockError> {
+async fn find(session: &Session, names: &Names) -> Result<Option<Found>, LockError> {
     let quorum = &session.quorum;
     let replies = match holders(quorum, names).await {
         // A semaphore has another type than every lock.
-        Err(LockError::Conflict { .. }) if quorum.nodes.len() == 1 => return inspect_permits(session, names).await,
+        Err(LockError::Conflict { .. }) if quorum.nodes.len() == 1 => return find_permits(session, names).await,
         replies => replies?,
     };
     // Each node that did not answer may hold the missing vote.
@@ -203,9 +305,16 @@ pub(crate) async fn inspect(session: &Session, names: &Names) -> Result<Option<L
         seen = holder.into_iter().collect();
     }
     let Some(ttl) = seen.iter().map(|(.., ttl)| *ttl).max() else { return Ok(None) };
-    let owners: Vec<String> = seen.iter().map(|(field, ..)| owner::shown(field).to_owned()).collect();
-    let kind = if read { Kind::Read } else { kind.unwrap_or(Kind::Lock) };
+    let fields: Vec<&str> = seen.iter().map(|(field, ..)| *field).collect();
+    // Where others drew tokens in vain, the counter is larger.
+    let of_holder = replies.iter().filter(|holders| holders.fields.iter().any(|field| field == fields[0]));
+    let drawn = of_holder.map(|holders| holders.counter).min().filter(|_| !read).unwrap_or_default();
+    let kind = match kind {
+        _ if fields.iter().all(|field| owner::is_rest(field)) => Kind::Rest,
+        _ if read => Kind::Read,
+        kind => kind.unwrap_or(Kind::Lock),
+    };
     // A reader's token is the last writer's plus one.
-    let token = if read { token + 1 } else { token };
-    Ok(Some(LockInfo { kind, owner: owners[0].clone(), owners, ttl, token }))
+    let token = if kind == Kind::Read { token + 1 } else { token };
+    Ok(Found::new(kind, &fields, ttl, token, drawn))
 }

@@ -169,7 +169,7 @@ impl Lease {
         }
     }
 
-    /// Whether the lock is held now, by this process's clock. Once false it stays false.
+    /// Whether the lock is held now, by this process's clock. Sends nothing. Once false it stays false.
     pub fn held(&self) -> bool {
         self.fate() == Fate::Held
     }
@@ -182,7 +182,7 @@ impl Lease {
         }
     }
 
-    /// The reason of the loss, if it was lost.
+    /// The reason of the loss; `None` while it is held, and after a release or `detach()`.
     pub fn lost_reason(&self) -> Option<LostReason> {
         match self.fate() {
             Fate::Lost(reason) => Some(reason),
@@ -190,7 +190,7 @@ impl Lease {
         }
     }
 
-    /// Fails with `lost` after a loss, with `not_held` after a release or `detach()`.
+    /// Fails with `lost` after a loss, with `not_held` after a release or `detach()`. Sends nothing.
     pub fn check(&self) -> Result<(), LockError> {
         match self.fate() {
             Fate::Held => Ok(()),
@@ -199,6 +199,22 @@ impl Lease {
     }
 
     /// Resolves with the reason when the lock is lost, with `None` when it is released or detached instead.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// use redlock::{Client, Config, LockOptions, LostReason, Ttl};
+    ///
+    /// let client = Client::new(Config::new(["memory://lost"]))?;
+    /// let mut options = LockOptions::default();
+    /// options.ttl = Ttl::Fixed(Duration::from_millis(100));
+    /// let lease = client.lock("report", options)?.acquire().await?;
+    /// // A program puts it in a `select!`, beside its work.
+    /// assert_eq!(lease.lost().await, Some(LostReason::Expired));
+    /// # Ok(()) }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
         let (tenure, claim) = (self.tenure.clone(), self.claim.clone());
         async move {
@@ -212,9 +228,28 @@ impl Lease {
         }
     }
 
-    /// Moves the deadline to `ttl` from now, but never to an earlier time. A renewed lease is renewed further. Fails
-    /// with `lost` after a loss, with `not_held` after a release, and with `unavailable`, changing nothing, while too
-    /// few nodes answer.
+    /// Moves the deadline to `ttl` from now, but never to an earlier time. A renewed lease is renewed further. `ttl` is
+    /// from 50 ms to 10 years, and on a quorum at most [`max_ttl`](crate::Config::max_ttl).
+    ///
+    /// Fails with `lost` after a loss, with `not_held` after a release or `detach()`, and with `invalid` if `ttl` is
+    /// out of its range. Fails with `unavailable`, changing nothing, while too few nodes answer, and with `conflict` if
+    /// the key holds something else by now.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// use redlock::{Client, Config, LockOptions, Ttl};
+    ///
+    /// let client = Client::new(Config::new(["memory://extend"]))?;
+    /// let mut options = LockOptions::default();
+    /// options.ttl = Ttl::Fixed(Duration::from_secs(10));
+    /// let lease = client.lock("report", options)?.acquire().await?;
+    /// lease.extend(Duration::from_secs(60)).await?;
+    /// assert!(lease.remaining() > Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
     pub fn extend(&self, ttl: Duration) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         self.extend_in(self.polled(Caller::Task), ttl)
     }
@@ -273,6 +308,18 @@ impl Lease {
     /// Returns once a quorum confirmed the release, and after `reply_timeout` (default: 2 s) at the latest. A release
     /// that is not confirmed by then is sent again in the background until the keys expire. A lost or unconfirmed lease
     /// is an outcome, not an error. A second call returns the same outcome. Fails with `not_held` after `detach()`.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions, ReleaseOutcome};
+    ///
+    /// let client = Client::new(Config::new(["memory://release_lease"]))?;
+    /// let lease = client.lock("report", LockOptions::default())?.acquire().await?;
+    /// assert_eq!(lease.release().await?, ReleaseOutcome::Released);
+    /// assert!(!lease.held());
+    /// # Ok(()) }
+    /// ```
     pub fn release(&self) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task))
     }

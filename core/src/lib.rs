@@ -3,11 +3,12 @@
 //!
 //! # Async
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), redlock::LockError> {
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), redlock::LockError> {
 //! use redlock::{Client, Config, LockOptions};
 //!
-//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let client = Client::new(Config::new(["memory://async"]))?; // or redis://127.0.0.1:6379
 //! let lease = client.lock("report", LockOptions::default())?.acquire().await?;
 //! println!("writing with fencing token {}", lease.token());
 //! lease.release().await?;
@@ -22,11 +23,11 @@
 //!
 //! [`Lock::acquire_blocking`] returns a [`LeaseGuard`], which is released at the end of its scope:
 //!
-//! ```no_run
+//! ```
 //! # fn main() -> Result<(), redlock::LockError> {
 //! use redlock::{Client, Config, LockOptions};
 //!
-//! let client = Client::new(Config::new(["redis://127.0.0.1:6379"]))?;
+//! let client = Client::new(Config::new(["memory://threads"]))?; // or redis://127.0.0.1:6379
 //! let lock = client.lock("report", LockOptions::default())?;
 //! let lease = lock.acquire_blocking()?;
 //! println!("writing with fencing token {}", lease.token());
@@ -60,6 +61,7 @@ pub mod clock;
 #[doc(hidden)]
 pub mod compat;
 mod config;
+mod connected;
 mod detached;
 mod error;
 mod event;
@@ -68,6 +70,7 @@ mod faults;
 #[doc(hidden)]
 pub mod ffi;
 mod holders;
+pub mod identity;
 mod lease;
 mod lock;
 mod owner;
@@ -97,7 +100,7 @@ pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
-pub use error::{LockError, LostReason, NodeCause};
+pub use error::{Holder, LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
 pub use holders::LockInfo;
 pub use lease::Lease;

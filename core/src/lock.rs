@@ -6,7 +6,10 @@ use crate::{
     acquire::claimant::{Claimant, Request},
     acquire::uncollected_grant::UncollectedGrant,
     acquire::{Acquisition, Begun, acquire, acquire_in_this_task, acquire_interruptible},
-    config::{LockOptions, check_owner, owner_refused_for_read_write, owner_refused_for_semaphore},
+    config::{
+        LockOptions, check_owner, min_hold_refused_with_owner, owner_refused_for_read_write,
+        owner_refused_for_semaphore,
+    },
     error::LockError,
     holders::{self, LockInfo},
     lease::Lease,
@@ -88,17 +91,48 @@ impl Lock {
     /// Acquires the lock, waiting for the lock's `wait` (default: without a limit) at most. Each call is an owner of
     /// its own, unless the options name one. Dropping the future cancels the call and leaves nothing behind.
     ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// use redlock::{Client, Config, LockError, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://acquire"]))?;
+    /// let lease = client.lock("report", LockOptions::default())?.acquire().await?;
+    ///
+    /// let mut options = LockOptions::default();
+    /// options.wait = Some(Duration::from_millis(100));
+    /// let late = client.lock("report", options)?.acquire().await;
+    /// assert!(matches!(late, Err(LockError::Timeout { .. })), "it is held");
+    /// # drop(lease);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// `timeout` when the wait is over, `unavailable` when too few nodes answer, `conflict` when the key holds
-    /// something else, `lost` when the owner nests in a lease that was lost, `deadlock` when the call would wait for
-    /// its own owner, `closed`.
+    /// `timeout` when the wait is over, `unavailable` when too few nodes answer for the client's
+    /// [`patience`](crate::Config::patience), `conflict` when the key holds something else, `lost` when the owner nests
+    /// in a lease that was lost, `deadlock` when the call would wait for its own owner, `closed`.
     pub fn acquire(&self) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         self.acquire_as(self.request(Owner::Fresh))
     }
 
     /// Acquires the lock if it is free, in one round trip: `None` if somebody else holds it. Fails as
-    /// [`acquire`](Lock::acquire) does, but never with `timeout`.
+    /// [`acquire`](Lock::acquire) does, but never with `timeout`, and with `unavailable` at once.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://try_acquire"]))?;
+    /// let lock = client.lock("report", LockOptions::default())?;
+    /// let lease = lock.try_acquire().await?.expect("it is free");
+    /// assert!(lock.try_acquire().await?.is_none(), "it is held");
+    /// # drop(lease);
+    /// # Ok(()) }
+    /// ```
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         let pending = self.acquire_as(Request { wait: Some(Duration::ZERO), ..self.request(Owner::Fresh) });
         async move {
@@ -189,6 +223,7 @@ impl Lock {
         if let Owner::Explicit(name) = &request.owner {
             check_owner(name)?;
             match self.primitive.family() {
+                Family::Lock if self.options.min_hold.is_some() => return Err(min_hold_refused_with_owner()),
                 Family::Lock => {}
                 Family::ReadWrite => return Err(owner_refused_for_read_write()),
                 Family::Semaphore => return Err(owner_refused_for_semaphore()),
@@ -201,8 +236,23 @@ impl Lock {
     }
 
     /// Releases the owner's newest lease. With [`Owner::Fresh`] that is the newest lease of this lock object. An
-    /// explicit owner that has no lease in this process ends all its tenures, whichever process acquired them. Fails
-    /// with `not_held` if there is none.
+    /// explicit owner that has no lease in this process ends all its tenures, whichever process acquired them.
+    ///
+    /// Fails with `not_held` if there is none, and with `closed`. Only a release that ends tenures of other processes
+    /// fails with `unavailable` or `conflict`; any other one reports an outage as [`ReleaseOutcome::Unconfirmed`].
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions, Owner, ReleaseOutcome};
+    ///
+    /// let client = Client::new(Config::new(["memory://release"]))?;
+    /// let lock = client.lock("report", LockOptions::default())?;
+    /// let lease = lock.acquire().await?;
+    /// assert_eq!(lock.release(&Owner::Fresh).await?, ReleaseOutcome::Released);
+    /// assert!(!lease.held());
+    /// # Ok(()) }
+    /// ```
     pub fn release(&self, owner: &Owner) -> impl Future<Output = Result<ReleaseOutcome, LockError>> + Send + use<> {
         self.release_in(self.polled(Caller::Task), owner)
     }
@@ -318,16 +368,19 @@ impl Lock {
         self.token(owner).is_some()
     }
 
-    /// The fencing token of the lease that this owner holds, as for [`owned`](Lock::owned).
+    /// The fencing token of the lease that this owner holds, as for [`owned`](Lock::owned); `None` without one.
     pub fn token(&self, owner: &Owner) -> Option<u64> {
         let session = self.client.session().ok()?;
         self.newest(&session, &self.owner(owner)).filter(|tenure| tenure.is_held()).map(|tenure| tenure.token())
     }
 
-    /// Whether anybody holds the lock, by the replies of a quorum.
+    /// Whether anybody holds the lock, by the replies of a quorum. Fails as [`inspect`](Lock::inspect) does.
     pub fn locked(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
-        let info = self.inspect();
-        async move { Ok(info.await?.is_some()) }
+        let (session, names) = (self.client.session(), self.names.clone());
+        async move {
+            let session = session?;
+            run_to_completion(async move { holders::is_held(&session, &names).await }).await
+        }
     }
 
     /// How many slots of its semaphore are free. Fails with `invalid` for a lock.
@@ -343,7 +396,24 @@ impl Lock {
         }
     }
 
-    /// The holder of the lock, by the replies of a quorum: `None` if nobody holds it.
+    /// The holder of the lock, by the replies of a quorum: `None` if nobody holds it. Fails with `unavailable` while
+    /// too few nodes answer, with `conflict` if the key holds something else, and with `closed`. The process of the
+    /// holder is taken from `CLIENT LIST`, which the clients of a process request at most once in 10 s from each server.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://inspect"]))?;
+    /// let lock = client.lock("report", LockOptions::default())?;
+    /// let lease = lock.acquire().await?;
+    /// let info = lock.inspect().await?.expect("it is held");
+    /// assert_eq!((info.owner.as_str(), info.token), (lease.owner(), lease.token()));
+    /// lease.release().await?;
+    /// assert!(!lock.locked().await?);
+    /// # Ok(()) }
+    /// ```
     pub fn inspect(&self) -> impl Future<Output = Result<Option<LockInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {

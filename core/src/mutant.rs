@@ -101,11 +101,15 @@ mod switched {
         ReadersHaveWritersToken,
         /// The token counter of a held lock is not prolonged.
         CounterEnds,
+        /// A release frees the lock although its `min_hold` is not over.
+        RestForgotten,
+        /// After a release the tenure keeps the lock until its `min_hold` is over.
+        RestOwned,
     }
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 35] = [
+        pub const ALL: [Self; 37] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -141,6 +145,8 @@ mod switched {
             Self::DowngradeTellsNobody,
             Self::ReadersHaveWritersToken,
             Self::CounterEnds,
+            Self::RestForgotten,
+            Self::RestOwned,
         ];
 
         /// The texts that it replaces in a script, and their replacements.
@@ -167,6 +173,7 @@ mod switched {
                     "    else replies[i] = 0 end",
                     "    elseif ttl ~= '0' then put(key, field, ttl) replies[i] = 1\n    else replies[i] = 0 end",
                 )],
+                (Self::RestOwned, "rest") => &[("rename(KEYS[1], ARGV[1], ARGV[2], ARGV[3])\n", "")],
                 (Self::PlaceAnew, "queue") => &[("if not ticket then", "if true then")],
                 (Self::DeadPlaceKept, "queue") => &[(
                     "if alive_until > now then return entry, alive_until,",
@@ -214,7 +221,7 @@ mod switched {
     pub(crate) fn alters_scripts() -> bool {
         use Mutant::{
             BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, PlaceAnew, ReaderEndsAll,
-            ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, TryBarges,
+            ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, RestOwned, TryBarges,
             UpgradeBesideReaders,
         };
         let known = [
@@ -229,6 +236,7 @@ mod switched {
             ReadersPurgedEarly,
             ReleaseUnchecked,
             RenewalRecreates,
+            RestOwned,
             TryBarges,
             UpgradeBesideReaders,
         ];

@@ -94,6 +94,28 @@ impl Fields {
     }
 }
 
+/// The field that nobody owns, which replaces that of a tenure released before its `min_hold` was over.
+pub(crate) fn rest_of(field: &str) -> String {
+    format!("~{field}")
+}
+
+/// Whether a field is one that [`rest_of`] made.
+pub(crate) fn is_rest(field: &str) -> bool {
+    let drawn = field.strip_prefix('~').and_then(|field| field.rsplit_once(':'));
+    drawn.is_some_and(|(client, number)| uuid::Uuid::try_parse(client).is_ok() && number.parse::<u64>().is_ok())
+}
+
+/// Whether a field is that of an explicit owner.
+pub(crate) fn is_explicit(field: &str) -> bool {
+    field.starts_with('=')
+}
+
+/// The UUID of the client that drew a field; `None` for explicit owners and for fields that no client draws.
+pub(crate) fn client(field: &str) -> Option<&str> {
+    let (client, _) = field.split_once(':')?;
+    uuid::Uuid::try_parse(client).ok().map(|_| client)
+}
+
 /// The owner of a field, for people: the explicit owner, or else the whole field.
 pub(crate) fn shown(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {

@@ -70,7 +70,8 @@ impl ReadWriteLock {
 }
 
 impl Client {
-    /// Makes a read/write lock. Fails with `invalid` if the name or an option is wrong. Sends nothing.
+    /// Makes a read/write lock. Fails with `invalid` if the name or an option is wrong: names are those of
+    /// [`lock`](Client::lock), and `owner` and `fair` are not for read/write locks. Sends nothing.
     pub fn read_write_lock(&self, name: &str, options: LockOptions) -> Result<ReadWriteLock, LockError> {
         ReadWriteLock::new(self.inner(), name, options)
     }
@@ -86,9 +87,26 @@ impl Lease {
     /// Turns a writer into a reader; nobody else writes in between. Waiting readers enter, and the token becomes a
     /// reader's. Does nothing for a reader.
     ///
-    /// Fails with `lost` after a loss, and with `invalid` for a lease of another kind of lock. Fails with `unavailable`
-    /// while too few nodes answer: the lease is a reader's then, but others may be kept out until this is called again
-    /// or the lease is released.
+    /// Fails with `lost` after a loss, with `not_held` after a release or `detach()`, and with `invalid` for a lease of
+    /// another kind of lock. Fails with `unavailable` while too few nodes answer: the lease is a reader's then, but
+    /// others may be kept out until this is called again or the lease is released.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://downgrade"]))?;
+    /// let lock = client.read_write_lock("config", LockOptions::default())?;
+    /// let lease = lock.write().acquire().await?;
+    /// assert!(lock.read().try_acquire().await?.is_none(), "one writes");
+    /// lease.downgrade().await?;
+    /// let other = lock.read().acquire().await?;
+    /// assert!(!lease.try_upgrade().await?, "two read");
+    /// other.release().await?;
+    /// assert!(lease.try_upgrade().await?);
+    /// # Ok(()) }
+    /// ```
     pub fn downgrade(&self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let work = self.changing("downgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {
@@ -99,8 +117,9 @@ impl Lease {
     }
 
     /// Turns the only reader into a writer, with a new token. Returns whether it writes now: false, at once, while
-    /// others read; true for a writer. Fails with `lost` after a loss, with `unavailable` while too few nodes answer,
-    /// and with `invalid` for a lease of another kind of lock.
+    /// others read; true for a writer. Fails with `lost` after a loss, with `not_held` after a release or `detach()`,
+    /// with `unavailable` while too few nodes answer, and with `invalid` for a lease of another kind of lock.
+    /// [`downgrade`](Lease::downgrade) has an example.
     pub fn try_upgrade(&self) -> impl Future<Output = Result<bool, LockError>> + Send + use<> {
         let work = self.changing("try_upgrade").map(|(session, tenure, name)| {
             run_to_completion(async move {

@@ -77,18 +77,33 @@ impl Semaphore {
     }
 
     /// Acquires `n` slots at once. Fails as `acquire` does, and with `invalid` unless `n` is from 1 to the number of permits.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), redlock::LockError> {
+    /// use redlock::{Client, Config, LockOptions};
+    ///
+    /// let client = Client::new(Config::new(["memory://acquire_many"]))?;
+    /// let downloads = client.semaphore("downloads", 4, LockOptions::default())?;
+    /// let permit = downloads.acquire_many(3).await?;
+    /// assert_eq!(permit.slots().len(), 3);
+    /// assert_eq!(downloads.available().await?, 1);
+    /// assert_eq!(downloads.inspect().await?[0].slots.len(), 3);
+    /// # Ok(()) }
+    /// ```
     pub fn acquire_many(&self, n: u32) -> impl Future<Output = Result<Lease, LockError>> + Send + use<> {
         let pending = self.taking(n).map(|lock| lock.acquire());
         async move { pending?.await }
     }
 
-    /// Acquires one slot if one is free and nobody waits, in one round trip: `None` if not.
+    /// Acquires one slot if one is free and nobody waits, in one round trip: `None` if not. Fails as `acquire` does, but never
+    /// with `timeout`, and with `unavailable` at once.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         self.try_acquire_many(1)
     }
 
-    /// Acquires `n` slots if so many are free and nobody waits, in one round trip: `None` if not. Fails with `invalid` as
-    /// `acquire_many` does.
+    /// Acquires `n` slots if so many are free and nobody waits, in one round trip: `None` if not. Fails as `try_acquire` does,
+    /// and with `invalid` as `acquire_many` does.
     pub fn try_acquire_many(&self, n: u32) -> impl Future<Output = Result<Option<Lease>, LockError>> + Send + use<> {
         let pending = self.taking(n).map(|lock| lock.try_acquire());
         async move { pending?.await }
@@ -102,13 +117,14 @@ impl Semaphore {
         Ok(Lock::of(self.client.clone(), Primitive::Permits { count: n, of: self.permits }, names, options, handle))
     }
 
-    /// The number of free slots, as the server reports it now. Others may be waiting for them.
+    /// The number of free slots, as the server reports it now. Others may be waiting for them. Fails as `inspect` does.
     pub fn available(&self) -> impl Future<Output = Result<u32, LockError>> + Send + use<> {
         let one = self.taking(1);
         async move { one?.available().await }
     }
 
-    /// The permits that are held, ordered by the time of their expiry.
+    /// The permits that are held, ordered by the time of their expiry. Fails with `unavailable` if the server does not answer,
+    /// with `conflict` if the key holds something else, and with `closed`.
     pub fn inspect(&self) -> impl Future<Output = Result<Vec<PermitInfo>, LockError>> + Send + use<> {
         let (session, names) = (self.client.session(), self.names.clone());
         async move {
@@ -125,7 +141,8 @@ impl Semaphore {
 
 impl Client {
     /// Makes a semaphore with 1 to 65 536 permits. Fails with `invalid` if the name, the number or an option is wrong, or if the
-    /// client has several nodes. Sends nothing.
+    /// client has several nodes: names are those of [`lock`](Client::lock), and `owner` and `fair` are not for semaphores. Sends
+    /// nothing.
     pub fn semaphore(&self, name: &str, permits: u32, options: LockOptions) -> Result<Semaphore, LockError> {
         let client = self.inner().clone();
         let key = client.settings.check_semaphore(name, permits, &options)?;

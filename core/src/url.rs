@@ -243,7 +243,7 @@ fn split_addresses(text: &str) -> (String, Vec<String>) {
     (first, hosts.map(|host| format!("{scheme}{host}")).collect())
 }
 
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

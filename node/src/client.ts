@@ -76,13 +76,13 @@ export class Redlock {
     this.#listeners = new Listeners(this.#native);
   }
 
-  /** The nodes' addresses, without credentials. */
+  /** The nodes' addresses, without credentials, in the order of the URLs. */
   get nodes(): string[] {
     return this.#native.nodes;
   }
 
   /**
-   * Returns the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
+   * Returns the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. Sends nothing. Throws
    * {@link InvalidArgument}.
    */
   lock(name: string, options?: LockOptions | null): Lock {
@@ -91,8 +91,8 @@ export class Redlock {
   }
 
   /**
-   * Returns the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
-   * {@link InvalidArgument}.
+   * Returns the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. Sends nothing.
+   * Throws {@link InvalidArgument}.
    */
   readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
     return new ReadWriteLock(name, (part) => {
@@ -102,8 +102,8 @@ export class Redlock {
   }
 
   /**
-   * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8. Sends nothing. Throws
-   * {@link InvalidArgument}.
+   * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. Needs one server,
+   * cluster or Sentinel service. Sends nothing. Throws {@link InvalidArgument}.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore {
     const [permits, taking] = permitted(options);
@@ -118,7 +118,10 @@ export class Redlock {
     return { native: sync(() => this.#native.bindLock(lock)), client: this.#native };
   }
 
-  /** Acquires a lock: `lock(name, options).acquire({ signal })`. */
+  /**
+   * Acquires a lock: `lock(name, options).acquire({ signal })`. Rejects as {@link Lock.acquire} does, and with
+   * {@link InvalidArgument}.
+   */
   acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
     return rejecting(() => {
       const [locking, acquiring] = split(options);
@@ -126,12 +129,18 @@ export class Redlock {
     });
   }
 
-  /** Acquires a lock if it is free: `lock(name, options).tryAcquire()`. */
+  /**
+   * Acquires a lock if it is free: `lock(name, options).tryAcquire()`. Rejects as {@link Lock.tryAcquire} does, and
+   * with {@link InvalidArgument}.
+   */
   tryAcquire(name: string, options?: LockOptions | null): Promise<Lease | null> {
     return rejecting(() => this.lock(name, options).tryAcquire());
   }
 
-  /** Runs `body` while a lock is held: `lock(name, options).using({ signal }, body)`. */
+  /**
+   * Runs `body` while a lock is held: `lock(name, options).using({ signal }, body)`. Rejects as {@link Lock.using}
+   * does, and with {@link InvalidArgument}.
+   */
   using<T>(name: string, body: Body<T>): Promise<T>;
   /** The same, with options of the lock and of the acquire. */
   using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;
@@ -145,8 +154,8 @@ export class Redlock {
 
   /**
    * Takes over a detached lease. `text` is the result of its `detach()`, and works once. Rejects with {@link LockLost}
-   * if the lease ended or was attached before, with {@link Unavailable}, and with {@link InvalidArgument} if `text` is
-   * not from a `detach()`.
+   * if the lease ended or was attached before, with {@link InvalidArgument} if `text` is not from a `detach()`, and
+   * with {@link Unavailable} and {@link Closed}, after which the text still works.
    */
   attach(text: string): Promise<Lease> {
     return call(
@@ -158,21 +167,24 @@ export class Redlock {
 
   /**
    * Frees a lock, even if another process holds it. Resolves with true if it was held. The holder notices at its next
-   * renewal; until then only fencing tokens protect the resource. Rejects with {@link Unavailable} and
-   * {@link KeyConflict}.
+   * renewal; until then only fencing tokens protect the resource. Rejects with {@link Unavailable},
+   * {@link KeyConflict}, {@link InvalidArgument} and {@link Closed}.
    */
   forceRelease(name: string): Promise<boolean> {
     return call((loop) => loop.forceRelease(this.#native, setting(name)));
   }
 
-  /** Pings every node. Rejects only with {@link Closed}; a node that does not answer has `ok: false`. */
+  /**
+   * Pings every node, for `replyTimeout` at most. Rejects only with {@link Closed}; a node that does not answer has
+   * `ok: false`.
+   */
   ping(): Promise<NodeStatus[]> {
     return call((loop) => loop.ping(this.#native));
   }
 
   /**
    * Lets all nodes of a quorum vote at once, even those that restarted. Call it only while no lock can be held, as in a
-   * new deployment. Rejects with {@link Unavailable}.
+   * new deployment. Rejects with {@link Unavailable} if any node does not answer, and with {@link Closed}.
    */
   initNodes(): Promise<void> {
     return call((loop) => loop.initNodes(this.#native));
@@ -186,13 +198,16 @@ export class Redlock {
     return call((loop) => loop.close(this.#native));
   }
 
-  /** Calls `listener` for each event of this kind in this client. Throws {@link InvalidArgument}. */
+  /**
+   * Calls `listener` for each event of this kind in this client. {@link RedlockEvent} explains the kinds. Throws
+   * {@link InvalidArgument} for an unknown kind.
+   */
   on<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
     this.#listeners.on(kind, listener as EventListener);
     return this;
   }
 
-  /** Removes a listener that `on()` added. */
+  /** Removes a listener that `on()` added. Does nothing for any other. */
   off<Kind extends EventKind>(kind: Kind, listener: EventListener<Kind>): this {
     this.#listeners.off(kind, listener as EventListener);
     return this;

@@ -34,24 +34,24 @@ export function configure(urls?: string | readonly string[] | null, options?: Cl
 }
 
 /**
- * Returns the lock of this name. It belongs to the default client at its first use: see `configure()`. Sends nothing.
- * Throws {@link InvalidArgument}.
+ * Returns the lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. It belongs to the default
+ * client at its first use: see `configure()`. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function lock(name: string, options?: LockOptions | null): Lock {
   return new Lock(name, lockOfDefaultClient(name, options));
 }
 
 /**
- * Returns the read/write lock of this name. It belongs to the default client at its first use: see `configure()`. Sends
- * nothing. Throws {@link InvalidArgument}.
+ * Returns the read/write lock of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. It belongs to the
+ * default client at its first use: see `configure()`. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function readWriteLock(name: string, options?: ReadWriteOptions | null): ReadWriteLock {
   return new ReadWriteLock(name, (part) => lockOfDefaultClient(name, options, part));
 }
 
 /**
- * Returns the semaphore of this name. It belongs to the default client at its first use: see `configure()`. Sends
- * nothing. Throws {@link InvalidArgument}.
+ * Returns the semaphore of this name. Prefix and name have 1 to 1024 bytes of UTF-8 together. It belongs to the default
+ * client at its first use: see `configure()`. Sends nothing. Throws {@link InvalidArgument}.
  */
 export function semaphore(name: string, options: SemaphoreOptions): Semaphore {
   const [permits, taking] = permitted(options);
@@ -74,7 +74,10 @@ function bindAtFirstUse(make: () => Unbound): () => BoundLock {
   };
 }
 
-/** Acquires a lock of the default client: `lock(name, options).acquire({ signal })`. */
+/**
+ * Acquires a lock of the default client: `lock(name, options).acquire({ signal })`. Rejects as {@link Lock.acquire}
+ * does, and with {@link InvalidArgument}.
+ */
 export function acquire(name: string, options?: TakeOptions | null): Promise<Lease> {
   return rejecting(() => {
     const [locking, acquiring] = split(options);
@@ -82,7 +85,10 @@ export function acquire(name: string, options?: TakeOptions | null): Promise<Lea
   });
 }
 
-/** Runs `body` while a lock of the default client is held: `lock(name, options).using({ signal }, body)`. */
+/**
+ * Runs `body` while a lock of the default client is held: `lock(name, options).using({ signal }, body)`. Rejects as
+ * {@link Lock.using} does, and with {@link InvalidArgument}.
+ */
 export function using<T>(name: string, body: Body<T>): Promise<T>;
 /** The same, with options of the lock and of the acquire. */
 export function using<T>(name: string, options: TakeOptions | null | undefined, body: Body<T>): Promise<T>;

@@ -6,7 +6,18 @@
 
 import type { Failure } from "./native";
 
-/** Why a lock was lost. */
+/**
+ * Why a lock was lost.
+ *
+ * - `expired`: its deadline passed. A fixed lease ends so by itself, a renewed one if its process was paused too long.
+ * - `taken`: another owner holds the key.
+ * - `released`: it was ended on purpose, by `forceRelease()` or by a release of the same explicit owner elsewhere.
+ * - `deleted`: the key is gone. It was deleted, evicted, flushed or lost in a restart.
+ * - `unreachable`: too few nodes answered before the deadline.
+ * - `closed`: the client was closed.
+ * - `forked`: the process forked. Never happens in Node.
+ * - `max_hold`: it was held for longer than `maxHold`.
+ */
 export type LostReason =
   | "expired"
   | "taken"
@@ -19,7 +30,10 @@ export type LostReason =
 
 /** The base class of all errors of this library. */
 export class LockError extends Error {
-  /** The kind of error, the same word in all languages. */
+  /**
+   * The kind of error, the same word in all languages: "timeout", "lost", "not_held", "unavailable", "conflict",
+   * "deadlock", "invalid" or "closed".
+   */
   readonly code: string = "error";
 
   static {
@@ -27,7 +41,7 @@ export class LockError extends Error {
   }
 }
 
-/** Another owner holds the lock: try later. */
+/** Another owner held the lock until the acquire's `wait` was over: try later. */
 export class LockTimeout extends LockError {
   override readonly code = "timeout";
 
@@ -61,10 +75,13 @@ export class NotHeld extends LockError {
   }
 }
 
-/** Too few nodes answered: an outage, not contention. */
+/**
+ * Too few nodes answered: an outage, not contention. A try rejects with it at once, a waiting acquire after the
+ * client's `patience` (default: 5 s), or after its own `wait` if that is shorter.
+ */
 export class Unavailable extends LockError {
   override readonly code = "unavailable";
-  /** The cause for each node that did not grant, by the node's address. */
+  /** The cause for each node that did not grant, for people, by the node's address without credentials. */
   readonly causes: Readonly<Record<string, string>>;
 
   static {
@@ -77,7 +94,7 @@ export class Unavailable extends LockError {
   }
 }
 
-/** The key holds a value that is not a lock. The value is unchanged. */
+/** The key holds a value that is not a lock. The value is unchanged: choose another name. */
 export class KeyConflict extends LockError {
   override readonly code = "conflict";
 
@@ -86,7 +103,7 @@ export class KeyConflict extends LockError {
   }
 }
 
-/** The acquire would wait for its own caller. */
+/** The acquire would wait for its own caller: fix the calling code. */
 export class WouldDeadlock extends LockError {
   override readonly code = "deadlock";
 

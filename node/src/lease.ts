@@ -29,7 +29,10 @@ interface Watched extends AbortSignal {
   [WATCHED]?: { controller: AbortController; native: Native };
 }
 
-/** A held lock. */
+/**
+ * A held lock, or the permit of a semaphore, as an acquire returns it. It ends with its release, or at its deadline
+ * unless it is renewed or extended.
+ */
 export class Lease {
   readonly #native: Native;
   /** Keeps the client alive, because the end of this thread releases only the leases of living clients. */
@@ -91,15 +94,16 @@ export class Lease {
     return leases.remaining(this.#native);
   }
 
-  /** Throws {@link LockLost} after a loss, {@link NotHeld} after a release or `detach()`. */
+  /** Throws {@link LockLost} after a loss, {@link NotHeld} after a release or `detach()`. Sends nothing. */
   check(): void {
     sync(() => leases.check(this.#native));
   }
 
   /**
-   * Sets the end of the lease to `ttl` milliseconds from now, if that is later than its present end. A renewed lease is
-   * still renewed. Rejects with {@link LockLost} after a loss, and with {@link Unavailable} in an outage, which changes
-   * nothing.
+   * Sets the end of the lease to `ttl` milliseconds from now, if that is later than its present end. `ttl` is from
+   * 50 ms to 10 years, and on a quorum at most the client's `maxTtl`. A renewed lease is still renewed. Rejects with
+   * {@link LockLost} after a loss, with {@link NotHeld} after a release or `detach()`, with {@link InvalidArgument},
+   * and with {@link Unavailable} in an outage, which changes nothing.
    */
   extend(ttl: number): Promise<void> {
     return call((loop) => loop.extend(this.#native, setting(ttl)));
@@ -108,9 +112,9 @@ export class Lease {
   /**
    * Turns a writer of a {@link ReadWriteLock} into a reader; no other writer gets the lock in between. Waiting readers
    * get the lock, and the lease gets a reader's token. Does nothing for a reader. Rejects with {@link LockLost} after a
-   * loss, with {@link InvalidArgument} for a lease of another kind, and with {@link Unavailable} while too few nodes
-   * answer. In that case this lease is a reader already, but others may be kept out until `downgrade()` succeeds or the
-   * lease is released.
+   * loss, with {@link NotHeld} after a release or `detach()`, with {@link InvalidArgument} for a lease of another kind,
+   * and with {@link Unavailable} while too few nodes answer. In that case this lease is a reader already, but others
+   * may be kept out until `downgrade()` succeeds or the lease is released.
    */
   downgrade(): Promise<void> {
     return call((loop) => loop.downgrade(this.#native));
@@ -134,8 +138,9 @@ export class Lease {
 
   /**
    * Ends this lease without releasing the lock, and returns a text. A client of the same nodes, in this process or
-   * another, takes the lock over by `attach(text)`, once. The text is a secret: it gives the lock to anyone who has it.
-   * Throws {@link LockLost}, {@link NotHeld}, and {@link InvalidArgument} while there are nested leases.
+   * another, takes the lock over by `attach(text)`, once, before the ttl ends: nobody renews the lock until then. The
+   * text is a secret: it gives the lock to anyone who has it. Throws {@link LockLost}, {@link NotHeld}, and
+   * {@link InvalidArgument} while there are nested leases.
    */
   detach(): string {
     return sync(() => leases.detach(this.#native));

@@ -36,16 +36,51 @@ const NO_PARAMETERS = /^(?:async\s*)?\(\s*\)\s*=>/;
 
 /** The holder of a lock, as a quorum of nodes reports it. */
 export interface LockInfo {
-  /** What is held: a lock, a {@link ReadWriteLock} by readers or by a writer, or permits of a {@link Semaphore}. */
-  readonly kind: "lock" | "read" | "write" | "semaphore";
-  /** The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first, if there are several. */
+  /**
+   * What is held: a lock, a {@link ReadWriteLock} by readers or by a writer, or permits of a {@link Semaphore}. `rest`:
+   * nobody holds it; it was released before its `minHold` was over, and is free when the `ttl` is over.
+   */
+  readonly kind: "lock" | "read" | "write" | "semaphore" | "rest";
+  /**
+   * The explicit owner, or `uuid:tenure`; Redisson's owners are `uuid:thread`. The first, if there are several; empty
+   * for a `rest`.
+   */
   readonly owner: string;
-  /** All owners. Only readers and permits of a semaphore can be several. */
+  /** All owners. Only readers and permits of a semaphore can be several; a `rest` has none. */
   readonly owners: readonly string[];
   /** Milliseconds until the key expires, unless it is renewed; null if another library wrote it without a ttl. */
   readonly ttl: number | null;
   /** The last fencing token; 0 if the holder uses none. */
   readonly token: bigint;
+  /**
+   * The name of the holder's machine; null for other libraries, for explicit owners, and if the holder's connections have
+   * no name or this client may not read it. Of several holders, the first; of a detached lease, the one that detached it.
+   */
+  readonly host: string | null;
+  /** The number of the holder's process; null if `host` is. */
+  readonly pid: number | null;
+  /** The name of the holder's program, its option `app`; null if `host` is. */
+  readonly app: string | null;
+  /**
+   * Since when the holder has the lock, by the clock of a node; null for readers, for permits, for other libraries and if
+   * it is not known.
+   */
+  readonly since: Date | null;
+}
+
+/** The holder of a lock as the native part returns it: without the fields that are not known, and the time is a number. */
+type NativeInfo = Pick<LockInfo, "kind" | "owner" | "owners" | "token"> & {
+  readonly ttl?: number;
+  readonly host?: string;
+  readonly pid?: number;
+  readonly app?: string;
+  readonly since?: number;
+};
+
+function lockInfo(native: NativeInfo | null | undefined): LockInfo | null {
+  if (!native) return null;
+  const { ttl = null, host = null, pid = null, app = null, since } = native;
+  return { ...native, ttl, host, pid, app, since: since === undefined ? null : new Date(since) };
 }
 
 /** A native lock that is bound to a client, and that client. */
@@ -79,7 +114,7 @@ export class Lock {
    * Acquires the lock. Rejects with {@link LockTimeout} if another owner holds it until `wait` is over, with
    * {@link WouldDeadlock} if this owner holds it and the lock is not re-entrant, with {@link LockLost} if this owner
    * held it and lost it, with `signal.reason` if `signal` is aborted, and with {@link Unavailable},
-   * {@link KeyConflict} and {@link Closed}. A cancelled call leaves nothing behind.
+   * {@link KeyConflict}, {@link InvalidArgument} and {@link Closed}. A cancelled call leaves nothing behind.
    */
   acquire(options?: AcquireOptions | null): Promise<Lease> {
     if (options === undefined || options === null) return this.#take();
@@ -89,7 +124,10 @@ export class Lock {
     });
   }
 
-  /** Acquires the lock if it is free, in one round trip; null if it is held. Rejects as `acquire()` does. */
+  /**
+   * Acquires the lock if it is free, in one round trip; null if it is held. Rejects as `acquire()` does, but never with
+   * {@link LockTimeout}, and with {@link Unavailable} at once.
+   */
   async tryAcquire(): Promise<Lease | null> {
     try {
       return await this.#take(0);
@@ -132,7 +170,8 @@ export class Lock {
 
   /**
    * Releases the newest lease of this lock object. If an explicit owner has no lease in this process, it ends the
-   * owner's tenures in all processes. Rejects with {@link NotHeld} if there is nothing to release.
+   * owner's tenures in all processes; only then it rejects with {@link Unavailable} if too few nodes answer. Rejects
+   * with {@link NotHeld} if there is nothing to release, and with {@link Closed}.
    */
   release(): Promise<ReleaseOutcome> {
     return call((loop) => loop.releaseNewest(this.#lock.native));
@@ -143,18 +182,17 @@ export class Lock {
     return locks.owned(this.#lock.native);
   }
 
-  /** Whether any owner holds the lock. Rejects with {@link Unavailable} if too few nodes answer. */
+  /** Whether any owner holds the lock. Rejects as `inspect()` does. */
   locked(): Promise<boolean> {
     return call((loop) => loop.locked(this.#lock.native));
   }
 
-  /** Returns the holder of the lock, or null. Rejects with {@link Unavailable} if too few nodes answer. */
+  /**
+   * Returns the holder of the lock, or null. Rejects with {@link Unavailable} if too few nodes answer, and with
+   * {@link KeyConflict} and {@link Closed}.
+   */
   inspect(): Promise<LockInfo | null> {
-    return call(
-      (loop) => loop.inspect(this.#lock.native),
-      undefined,
-      (info: LockInfo | null | undefined) => info ?? null,
-    );
+    return call((loop) => loop.inspect(this.#lock.native), undefined, lockInfo);
   }
 
   /** @internal */
@@ -237,9 +275,9 @@ export class Semaphore {
   }
 
   /**
-   * Acquires `n` slots at once, one by default. Rejects with {@link LockTimeout} if too few are free until `wait` is
-   * over, with `signal.reason` if `signal` is aborted, and with {@link Unavailable}, {@link KeyConflict},
-   * {@link InvalidArgument} and {@link Closed}. A cancelled call leaves nothing behind.
+   * Acquires `n` slots at once, from 1 to `permits`; one by default. Rejects with {@link LockTimeout} if too few are
+   * free until `wait` is over, with `signal.reason` if `signal` is aborted, and with {@link Unavailable},
+   * {@link KeyConflict}, {@link InvalidArgument} and {@link Closed}. A cancelled call leaves nothing behind.
    */
   acquire(options?: PermitOptions | null): Promise<Lease> {
     return rejecting(() => {
@@ -248,14 +286,20 @@ export class Semaphore {
     });
   }
 
-  /** Acquires `n` slots if as many are free and there is no waiter; else null. Rejects as `acquire()` does. */
+  /**
+   * Acquires `n` slots, one by default, if as many are free and there is no waiter; else null. Rejects as `acquire()`
+   * does, but never with {@link LockTimeout}.
+   */
   tryAcquire(options?: Pick<PermitOptions, "n"> | null): Promise<Lease | null> {
     return rejecting(() => this.#taking(options?.n).tryAcquire());
   }
 
-  /** Acquires slots, runs `body`, and releases the slots, as {@link Lock.using} does. */
+  /**
+   * Acquires one slot, runs `body`, and releases the slot, as {@link Lock.using} does. Rejects as `acquire()` does,
+   * with the error of `body`, or else with {@link LockLost} if the permit was lost.
+   */
   using<T>(body: Body<T>): Promise<T>;
-  /** The same, with the options of `acquire()`. */
+  /** The same with the options of `acquire()`, such as the number of slots. */
   using<T>(options: PermitOptions | null | undefined, body: Body<T>): Promise<T>;
   using<T>(...given: Using<PermitOptions, T>): Promise<T> {
     return rejecting(() => {
@@ -266,13 +310,14 @@ export class Semaphore {
   }
 
   /**
-   * The number of free slots; waiters may be due to get them. Rejects with {@link Unavailable} and {@link KeyConflict}.
+   * The number of free slots; waiters may be due to get them. Rejects with {@link Unavailable}, {@link KeyConflict} and
+   * {@link Closed}.
    */
   available(): Promise<number> {
     return this.#one.available();
   }
 
-  /** Whether no slot is free. Rejects with {@link Unavailable} and {@link KeyConflict}. */
+  /** Whether no slot is free. Rejects as `available()` does. */
   async locked(): Promise<boolean> {
     return (await this.available()) === 0;
   }

@@ -53,6 +53,15 @@ export interface ClientOptions {
    * Whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. Default: true; for tests only: false.
    */
   quarantine?: boolean | null | undefined;
+  /**
+   * Whether the client names its connections and reads the names of others, to tell who holds a lock. Default: true.
+   */
+  identify?: boolean | null | undefined;
+  /**
+   * The name of the program that other processes see; 1 to 64 bytes. Default: the environment variable `REDLOCK_APP`,
+   * else `OTEL_SERVICE_NAME`, else the name of the script.
+   */
+  app?: string | null | undefined;
   /** The user, for URLs that name none. Default: none. */
   username?: string | null | undefined;
   /** The password, for URLs that have none. Default: none. */
@@ -79,6 +88,12 @@ export interface LockOptions {
   owner?: string | null | undefined;
   /** The longest time for which the lock is renewed; 50 ms or more, not with a fixed `ttl`. Default: without limit. */
   maxHold?: number | null | undefined;
+  /**
+   * The least time for which the lock stays taken, from its grant, however early it is released: 50 ms or more. After
+   * the release nobody holds the lock, and everybody waits for the rest. On a quorum at most `maxTtl`; at most `maxHold`
+   * or a fixed `ttl`; not with an `owner`; readers have none. Default: a release frees the lock.
+   */
+  minHold?: number | null | undefined;
   /** Whether the owner can nest. If false, a nested acquire rejects with {@link WouldDeadlock}. Default: true. */
   reentrant?: boolean | null | undefined;
   /**
@@ -88,26 +103,29 @@ export interface LockOptions {
   fair?: boolean | null | undefined;
 }
 
-/** The options of a read/write lock. */
+/** The options of a read/write lock: those of a lock without `owner` and `fair`. */
 export type ReadWriteOptions = Omit<LockOptions, "owner" | "fair">;
 
-/** The options of a semaphore. */
-export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant"> {
+/**
+ * The options of a semaphore: those of a lock without `owner`, `fair`, `reentrant` and `minHold`, and the number of
+ * slots.
+ */
+export interface SemaphoreOptions extends Omit<LockOptions, "owner" | "fair" | "reentrant" | "minHold"> {
   /** The number of slots, 1 to 65536. */
   permits: number;
 }
 
 /** The options of one acquire. */
 export interface AcquireOptions {
-  /** How long the acquire waits, in milliseconds; 0: one try. Default: the lock's own `wait`. */
+  /** How long the acquire waits, in milliseconds of 0 or more; 0: one try. Default: the lock's own `wait`. */
   wait?: number | null | undefined;
-  /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. */
+  /** Cancels the acquire, which rejects with `signal.reason` and leaves nothing behind. Default: none. */
   signal?: AbortSignal | null | undefined;
 }
 
 /** The options of one acquire of a semaphore. */
 export interface PermitOptions extends AcquireOptions {
-  /** How many slots it acquires at once. Default: 1. */
+  /** How many slots it acquires at once, from 1 to the semaphore's `permits`. Default: 1. */
   n?: number | null | undefined;
 }
 

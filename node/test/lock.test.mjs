@@ -1,6 +1,8 @@
 // Tests of locks and leases when nothing fails.
 
 import assert from "node:assert/strict";
+import { hostname } from "node:os";
+import { basename } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
@@ -36,6 +38,15 @@ test("a lease and its lock", async (t) => {
   assert.equal(info?.owner, lease.owner);
   assert.equal(info?.token, lease.token);
   assert(typeof info?.ttl === "number" && info.ttl > 20_000 && info.ttl <= 30_000);
+  assert.equal(info.host, hostname());
+  assert.equal(info.pid, process.pid);
+  assert.equal(info.app, basename(process.argv[1]));
+  assert(info.since instanceof Date && Math.abs(Date.now() - info.since.getTime()) < 60_000);
+  const explicit = client.lock("explicit", { owner: "me" });
+  await explicit.acquire();
+  const { host, pid, app } = (await explicit.inspect()) ?? {};
+  assert.deepEqual({ host, pid, app }, { host: null, pid: null, app: null });
+  await explicit.release();
   lease.check();
   await lease.extend(60_000);
   assert(lease.remaining() > 50_000);

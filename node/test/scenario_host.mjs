@@ -50,7 +50,16 @@ class World {
   }
 
   async semaphore(client, step, signal) {
-    const given = spelled(step, ["permits", "ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner"]);
+    const given = spelled(step, [
+      "permits",
+      "ttl_ms",
+      "wait_ms",
+      "max_hold_ms",
+      "min_hold_ms",
+      "reentrant",
+      "fair",
+      "owner",
+    ]);
     const semaphore = client.semaphore(step.lock, given);
     const { n } = spelled(step, ["n"]);
     if (step.do === "acquire") return this.keep(await semaphore.acquire({ n, signal }), step);
@@ -59,7 +68,7 @@ class World {
   }
 
   async lock(client, step, signal) {
-    const options = ["ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner"];
+    const options = ["ttl_ms", "wait_ms", "max_hold_ms", "min_hold_ms", "reentrant", "fair", "owner"];
     const given = spelled(step, options);
     const lock = step.part ? client.readWriteLock(step.lock, given)[step.part] : client.lock(step.lock, given);
     switch (step.do) {
@@ -72,8 +81,10 @@ class World {
       case "inspect": {
         const info = await lock.inspect();
         if (info === null) return null;
-        const { owner, token, ttl, kind, owners } = info;
-        return { owner, token: Number(token), ttl_ms: ttl, kind, owners: owners.length };
+        const { owner, token, ttl, kind, owners, host, pid, app, since } = info;
+        const process = Boolean(host) && pid !== null;
+        const recent = since !== null && Math.abs(Date.now() - since.getTime()) < 60_000;
+        return { owner, token: Number(token), ttl_ms: ttl, kind, owners: owners.length, app, process, recent };
       }
       default:
         return await lock[step.do]();

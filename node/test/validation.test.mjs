@@ -32,6 +32,8 @@ for (const [options, message] of [
   [{ tokenKey: "x" }, /^tokenKey: /],
   [{ tokenTtl: 59_999 }, /^tokenTtl: must be from 60s to 10 years, not 59\.999s$/],
   [{ maxTtl: 1 }, /^maxTtl: must be from 50ms to 10 years/],
+  [{ app: "" }, /^app: must have 1 to 64 bytes, not 0$/],
+  [{ identify: 1 }, /^identify: must be true or false, not 1$/],
   [{ minReplicas: -1 }, /^minReplicas: must be a whole number of at least 0, not -1$/],
   [{ maxTtl: {} }, /^maxTtl: must be a number of milliseconds, not \{\}$/],
   [{ patience: -1 }, /^patience: must be a number of milliseconds of at least 0, not -1$/],
@@ -83,9 +85,17 @@ test("a lock refuses wrong names and options, at once", () => {
     ["x", { owner: "" }, /^owner: must have 1 to 256 bytes, not 0$/],
     ["x", { maxHold: 5 }, /^maxHold: must be from 50ms/],
     ["x", { maxHold: 5000, ttl: 5000 }, /^maxHold: bounds how long the watchdog keeps a lock/],
+    ["x", { minHold: 5 }, /^minHold: must be from 50ms/],
+    ["x", { minHold: 5000, maxHold: 4000 }, /^minHold: 5s is more than the maxHold of 4s/],
+    ["x", { minHold: 5000, ttl: 4000 }, /^minHold: 5s is more than the ttl of 4s/],
+    ["x", { minHold: 5000, owner: "me" }, /^minHold: cannot be combined with an explicit owner/],
     ["x", { reentrant: "yes" }, /^reentrant: must be true or false, not "yes"$/],
     ["x", { fair: 1 }, /^fair: must be true or false, not 1$/],
-    ["x", { timeout: 5 }, /^options: there is no option "timeout", only ttl, wait, owner, maxHold, reentrant, fair$/],
+    [
+      "x",
+      { timeout: 5 },
+      /^options: there is no option "timeout", only ttl, wait, owner, maxHold, minHold, reentrant, fair$/,
+    ],
     ["x", "5s", /^options: must be an object, not '5s'$/],
   ]) {
     refused(() => client.lock(name, options), message);

@@ -106,3 +106,23 @@ def test_scheduler(server: Server) -> None:
     assert locks(server) == []
     with redis.Redis.from_url(server.url) as peer:
         assert peer.exists("redlock_token:{scheduler:report}"), "the lock was taken on this server"
+
+
+def test_ticks(server: Server) -> None:
+    """Without `min_hold` both replicas run each tick's job, with it one of them does."""
+    lines = run("ticks.py", server)
+    assert [line.strip() for line in lines] == [
+        "a released lock is free:",
+        "tick 1: run by replica 1 and 2",
+        "tick 2: run by replica 1 and 2",
+        "tick 3: run by replica 1 and 2",
+        "3 ticks, 6 runs",
+        "with min_hold it stays taken:",
+        "tick 1: run by replica 1",
+        "tick 2: run by replica 1",
+        "tick 3: run by replica 1",
+        "3 ticks, 3 runs",
+    ]
+    assert locks(server) == []
+    with redis.Redis.from_url(server.url) as peer:
+        assert peer.exists("redlock_token:{ticks:report}"), "the lock was taken on this server"

@@ -69,8 +69,9 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Lease | None:
         """Acquire the lock, blocking the calling thread or greenlet.
 
-        `timeout` is in seconds or a `timedelta`: None waits for the lock's own `wait`, -1 without limit, 0 tries once,
-        as `blocking=False` does. Returns a `Lease`, or None if another owner still holds the lock by then.
+        `timeout` is in seconds or a `timedelta`: None, the default, waits for the lock's own `wait`, -1 without limit,
+        0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if another owner
+        still holds the lock by then.
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
         and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
@@ -80,8 +81,8 @@ class Lock:
         """Release the newest lease of the calling thread, greenlet or task.
 
         Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. If the lock has an explicit owner and
-        this process has no lease of it, the release ends all tenures of that owner, in every process. Raises `NotHeld`
-        if there is nothing to release.
+        this process has no lease of it, the release ends all tenures of that owner, in every process; only then it
+        raises `Unavailable` if too few nodes answer. Raises `NotHeld` if there is nothing to release, and `Closed`.
         """
 
     def owned(self) -> bool:
@@ -147,13 +148,13 @@ class Lease:
         """Return the seconds until the lease ends unless it is renewed; 0 once it has ended."""
 
     def check(self) -> None:
-        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`."""
+        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`. Sends nothing."""
 
     def extend(self, ttl: Seconds) -> None:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        `ttl` is 0.05 s or more, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a renewed
-        lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+        `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
+        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
         `Unavailable` if too few nodes answer; the lease is unchanged then.
         """
 
@@ -161,8 +162,9 @@ class Lease:
         """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
         Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
-        `LockLost` after a loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too
-        few nodes answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
+        `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
+        kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
+        out until `downgrade()` is called again.
         """
 
     def try_upgrade(self) -> bool:
@@ -209,9 +211,10 @@ class Lost:
         """Whether the lock was lost."""
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Block until the lease ends, for at most `timeout` (seconds or a `timedelta`; None: without limit).
+        """Block until the lease ends, for at most `timeout`.
 
-        Returns True if it was lost, False if it was released or detached, or is still held.
+        `timeout` is 0 or more, in seconds or a `timedelta`; None, the default, waits without limit. Returns True if it
+        was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
         """
 
     def __bool__(self) -> bool: ...
@@ -223,7 +226,16 @@ class LockInfo:
     __match_args__: ClassVar[tuple[str, ...]]
 
     def __new__(
-        cls, owner: str, ttl: float | None, token: int, kind: str = ..., owners: Iterable[str] | None = None
+        cls,
+        owner: str,
+        ttl: float | None,
+        token: int,
+        kind: str = ...,
+        owners: Iterable[str] | None = None,
+        host: str | None = None,
+        pid: int | None = None,
+        app: str | None = None,
+        since: float | None = None,
     ) -> Self: ...
     @property
     def owner(self) -> str:
@@ -239,11 +251,34 @@ class LockInfo:
 
     @property
     def kind(self) -> str:
-        """The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore"."""
+        """The kind of hold: "lock", "read" or "write" for a read/write lock, "semaphore", or "rest"."""
 
     @property
     def owners(self) -> tuple[str, ...]:
         """All owners. There are several only for readers, and for permits of a semaphore."""
+
+    @property
+    def host(self) -> str | None:
+        """The name of the holder's machine, or None.
+
+        None for other libraries, for explicit owners, and if the holder's connections have no name or this client may
+        not read it. Of a detached lease, the machine that detached it.
+        """
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the holder's process; None if `host` is."""
+
+    @property
+    def app(self) -> str | None:
+        """The name of the holder's program, its option `app`; None if `host` is."""
+
+    @property
+    def since(self) -> float | None:
+        """Since when the holder has the lock, in seconds since the epoch, by the clock of a node.
+
+        None for readers, for permits, for other libraries and if it is not known.
+        """
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
 Seconds: TypeAlias = float | timedelta
-"""A duration: a number of seconds, or a `timedelta`."""
+"""A duration: a number of seconds, or a `timedelta`. Each argument states its own range."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -31,6 +31,9 @@ class ClientOptions(TypedDict, total=False):
     - `wire`: the format in which an exclusive lock is written on the server. Default: "redisson".
     - `token_key`: the key of a lock's token counter. Default: "redlock".
     - `token_ttl`: how long a token counter is kept after its last use. Default: an hour, or the quarantine if longer.
+    - `identify`: whether the client names its connections (`CLIENT SETNAME`) and reads the names of others (`CLIENT
+      LIST`). Default: True.
+    - `app`: the name of the program that other processes see, such as that of the service. Default: `REDLOCK_APP`.
     - `username`: the user of the server, for each node whose URL names none. Default: none.
     - `password`: the password of the server, for each node whose URL has none. Default: none.
     - `ca`: the CA certificates to trust: PEM text, or the path of a PEM file. Default: those of the system.
@@ -93,6 +96,15 @@ class ClientOptions(TypedDict, total=False):
     quarantine: bool | None
     """Whether a restarted node of a quorum does not vote for `max_ttl` plus drift. Default: True; False for tests."""
 
+    identify: bool | None
+    """Whether the client names its connections and reads those of others, to tell who holds a lock. Default: True."""
+
+    app: str | None
+    """The name of the program that other processes see; 1 to 64 bytes.
+
+    Default: the environment variable `REDLOCK_APP`, else `OTEL_SERVICE_NAME`, else the name of the script.
+    """
+
     username: str | None
     """The user name for URLs that have none. Default: none."""
 
@@ -143,7 +155,16 @@ class ReadWriteOptions(SemaphoreOptions, total=False):
       release.
     - `wait`: how long an acquire waits for the lock. Default: without limit.
     - `max_hold`: the longest time for which the watchdog keeps the lock. Default: without limit.
+    - `min_hold`: for how long the lock stays taken at least, counted from its grant, however early it is released.
+      Default: a release frees the lock.
     - `reentrant`: whether the owner may acquire the lock again while it holds it. Default: True.
+    """
+
+    min_hold: Seconds | None
+    """The least time for which the lock stays taken, from its grant, however early it is released: 50 ms or more.
+
+    After the release nobody holds the lock, and everybody waits for the rest. On a quorum at most `max_ttl`; at most
+    `max_hold` or a fixed ttl; not with an `owner`. Default: a release frees the lock. Readers have none.
     """
 
     reentrant: bool | None
@@ -159,6 +180,8 @@ class LockOptions(ReadWriteOptions, total=False):
       release.
     - `wait`: how long an acquire waits for the lock. Default: without limit.
     - `max_hold`: the longest time for which the watchdog keeps the lock. Default: without limit.
+    - `min_hold`: for how long the lock stays taken at least, counted from its grant, however early it is released.
+      Default: a release frees the lock.
     - `reentrant`: whether the owner may acquire the lock again while it holds it. Default: True.
     - `owner`: an explicit owner, which is the same owner in every process and language. Default: the thread, greenlet
       or task.

@@ -134,10 +134,11 @@ class Semaphore(BaseSemaphore):
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None, *, n: int = 1) -> _native.Lease | None:
         """Acquire `n` slots at once, blocking the calling thread or greenlet.
 
-        `timeout` is in seconds or a `timedelta`: None waits for the semaphore's own `wait`, -1 without limit, 0 tries
-        once, as `blocking=False` does. Returns a `Lease`, or None if too few slots are free by then.
+        `timeout` is in seconds or a `timedelta`: None, the default, waits for the semaphore's own `wait`, -1 without
+        limit, 0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if too few
+        slots are free by then.
 
-        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
+        `n` is from 1 to `permits`. Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
         """
         return self._taking(n).acquire(blocking, timeout)
 
@@ -151,16 +152,19 @@ class Semaphore(BaseSemaphore):
     def release(self) -> str:
         """Release the newest permit of the calling thread, greenlet or task, as `Lease.release()` does.
 
-        Raises `NotHeld` if it has none.
+        Raises `NotHeld` if it has none, and `Closed`.
         """
         return self._one.release()
 
     def available(self) -> int:
-        """Return the number of free slots; waiters may be queued for them. Raises `Unavailable` and `KeyConflict`."""
+        """Return the number of free slots; waiters may be queued for them.
+
+        Raises `Unavailable`, `KeyConflict` and `Closed`.
+        """
         return self._one._available()
 
     def locked(self) -> bool:
-        """Whether no slot is free. Raises `Unavailable` and `KeyConflict`."""
+        """Whether no slot is free. Raises `Unavailable`, `KeyConflict` and `Closed`."""
         return self.available() == 0
 
     def __enter__(self) -> _native.Lease:
@@ -196,6 +200,9 @@ class Redlock(BaseClient):
     - `wire`: the format in which an exclusive lock is written on the server. Default: "redisson".
     - `token_key`: the key of a lock's token counter. Default: "redlock".
     - `token_ttl`: how long a token counter is kept after its last use. Default: an hour, or the quarantine if longer.
+    - `identify`: whether the client names its connections (`CLIENT SETNAME`) and reads the names of others (`CLIENT
+      LIST`). Default: True.
+    - `app`: the name of the program that other processes see, such as that of the service. Default: `REDLOCK_APP`.
     - `username`: the user of the server, for each node whose URL names none. Default: none.
     - `password`: the password of the server, for each node whose URL has none. Default: none.
     - `ca`: the CA certificates to trust: PEM text, or the path of a PEM file. Default: those of the system.
@@ -221,7 +228,7 @@ class Redlock(BaseClient):
         return ReadWriteLock(self, name, **options)
 
     def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
-        """Return the semaphore of this name, with 1 to 65536 permits.
+        """Return the semaphore of this name, with 1 to 65536 permits. Names are those of `lock()`.
 
         See `SemaphoreOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
@@ -230,8 +237,8 @@ class Redlock(BaseClient):
     def attach(self, text: str) -> _native.Lease:
         """Take over a detached lease. `text` is what its `detach()` returned; it works once.
 
-        Raises `LockLost` if the lease has ended or was attached before, `Unavailable`, and `InvalidArgument` for any
-        other text.
+        Raises `LockLost` if the lease has ended or was attached before, `Unavailable` and `Closed`, after which the
+        text still works, and `InvalidArgument` for any other text.
         """
         return self._native.attach(text)
 
@@ -239,18 +246,19 @@ class Redlock(BaseClient):
         """Free a lock, whoever holds it. Return whether it was held.
 
         The holder notices at its next renewal; until then only fencing tokens protect the resource.
-        Raises `Unavailable` and `KeyConflict`.
+        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
         """
         return self._native.force_release(name)
 
     def ping(self) -> list[_native.NodeStatus]:
-        """Ping every node and return the status of each. Raises only `Closed`."""
+        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`."""
         return self._native.ping()
 
     def init_nodes(self) -> None:
         """Let all nodes of a quorum vote at once, including restarted ones.
 
-        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable`.
+        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable` if any node does not answer,
+        and `Closed`.
         """
         self._native.init_nodes()
 
@@ -273,7 +281,8 @@ class Redlock(BaseClient):
 def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     """Return the lock of this name on the default client, which `configure()` sets.
 
-    The lock takes the default client of its first use. See `LockOptions` for the options. Raises `InvalidArgument`.
+    Prefix and name have 1 to 1024 bytes of UTF-8 together. See `LockOptions` for the options. The lock takes the
+    default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return make_lock(None, name, options)
 
@@ -281,8 +290,8 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
 def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
     """Return the read/write lock of this name on the default client, which `configure()` sets.
 
-    The lock takes the default client of its first use. See `ReadWriteOptions` for the options. Raises
-    `InvalidArgument`.
+    Prefix and name have 1 to 1024 bytes of UTF-8 together. See `ReadWriteOptions` for the options. The lock takes the
+    default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return ReadWriteLock(None, name, **options)
 
@@ -290,7 +299,7 @@ def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWrite
 def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
     """Return the semaphore of this name on the default client, which `configure()` sets.
 
-    The semaphore takes the default client of its first use. See `SemaphoreOptions` for the options. Raises
-    `InvalidArgument`.
+    It has 1 to 65536 permits. Prefix and name have 1 to 1024 bytes of UTF-8 together. See `SemaphoreOptions` for the
+    options. The semaphore takes the default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return Semaphore(None, name, permits, **options)

@@ -194,7 +194,7 @@ class Lease:
         return self._native.remaining()
 
     def check(self) -> None:
-        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`."""
+        """Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`. Sends nothing."""
         self._native.check()
 
     def detach(self) -> str:
@@ -209,8 +209,8 @@ class Lease:
     async def extend(self, ttl: Seconds) -> None:
         """Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
 
-        `ttl` is 0.05 s or more, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a renewed
-        lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+        `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
+        renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
         `Unavailable` if too few nodes answer; the lease is unchanged then.
         """
         await _native.Calls.extend(self._native, ttl)
@@ -219,8 +219,9 @@ class Lease:
         """Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
 
         Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
-        `LockLost` after a loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too
-        few nodes answer: the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
+        `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
+        kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
+        out until `downgrade()` is called again.
         """
         await _native.Calls.downgrade(self._native)
 
@@ -283,9 +284,9 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: Seconds | None = None) -> Coroutine[Any, Any, Lease | None]:
         """Acquire the lock. The owner is the task that makes this call, whichever task awaits it.
 
-        `timeout` is in seconds or a `timedelta`: None waits for the lock's own `wait`, -1 without limit, 0 tries once,
-        as `blocking=False` does. Returns a `Lease`, or None if another owner still holds the lock by then. A cancelled
-        call leaves no lock behind.
+        `timeout` is in seconds or a `timedelta`: None, the default, waits for the lock's own `wait`, -1 without limit,
+        0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if another owner
+        still holds the lock by then. A cancelled call leaves no lock behind.
 
         Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (this owner holds it and the lock is not re-entrant),
         `LockLost` (this owner held it and lost it), `InvalidArgument` (before the await) and `Closed`.
@@ -302,7 +303,8 @@ class Lock:
         """Release the newest lease of the current task, as `Lease.release()` does.
 
         If the lock has an explicit owner and this process has no lease of it, the release ends all tenures of that
-        owner, in every process. Raises `NotHeld` if there is nothing to release.
+        owner, in every process; only then it raises `Unavailable` if too few nodes answer. Raises `NotHeld` if there is
+        nothing to release, and `Closed`.
         """
         outcome: str = await _native.Calls.release_newest(self._native)
         return outcome
@@ -424,11 +426,12 @@ class Semaphore(BaseSemaphore):
     ) -> Coroutine[Any, Any, Lease | None]:
         """Acquire `n` slots at once. The owner is the task that makes this call, whichever task awaits it.
 
-        `timeout` is in seconds or a `timedelta`: None waits for the semaphore's own `wait`, -1 without limit, 0 tries
-        once, as `blocking=False` does. Returns a `Lease`, or None if too few slots are free by then. A cancelled call
-        leaves no permit behind.
+        `timeout` is in seconds or a `timedelta`: None, the default, waits for the semaphore's own `wait`, -1 without
+        limit, 0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if too few
+        slots are free by then. A cancelled call leaves no permit behind.
 
-        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (before the await) and `Closed`.
+        `n` is from 1 to `permits`. Raises `Unavailable`, `KeyConflict`, `InvalidArgument` (before the await) and
+        `Closed`.
         """
         return self._taking(n).acquire(blocking, timeout)
 
@@ -442,17 +445,20 @@ class Semaphore(BaseSemaphore):
     async def release(self) -> str:
         """Release the newest permit of the current task, as `Lease.release()` does.
 
-        Raises `NotHeld` if it has none.
+        Raises `NotHeld` if it has none, and `Closed`.
         """
         return await self._one.release()
 
     async def available(self) -> int:
-        """Return the number of free slots; waiters may be queued for them. Raises `Unavailable` and `KeyConflict`."""
+        """Return the number of free slots; waiters may be queued for them.
+
+        Raises `Unavailable`, `KeyConflict` and `Closed`.
+        """
         free: int = await _native.Calls.available(self._one._native)
         return free
 
     async def locked(self) -> bool:
-        """Whether no slot is free. Raises `Unavailable` and `KeyConflict`."""
+        """Whether no slot is free. Raises `Unavailable`, `KeyConflict` and `Closed`."""
         return await self.available() == 0
 
     async def __aenter__(self) -> Lease:
@@ -488,6 +494,9 @@ class Redlock(BaseClient):
     - `wire`: the format in which an exclusive lock is written on the server. Default: "redisson".
     - `token_key`: the key of a lock's token counter. Default: "redlock".
     - `token_ttl`: how long a token counter is kept after its last use. Default: an hour, or the quarantine if longer.
+    - `identify`: whether the client names its connections (`CLIENT SETNAME`) and reads the names of others (`CLIENT
+      LIST`). Default: True.
+    - `app`: the name of the program that other processes see, such as that of the service. Default: `REDLOCK_APP`.
     - `username`: the user of the server, for each node whose URL names none. Default: none.
     - `password`: the password of the server, for each node whose URL has none. Default: none.
     - `ca`: the CA certificates to trust: PEM text, or the path of a PEM file. Default: those of the system.
@@ -512,7 +521,7 @@ class Redlock(BaseClient):
         return ReadWriteLock(self, name, **options)
 
     def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
-        """Return the semaphore of this name, with 1 to 65536 permits.
+        """Return the semaphore of this name, with 1 to 65536 permits. Names are those of `lock()`.
 
         See `SemaphoreOptions` for the options. Sends nothing. Raises `InvalidArgument`.
         """
@@ -521,8 +530,8 @@ class Redlock(BaseClient):
     async def attach(self, text: str) -> Lease:
         """Take over a detached lease. `text` is what its `detach()` returned; it works once.
 
-        Raises `LockLost` if the lease has ended or was attached before, `Unavailable`, and `InvalidArgument` for any
-        other text.
+        Raises `LockLost` if the lease has ended or was attached before, `Unavailable` and `Closed`, after which the
+        text still works, and `InvalidArgument` for any other text.
         """
         return Lease(await _native.Calls.attach(self._native, text))
 
@@ -530,20 +539,21 @@ class Redlock(BaseClient):
         """Free a lock, whoever holds it. Return whether it was held.
 
         The holder notices at its next renewal; until then only fencing tokens protect the resource.
-        Raises `Unavailable` and `KeyConflict`.
+        Raises `Unavailable`, `KeyConflict`, `InvalidArgument` and `Closed`.
         """
         released: bool = await _native.Calls.force_release(self._native, name)
         return released
 
     async def ping(self) -> list[NodeStatus]:
-        """Ping every node and return the status of each. Raises only `Closed`."""
+        """Ping every node, for `reply_timeout` at most, and return the status of each. Raises only `Closed`."""
         nodes: list[NodeStatus] = await _native.Calls.ping(self._native)
         return nodes
 
     async def init_nodes(self) -> None:
         """Let all nodes of a quorum vote at once, including restarted ones.
 
-        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable`.
+        Safe only while no lock can be held, as in a new deployment. Raises `Unavailable` if any node does not answer,
+        and `Closed`.
         """
         await _native.Calls.init_nodes(self._native)
 
@@ -566,7 +576,8 @@ class Redlock(BaseClient):
 def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
     """Return the lock of this name on the default client, which `configure()` sets.
 
-    The lock takes the default client of its first use. See `LockOptions` for the options. Raises `InvalidArgument`.
+    Prefix and name have 1 to 1024 bytes of UTF-8 together. See `LockOptions` for the options. The lock takes the
+    default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return Lock(None, name, **options)
 
@@ -574,8 +585,8 @@ def lock(name: str, **options: Unpack[LockOptions]) -> Lock:
 def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWriteLock:
     """Return the read/write lock of this name on the default client, which `configure()` sets.
 
-    The lock takes the default client of its first use. See `ReadWriteOptions` for the options. Raises
-    `InvalidArgument`.
+    Prefix and name have 1 to 1024 bytes of UTF-8 together. See `ReadWriteOptions` for the options. The lock takes the
+    default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return ReadWriteLock(None, name, **options)
 
@@ -583,7 +594,7 @@ def read_write_lock(name: str, **options: Unpack[ReadWriteOptions]) -> ReadWrite
 def semaphore(name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore:
     """Return the semaphore of this name on the default client, which `configure()` sets.
 
-    The semaphore takes the default client of its first use. See `SemaphoreOptions` for the options. Raises
-    `InvalidArgument`.
+    It has 1 to 65536 permits. Prefix and name have 1 to 1024 bytes of UTF-8 together. See `SemaphoreOptions` for the
+    options. The semaphore takes the default client of its first use. Sends nothing. Raises `InvalidArgument`.
     """
     return Semaphore(None, name, permits, **options)

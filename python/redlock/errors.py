@@ -76,7 +76,7 @@ class Unavailable(LockError):
     code = "unavailable"
 
     causes: dict[str, str]
-    """The cause for each node that failed, by the node's address."""
+    """The cause for each node that failed, for people, by the node's address without credentials."""
 
     def __init__(self, message: str = "", causes: dict[str, str] | None = None) -> None:
         super().__init__(message)

@@ -15,6 +15,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -73,7 +74,7 @@ class World:
             return client.close() if verb == "close" else client.attach(self.texts.get(step["text"], step["text"]))
         if verb == "force_release":
             return client.force_release(step["lock"])
-        options = ("ttl_ms", "wait_ms", "max_hold_ms", "reentrant", "fair", "owner")
+        options = ("ttl_ms", "wait_ms", "max_hold_ms", "min_hold_ms", "reentrant", "fair", "owner")
         if "part" in step:
             both = client.read_write_lock(step["lock"], **spelled(step, *options))
             lock = both.read() if step["part"] == "read" else both.write()
@@ -104,7 +105,9 @@ class World:
                     return None
                 ttl = value.ttl and value.ttl * 1000
                 told = {"owner": value.owner, "token": value.token, "ttl_ms": ttl}
-                return told | {"kind": value.kind, "owners": len(value.owners)}
+                told |= {"kind": value.kind, "owners": len(value.owners), "app": value.app}
+                recent = value.since is not None and abs(time.time() - value.since) < 60
+                return told | {"process": bool(value.host and value.pid), "recent": recent}
             case "detach":
                 self.texts[step.get("as", "")] = value
                 return None

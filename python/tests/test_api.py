@@ -393,7 +393,12 @@ STATUS = redlock.NodeStatus("127.0.0.1:1", False, cause="refused")
 @pytest.mark.parametrize(
     ("value", "other", "shown"),
     [
-        (INFO, redlock.LockInfo("me", None, 7), "LockInfo(owner='me', ttl=1.5, token=7, kind='lock', owners=('me',))"),
+        (
+            INFO,
+            redlock.LockInfo("me", 1.5, 7, host="web-3"),
+            "LockInfo(owner='me', ttl=1.5, token=7, kind='lock', owners=('me',), "
+            "host=None, pid=None, app=None, since=None)",
+        ),
         (
             STATUS,
             redlock.NodeStatus("127.0.0.1:1", ok=False),

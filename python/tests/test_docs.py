@@ -11,7 +11,8 @@ The page shows how a block is tested:
 mypy checks programs and fragments: every attribute and every argument must exist. In a fragment, `client` is a
 `redlock.Redlock`.
 
-node/test/docs.test.mjs does the same for JavaScript and TypeScript. Blocks of Kotlin, Java and Rust are only read.
+node/test/docs.test.mjs does the same for JavaScript and TypeScript, tests/docs for Rust, DocsTest.kt for Kotlin and
+Java.
 """
 
 from __future__ import annotations

@@ -19,6 +19,32 @@ if TYPE_CHECKING:
     from conftest import Program
 
 
+# Who holds a lock
+
+
+def test_a_time_out_says_which_process_holds_the_lock(own_server: Server, program: Program) -> None:
+    holder = program(
+        """
+import os, redlock
+os.environ["REDLOCK_APP"] = "billing"
+with redlock.lock("x"):
+    print(os.uname().nodename, flush=True)
+    input()
+""",
+        url=own_server.url,
+    )
+    host = holder.stdout.readline().strip()
+    with redlock.Redlock(own_server.url) as client:
+        with pytest.raises(redlock.LockTimeout) as caught, client.lock("x", wait=0.2):
+            pass
+        assert f"is held by pid {holder.pid} (billing) on {host} for " in str(caught.value)
+        info = client.lock("x").inspect()
+        assert info is not None
+        assert (info.host, info.pid, info.app) == (host, holder.pid, "billing")
+        assert info.since is not None
+        assert abs(time.time() - info.since) < 60
+
+
 # Signals
 
 WAITER = """
@@ -168,6 +194,30 @@ assert lock.owned()
 assert lock.release() == "released"
 """
     )
+    assert not server.keys("x")
+
+
+def test_a_child_has_an_identity_of_its_own(run: Callable[..., str], server: Server) -> None:
+    """The names of the connections of parent and child have their process ids."""
+    out = run(
+        FORKED
+        + """
+def pid():
+    with redlock.lock("x"):
+        return redlock.lock("x").inspect().pid
+
+def child():
+    assert pid() == os.getpid() != parent
+    print(os.getpid(), flush=True)
+
+parent = os.getpid()
+assert pid() == parent
+in_child(child)
+assert pid() == parent
+held = redlock.lock("y").acquire()
+"""
+    )
+    assert int(out) > 0
     assert not server.keys("x")
 
 
@@ -402,8 +452,12 @@ client.lock("x").acquire()
 client.lock("detached").acquire().detach()
 client.lock("reserved", ttl=60, owner="me").acquire()
 client.lock("fixed", ttl=60).acquire()
+client.lock("tick", min_hold=60).acquire()
 """
     )
+    info = redlock.Redlock(server.url).lock("tick").inspect()
+    assert info is not None
+    assert info.kind == "rest", "released as any other, and taken until its least hold is over"
     assert not server.keys("x")
     assert not server.keys("fixed")
     assert server.keys("detached")

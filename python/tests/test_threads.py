@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -210,6 +211,28 @@ def test_a_released_nested_lease_is_never_lost(client: redlock.Redlock, server: 
     assert inner.release() == "released"
     with pytest.raises(redlock.NotHeld):
         inner.check()
+
+
+def test_min_hold(server: Server, quick: redlock.Redlock) -> None:
+    """A released lock stays taken until its least hold is over, and nobody holds it."""
+    lock = quick.lock("x", min_hold=timedelta(seconds=60), wait=0)
+    with lock as lease:
+        pass
+    assert lease.release() == "released"
+    assert not lease.held
+    assert not lock.owned()
+    assert lock.locked()
+    info = lock.inspect()
+    assert info is not None
+    assert (info.kind, info.owner, info.owners, info.token) == ("rest", "", (), lease.token)
+    assert info.ttl is not None
+    assert 30 < info.ttl <= 60.002
+    with pytest.raises(redlock.LockTimeout), lock:
+        pass
+    assert quick.force_release("x")
+    assert not server.keys("x")
+    with lock:
+        pass
 
 
 def test_max_hold(quick: redlock.Redlock) -> None:

@@ -51,6 +51,11 @@ MODULES = pytest.mark.parametrize("module", [redlock, redlock.asyncio], ids=["th
         ("x", {"max_hold": 0}, "max_hold"),
         ("x", {"max_hold": -1}, "max_hold"),
         ("x", {"max_hold": 10, "ttl": 5}, "max_hold"),
+        ("x", {"min_hold": 0}, "min_hold"),
+        ("x", {"min_hold": -1}, "min_hold"),
+        ("x", {"min_hold": 10, "ttl": 5}, "min_hold"),
+        ("x", {"min_hold": 10, "max_hold": 5}, "min_hold"),
+        ("x", {"min_hold": 10, "owner": "me"}, "min_hold"),
         ("x", {"reentrant": "yes"}, "reentrant"),
         ("x", {"fair": 1}, "fair"),
     ],
@@ -98,6 +103,8 @@ def test_locks(module, name, options, argument) -> None:
         ("redis://a", {"token_ttl": 3600, "token_key": "redisson"}, "token_ttl"),
         ("redis://a", {"prefix": 1}, "prefix"),
         ("redis://a", {"max_ttl": -1}, "max_ttl"),
+        ("redis://a", {"app": ""}, "app"),
+        ("redis://a", {"identify": 1}, "identify"),
         ("redis://a", {"min_replicas": -1}, "min_replicas"),
         ("redis://a", {"min_replicas": 1.5}, "min_replicas"),
         ("memory://", {"min_replicas": 1}, "min_replicas"),
@@ -138,7 +145,7 @@ def test_unknown_options_are_type_errors(module) -> None:
 @MODULES
 def test_none_means_the_default(module) -> None:
     client = module.Redlock(NOWHERE, quorum=None, watchdog=None, prefix=None, password=None, strict=None)
-    client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, reentrant=None, fair=None)
+    client.lock("x", ttl=None, wait=None, owner=None, max_hold=None, min_hold=None, reentrant=None, fair=None)
 
 
 @MODULES

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The fields of a step that its driver gets. The others are for the runner's checks.
-const ORDERED: [&str; 14] = [
+const ORDERED: [&str; 15] = [
     "do",
     "lock",
     "part",
@@ -23,6 +23,7 @@ const ORDERED: [&str; 14] = [
     "ttl_ms",
     "wait_ms",
     "max_hold_ms",
+    "min_hold_ms",
     "reentrant",
     "fair",
     "text",

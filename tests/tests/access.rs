@@ -76,8 +76,8 @@ fn denied(server: &Server) -> BTreeSet<String> {
     let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
     log.iter()
         .filter_map(|entry| entry.iter().position(|name| text(name) == "object").map(|at| text(&entry[at + 1])))
-        // `CLIENT SETINFO` names the library on servers that know the command. Nothing is lost if it is denied.
-        .filter(|object| object != "client|setinfo")
+        // Names of the library and of the client, and the names of others. Nothing is lost if they are denied.
+        .filter(|object| !["client|setinfo", "client|setname", "client|list"].contains(&object.as_str()))
         .collect()
 }
 

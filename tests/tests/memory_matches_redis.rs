@@ -43,6 +43,8 @@ const AVERAGES: [&str; 2] = ["hold:a", "hold:b"];
 const MISSING: &str = "never written";
 /// "=a:12" contains "=a:1", the last two have no tenure number.
 const FIELDS: [&str; 9] = ["u:1", "u:2", "=a:1", "=a:12", "=a:2", "=b:1", "=a:b:3", "=a:x", "no colon"];
+/// Fields that stand for the rest of a `min_hold`.
+const RESTS: [&str; 2] = ["~u:1", "~u:2"];
 /// "!" is a chosen value.
 const OWNERS: [&str; 4] = ["", "=a", "=b", "!"];
 /// Far from each other and from 0, so that no comparison of two ttls depends on the moment at which it is made.
@@ -488,7 +490,7 @@ impl Diff {
         for lock in READ_WRITE {
             keys.extend([lock.to_owned(), counter(lock), note(lock), readers(lock)]);
             keys.extend([format!("wqueue:{lock}"), format!("rqueue:{lock}")]);
-            keys.extend(READERS.iter().chain(&["java:1", ""]).map(|reader| note_of(lock, reader)));
+            keys.extend(READERS.iter().chain(&RESTS).chain(&["java:1", ""]).map(|reader| note_of(lock, reader)));
             keys.extend(FIELDS.iter().filter(|field| !READERS.contains(field)).map(|field| note_of(lock, field)));
         }
         for name in SEMAPHORES {
@@ -520,7 +522,7 @@ impl Diff {
             if payload == "end" {
                 break;
             }
-            assert!(payload == "0" || payload == "1" && channel.starts_with("inside:"), "{payload} on {channel}");
+            assert!(payload == "0" || payload == "1" && !channel.starts_with("wake:"), "{payload} on {channel}");
             *self.heard.entry(channel).or_default() += 1;
         }
         for channel in all_names().flat_map(|lock| channels(lock)) {
@@ -802,9 +804,14 @@ impl Diff {
                 }
                 Step::Call { script: &all.prolong, keys, args }
             }
-            65..74 => {
+            65..71 => {
                 let args = vec![same(&field), same(&channel(lock))];
                 Step::Call { script: &all.release, keys: vec![key], args }
+            }
+            71..74 => {
+                let (rest, ttl) = (self.pick(&RESTS), self.pick(&TTLS));
+                let args = vec![same(&field), same(rest), same(ttl), same(&channel(lock))];
+                Step::Call { script: &all.rest, keys: vec![key], args }
             }
             // Ends the lock as a read/write lock, as a client does that saw one a moment ago.
             74 => {
@@ -905,10 +912,16 @@ impl Diff {
                 args.push(same(if self.chance(70) { "" } else { &entry }));
                 Step::Call { script: &all.leave, keys, args }
             }
-            64..69 => {
+            64..67 => {
                 keys.extend(queues);
                 args.extend(waiting);
                 Step::Call { script: &all.downgrade, keys, args }
+            }
+            67..69 => {
+                keys.extend(queues);
+                args.extend(waiting);
+                args.extend([same(self.pick(&RESTS)), same(ttl)]);
+                Step::Call { script: &all.rest, keys, args }
             }
             69..75 => {
                 args.extend([same(ttl), same("0")]);
@@ -1229,6 +1242,10 @@ const EXPECTED: &[&str] = &[
     "release Redisson 1",
     "release Token 0",
     "release Token 1",
+    "rest Redisson 0",
+    "rest Redisson 1",
+    "rest Token 0",
+    "rest Token 1",
     "end Redisson -2",
     "end Redisson -1",
     "end Redisson 0",
@@ -1261,6 +1278,8 @@ const EXPECTED: &[&str] = &[
     "read_write/write Redisson 1",
     "read_write/leave Redisson 0",
     "read_write/leave Redisson 1",
+    "read_write/rest Redisson 0",
+    "read_write/rest Redisson 1",
     "read_write/downgrade Redisson 0",
     "read_write/downgrade Redisson 1",
     "read_write/upgrade Redisson 0",

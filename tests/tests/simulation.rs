@@ -63,6 +63,7 @@ fn nothing_promised_is_broken() {
         "read twice",
         "prolong",
         "held for long",
+        "rest",
     ] {
         assert!(
             bag.counts.get(what).is_some_and(|times| *times >= count / 100),

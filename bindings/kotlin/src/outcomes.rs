@@ -65,6 +65,14 @@ pub(crate) struct Holder {
     ttl: Option<f64>,
     /// The last fencing token.
     token: i64,
+    /// The name of the first holder's machine, if it is known.
+    host: Option<String>,
+    /// The number of its process.
+    pid: Option<u32>,
+    /// The name of its program.
+    app: Option<String>,
+    /// Since when it holds the lock, in microseconds since the epoch.
+    since: Option<i64>,
 }
 
 /// An event of a client.
@@ -151,7 +159,7 @@ impl From<ffi::Outcome> for Outcome {
                 lease: Arc::new(Lease::from(lease)),
             },
             Ok(Value::Released(how)) => Self::Released { outcome: how.to_owned() },
-            Ok(Value::Info(info)) => Self::Info { holder: info.map(Holder::from) },
+            Ok(Value::Info(info)) => Self::Info { holder: info.map(|info| Holder::from(*info)) },
             Ok(Value::Nodes(nodes)) => Self::Nodes { nodes: nodes.into_iter().map(Node::from).collect() },
             Ok(Value::Lost(reason)) => Self::Lost { reason: reason.map(str::to_owned) },
             Ok(Value::Events(events)) => Self::Events {
@@ -168,6 +176,8 @@ impl From<redlock::LockInfo> for Holder {
     fn from(info: redlock::LockInfo) -> Self {
         let ttl = info.ttl.map(|ttl| IDIOM.number(ttl));
         let kind = info.kind.as_str().to_owned();
-        Self { kind, owner: info.owner, owners: info.owners, ttl, token: info.token.cast_signed() }
+        let (since, token) = (info.since_micros(), info.token.cast_signed());
+        let redlock::LockInfo { owner, owners, host, pid, app, .. } = info;
+        Self { kind, owner, owners, ttl, token, host, pid, app, since }
     }
 }

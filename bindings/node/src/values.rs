@@ -117,12 +117,18 @@ pub struct LockInfo {
     pub owners: Vec<String>,
     pub ttl: Option<f64>,
     pub token: u64,
+    pub host: Option<String>,
+    pub pid: Option<u32>,
+    pub app: Option<String>,
+    /// Milliseconds since the epoch.
+    pub since: Option<f64>,
 }
 
 impl From<redlock::LockInfo> for LockInfo {
     fn from(info: redlock::LockInfo) -> Self {
-        let redlock::LockInfo { kind, owner, owners, ttl, token, .. } = info;
-        Self { kind: kind.as_str(), owner, owners, ttl: ttl.map(|ttl| NODE.number(ttl)), token }
+        let since = info.since_micros().map(|micros| micros as f64 / 1000.0);
+        let redlock::LockInfo { kind, owner, owners, ttl, token, host, pid, app, .. } = info;
+        Self { kind: kind.as_str(), owner, owners, ttl: ttl.map(|ttl| NODE.number(ttl)), token, host, pid, app, since }
     }
 }
 
@@ -178,7 +184,7 @@ pub(crate) fn result(env: &Env, value: Value) -> Result<Unknown<'_>> {
         Value::Count(count) => count.into_unknown(env),
         Value::Lease(lease) => Handle(lease).into_unknown(env),
         Value::Released(how) => how.into_unknown(env),
-        Value::Info(info) => info.map(LockInfo::from).into_unknown(env),
+        Value::Info(info) => info.map(|info| LockInfo::from(*info)).into_unknown(env),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_unknown(env),
         Value::Lost(reason) => reason.into_unknown(env),
         Value::Events(events) => events.into_iter().map(Event::from).collect::<Vec<_>>().into_unknown(env),

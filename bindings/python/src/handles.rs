@@ -9,7 +9,9 @@ pub(crate) struct Client {
     pub(crate) core: redlock::Client,
 }
 
-/// A held lock.
+/// A held lock, or the permit of a semaphore, as an acquire returns it.
+///
+/// It ends with its release, or at its deadline unless it is renewed or extended.
 #[pyclass(frozen, weakref, module = "redlock")]
 pub(crate) struct Lease {
     pub(crate) core: redlock::Lease,

@@ -29,27 +29,55 @@ pub(crate) struct LockInfo {
     /// The last fencing token; 0 for a semaphore, and if the holder draws none or the counter has expired.
     #[pyo3(get)]
     token: u64,
-    /// The kind of hold: "lock", "read" or "write" for a read/write lock, or "semaphore".
+    /// The kind of hold: "lock", "read" or "write" for a read/write lock, "semaphore", or "rest".
     #[pyo3(get)]
     kind: String,
     owners: Vec<String>,
+    /// The name of the holder's machine; None for other libraries, for explicit owners, and if the holder's connections
+    /// have no name or this client may not read it. Of a detached lease, the machine that detached it.
+    #[pyo3(get)]
+    host: Option<String>,
+    /// The number of the holder's process; None if `host` is.
+    #[pyo3(get)]
+    pid: Option<u32>,
+    /// The name of the holder's program, its option `app`; None if `host` is.
+    #[pyo3(get)]
+    app: Option<String>,
+    /// Since when the holder has the lock, in seconds since the epoch, by the clock of a node; None for readers, for
+    /// permits, for other libraries and if it is not known.
+    #[pyo3(get)]
+    since: Option<f64>,
 }
 
 impl LockInfo {
-    const PARTS: [&str; 5] = ["owner", "ttl", "token", "kind", "owners"];
+    const PARTS: [&str; 9] = ["owner", "ttl", "token", "kind", "owners", "host", "pid", "app", "since"];
 
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        (&self.owner, self.ttl, self.token, &self.kind, self.owners(py)?).into_pyobject(py)
+        let Self { owner, ttl, token, kind, host, pid, app, since, .. } = self;
+        (owner, *ttl, *token, kind, self.owners(py)?, host, *pid, app, *since).into_pyobject(py)
     }
 }
 
 #[pymethods]
 impl LockInfo {
     #[new]
-    #[pyo3(signature = (owner, ttl, token, kind="lock".to_owned(), owners=None))]
-    fn new(owner: String, ttl: Option<f64>, token: u64, kind: String, owners: Option<Vec<String>>) -> Self {
+    #[pyo3(signature = (
+        owner, ttl, token, kind="lock".to_owned(), owners=None, host=None, pid=None, app=None, since=None
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "its parts, which Python names")]
+    fn new(
+        owner: String,
+        ttl: Option<f64>,
+        token: u64,
+        kind: String,
+        owners: Option<Vec<String>>,
+        host: Option<String>,
+        pid: Option<u32>,
+        app: Option<String>,
+        since: Option<f64>,
+    ) -> Self {
         let owners = owners.unwrap_or_else(|| vec![owner.clone()]);
-        Self { owner, ttl, token, kind, owners }
+        Self { owner, ttl, token, kind, owners, host, pid, app, since }
     }
 
     /// All owners. There are several only for readers, and for permits of a semaphore.
@@ -129,8 +157,9 @@ impl NodeStatus {
 impl From<redlock::LockInfo> for LockInfo {
     fn from(info: redlock::LockInfo) -> Self {
         let ttl = info.ttl.map(|ttl| SnakeSeconds.number(ttl));
-        let kind = info.kind.as_str().to_owned();
-        Self { owner: info.owner, ttl, token: info.token, kind, owners: info.owners }
+        let (kind, since) = (info.kind.as_str().to_owned(), info.since_micros().map(|micros| micros as f64 / 1e6));
+        let redlock::LockInfo { owner, owners, token, host, pid, app, .. } = info;
+        Self { owner, ttl, token, kind, owners, host, pid, app, since }
     }
 }
 

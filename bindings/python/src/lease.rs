@@ -66,53 +66,61 @@ impl Lease {
         self.core.held()
     }
 
-    /// Returns the seconds until the lease ends unless it is renewed; 0 once it has ended.
+    /// Return the seconds until the lease ends unless it is renewed; 0 once it has ended.
     fn remaining(&self) -> f64 {
         SnakeSeconds.number(self.core.remaining())
     }
 
-    /// Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`.
+    /// Raise `LockLost` after a loss, `NotHeld` after a release or `detach()`. Sends nothing.
     fn check(&self) -> Fallible<()> {
         Ok(self.core.check()?)
     }
 
-    /// Lets the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it. The watchdog keeps renewing a
-    /// renewed lease. Raises `LockLost` after a loss, and `Unavailable` if too few nodes answer; the lease is unchanged
-    /// then.
+    /// Let the lease end `ttl` (seconds or a `timedelta`) from now. Never shortens it.
+    ///
+    /// `ttl` is from 0.05 s to 10 years, and on a quorum at most the client's `max_ttl`. The watchdog keeps renewing a
+    /// renewed lease. Raises `LockLost` after a loss, `NotHeld` after a release or `detach()`, `InvalidArgument`, and
+    /// `Unavailable` if too few nodes answer; the lease is unchanged then.
     fn extend(&self, py: Python<'_>, ttl: &Bound<'_, PyAny>) -> Fallible<Py<PyAny>> {
         run(py, Extend(&self.core, arguments::duration("ttl", ttl)?))
     }
 
-    /// Changes a writer's lease of a read/write lock into a reader's. No other writer gets in between. Waiting readers
-    /// acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises `LockLost` after a
-    /// loss, and `InvalidArgument` for a lease of another kind of lock. Raises `Unavailable` if too few nodes answer:
-    /// the lease is a reader's then, but others may be kept out until `downgrade()` is called again.
+    /// Change a writer's lease of a read/write lock into a reader's. No other writer gets in between.
+    ///
+    /// Waiting readers acquire the lock, and the token becomes a reader's. Does nothing for a reader's lease. Raises
+    /// `LockLost` after a loss, `NotHeld` after a release or `detach()`, and `InvalidArgument` for a lease of another
+    /// kind of lock. Raises `Unavailable` if too few nodes answer: the lease is a reader's then, but others may be kept
+    /// out until `downgrade()` is called again.
     fn downgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Downgrade(&self.core))
     }
 
-    /// Changes a reader's lease of a read/write lock into a writer's if nobody else reads. Returns whether it is a
-    /// writer's lease now; if so it has a new token. Never waits. Raises as `downgrade()` does.
+    /// Change a reader's lease of a read/write lock into a writer's if nobody else reads.
+    ///
+    /// Returns whether it is a writer's lease now; if so it has a new token. Never waits. Raises as `downgrade()` does.
     fn try_upgrade(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, TryUpgrade(&self.core))
     }
 
-    /// Releases this lease. The last lease of its owner frees the lock. Returns "released", "lost" (it had been lost
-    /// before) or "unconfirmed" (too few nodes answered; the release is sent again in the background until the lease
-    /// would have ended). A second call returns the same. Raises `NotHeld` after `detach()`.
+    /// Release this lease. The last lease of its owner frees the lock.
+    ///
+    /// Returns "released", "lost" (it had been lost before) or "unconfirmed" (too few nodes answered; the release is
+    /// sent again in the background until the lease would have ended). A second call returns the same. Raises `NotHeld`
+    /// after `detach()`.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Release(&self.core))
     }
 
-    /// Ends this lease without releasing the lock. Returns a text for `attach()`. A client with the same nodes, in this
-    /// process or another, can attach the text once, before the ttl ends. Nobody renews the lock until then. The text
-    /// is a secret: whoever has it can take the lock. Raises as `check()` does, and `InvalidArgument` for a lease with
-    /// nested leases.
+    /// End this lease without releasing the lock. Return a text for `attach()`.
+    ///
+    /// A client with the same nodes, in this process or another, can attach the text once, before the ttl ends. Nobody
+    /// renews the lock until then. The text is a secret: whoever has it can take the lock. Raises as `check()` does,
+    /// and `InvalidArgument` for a lease with nested leases.
     fn detach(&self) -> Fallible<String> {
         Ok(self.core.detach()?)
     }
 
-    /// For drop-in shims: ends this lease and its renewal, and leaves the key unchanged.
+    /// For drop-in shims, not for programs: ends this lease and its renewal, and leaves the key unchanged.
     #[pyo3(name = "_let_go")]
     fn let_go(&self) -> Fallible<()> {
         Ok(self.core.let_go()?)
@@ -124,7 +132,7 @@ impl Lease {
         Lost { lease: slf }
     }
 
-    /// Releases, in the background, a lease that its caller never received.
+    /// For `redlock.asyncio`, not for programs: releases, in the background, a lease that its caller never received.
     fn abandon(&self) {
         self.core.abandon();
     }
@@ -167,8 +175,10 @@ impl Lost {
         self.lease.get().core.lost_reason().map(redlock::LostReason::as_str)
     }
 
-    /// Blocks until the lease ends, for at most `timeout` (seconds or a `timedelta`; None: without limit). Returns True
-    /// if it was lost, False if it was released or detached, or is still held.
+    /// Block until the lease ends, for at most `timeout`.
+    ///
+    /// `timeout` is 0 or more, in seconds or a `timedelta`; None, the default, waits without limit. Returns True if it
+    /// was lost, False if it was released or detached, or is still held. Raises `InvalidArgument`.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> Fallible<Py<PyAny>> {
         let limit = timeout.map(|timeout| arguments::duration("timeout", timeout)).transpose()?;

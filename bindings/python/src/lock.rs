@@ -132,9 +132,11 @@ impl Lock {
         &self.known.name
     }
 
-    /// Acquires the lock, blocking the calling thread or greenlet. `timeout` is in seconds or a `timedelta`: None waits
-    /// for the lock's own `wait`, -1 without limit, 0 tries once, as `blocking=False` does. Returns a `Lease`, or None
-    /// if another owner still holds the lock by then.
+    /// Acquire the lock, blocking the calling thread or greenlet.
+    ///
+    /// `timeout` is in seconds or a `timedelta`: None, the default, waits for the lock's own `wait`, -1 without limit,
+    /// 0 tries once, as `blocking=False` does, which allows no `timeout`. Returns a `Lease`, or None if another owner
+    /// still holds the lock by then.
     ///
     /// Raises `Unavailable`, `KeyConflict`, `WouldDeadlock` (another task of this thread holds it, or this owner does
     /// and the lock is not re-entrant), `LockLost` (this owner held it and lost it), `InvalidArgument` and `Closed`.
@@ -152,9 +154,11 @@ impl Lock {
         }
     }
 
-    /// Releases the newest lease of the calling thread, greenlet or task. Returns "released", "lost" or "unconfirmed",
-    /// as `Lease.release()` does. If the lock has an explicit owner and this process has no lease of it, the release
-    /// ends all tenures of that owner, in every process. Raises `NotHeld` if there is nothing to release.
+    /// Release the newest lease of the calling thread, greenlet or task.
+    ///
+    /// Returns "released", "lost" or "unconfirmed", as `Lease.release()` does. If the lock has an explicit owner and
+    /// this process has no lease of it, the release ends all tenures of that owner, in every process; only then it
+    /// raises `Unavailable` if too few nodes answer. Raises `NotHeld` if there is nothing to release, and `Closed`.
     fn release(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, ReleaseNewest(self.core(py)?, Caller::current(py)?.owner))
     }
@@ -164,12 +168,16 @@ impl Lock {
         Ok(self.core(py)?.owned(&Caller::current(py)?.owner))
     }
 
-    /// Whether anybody holds the lock. Raises `Unavailable` if too few nodes answer.
+    /// Whether anybody holds the lock, in any process.
+    ///
+    /// Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
     fn locked(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Locked(self.core(py)?))
     }
 
-    /// Returns who holds the lock, or None if it is free. Raises `Unavailable` if too few nodes answer.
+    /// Return who holds the lock, or None if it is free.
+    ///
+    /// Raises `Unavailable` if too few nodes answer, `KeyConflict` and `Closed`.
     fn inspect(&self, py: Python<'_>) -> Fallible<Py<PyAny>> {
         run(py, Inspect(self.core(py)?))
     }

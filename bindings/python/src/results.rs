@@ -15,7 +15,7 @@ pub(crate) fn python(py: Python<'_>, value: Value) -> PyResult<Py<PyAny>> {
         Value::Count(count) => count.into_py_any(py),
         Value::Lease(lease) => Lease::new(lease).into_py_any(py),
         Value::Released(how) => how.into_py_any(py),
-        Value::Info(Some(known)) => LockInfo::from(known).into_py_any(py),
+        Value::Info(Some(known)) => LockInfo::from(*known).into_py_any(py),
         Value::Nodes(nodes) => nodes.into_iter().map(NodeStatus::from).collect::<Vec<_>>().into_py_any(py),
         Value::Lost(reason) => reason.is_some().into_py_any(py),
         Value::Nothing | Value::Info(None) | Value::Events(_) => Ok(py.None()),

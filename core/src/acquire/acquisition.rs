@@ -16,6 +16,7 @@ use tokio::{sync::mpsc, time::timeout};
 use super::claimant::{Claimant, Nested};
 use crate::{
     error::{LockError, NodeCause},
+    holders,
     lease::{Lease, extend},
     process::driver::{Caller, Driver, Polled},
     quorum::PendingWork,
@@ -219,19 +220,40 @@ impl Acquisition {
             {
                 quorum.unavailable(quorum.unanswered_causes())
             }
-            _ => LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() },
+            _ => self.held_by_another(),
         }
     }
 
     /// The error of an attempt that nodes have not answered when the wait is over.
     pub(super) fn unanswered(&self, nodes: Vec<NodeCause>) -> LockError {
         if self.answered {
-            return LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited() };
+            return self.held_by_another();
         }
         // If an earlier attempt failed on a node, that error says more than "has not answered".
         let known = self.session().registry.outage(self.key()).map(|outage| outage.causes).unwrap_or_default();
         let last = |node: NodeCause| known.iter().find(|cause| cause.node == node.node).cloned().unwrap_or(node);
         self.session().quorum.unavailable(nodes.into_iter().map(last).collect())
+    }
+
+    /// The error of an acquire whose wait is over, while somebody holds the lock.
+    fn held_by_another(&self) -> LockError {
+        LockError::Timeout { name: self.claimant.name(), waited: self.waiter.waited(), holder: None }
+    }
+
+    /// Ends the acquire with this error. After a wait for a lock that somebody holds, the error says who that is, if the
+    /// nodes tell it in time.
+    pub(super) async fn fail(self: Box<Self>, mut error: LockError) -> LockError {
+        let is_try = self.waiter.is_try();
+        let Claimant { session, names, .. } = &self.claimant;
+        let (session, names) = (session.clone(), names.clone());
+        // Leaves the queues first: nobody waits behind an acquire that has failed.
+        drop(self);
+        if let LockError::Timeout { holder, .. } = &mut error
+            && !is_try
+        {
+            *holder = holders::seen_soon(session, names).await.map(Box::new);
+        }
+        error
     }
 
     pub(super) fn session(&self) -> &Arc<Session> {

@@ -206,6 +206,7 @@ impl Acquisition {
             fixed: self.claimant.options.ttl.is_fixed(),
             adaptive: self.claimant.options.ttl == Ttl::Adaptive,
             max_hold: self.claimant.options.max_hold,
+            min_hold: self.claimant.options.min_hold,
             thread: self.claimant.request.thread,
             identity: self.claimant.request.owner.watch(),
         };

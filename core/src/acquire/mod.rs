@@ -99,11 +99,15 @@ async fn retry_until_granted(
     mut pause: Pause,
 ) -> Result<UncollectedGrant, LockError> {
     loop {
-        acquisition.pause(pause).await?;
-        // Boxed: of thousands that wait, few try at any time.
-        match Box::pin(acquisition.try_once(Driver::Background, Polled::InBackground)).await? {
-            Tried::Lease(lease) => return Ok(UncollectedGrant::new(lease, acquisition)),
-            Tried::Wait(reason) => pause = reason,
+        let tried = match acquisition.pause(pause).await {
+            // Boxed: of thousands that wait, few try at any time.
+            Ok(()) => Box::pin(acquisition.try_once(Driver::Background, Polled::InBackground)).await,
+            Err(error) => Err(error),
+        };
+        match tried {
+            Ok(Tried::Lease(lease)) => return Ok(UncollectedGrant::new(lease, acquisition)),
+            Ok(Tried::Wait(reason)) => pause = reason,
+            Err(error) => return Err(Box::pin(acquisition.fail(error)).await),
         }
     }
 }

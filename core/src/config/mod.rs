@@ -9,8 +9,8 @@ use std::{fmt, str::FromStr, time::Duration};
 pub(crate) use self::{
     settings::Settings,
     validation::{
-        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, owner_refused_for_read_write,
-        owner_refused_for_semaphore,
+        MAX_TTL, MIN_TTL, check_duration, check_owner, check_slots, check_value, min_hold_refused_with_owner,
+        owner_refused_for_read_write, owner_refused_for_semaphore,
     },
 };
 use crate::{error::LockError, url};
@@ -40,6 +40,16 @@ pub enum TokenKey {
     Redisson,
 }
 
+impl Wire {
+    /// The word that [`FromStr`] reads.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Redisson => "redisson",
+            Self::Token => "token",
+        }
+    }
+}
+
 impl FromStr for Wire {
     type Err = LockError;
 
@@ -66,7 +76,28 @@ impl FromStr for TokenKey {
     }
 }
 
-/// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed.
+/// The settings of a client. `Config::new(urls)` has the defaults; change fields as needed. [`Client::new`] checks
+/// them.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config};
+///
+/// let mut config = Config::new(["memory://a", "memory://b", "memory://c"]);
+/// config.watchdog = Duration::from_secs(10);
+/// config.prefix = "shop:".to_owned();
+/// let client = Client::new(config.clone())?;
+/// assert_eq!(client.nodes(), ["memory://a", "memory://b", "memory://c"]);
+///
+/// config.quorum = Some(1);
+/// let error = Client::new(config).err().expect("1 of 3 is no majority");
+/// assert_eq!(error.code(), "invalid");
+/// # Ok(()) }
+/// ```
+///
+/// [`Client::new`]: crate::Client::new
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -117,6 +148,12 @@ pub struct Config {
     /// How many replicas of a node must acknowledge a lock (`WAIT`) before the node's grant counts. From 0 to 1000; not
     /// with `memory://`. Default: 0.
     pub min_replicas: u32,
+    /// Whether the client names its connections, so that `CLIENT LIST` shows host, process and program of each. Default:
+    /// true.
+    pub identify: bool,
+    /// The name of the program that other processes see, such as that of the service. From 1 to 64 bytes. Default `None`:
+    /// the environment variable `REDLOCK_APP`, else `OTEL_SERVICE_NAME`, else the file name of the program.
+    pub app: Option<String>,
     /// Certificates and keys for nodes with TLS.
     pub tls: Tls,
 }
@@ -153,12 +190,14 @@ impl fmt::Debug for Config {
             .field("strict", &self.strict)
             .field("quarantine", &self.quarantine)
             .field("min_replicas", &self.min_replicas)
+            .field("identify", &self.identify)
+            .field("app", &self.app)
             .finish_non_exhaustive()
     }
 }
 
 impl Config {
-    /// The defaults, for the nodes with these URLs.
+    /// The defaults, for the nodes with these URLs. Checks nothing.
     pub fn new<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
         Self {
             urls: urls.into_iter().map(Into::into).collect(),
@@ -178,12 +217,21 @@ impl Config {
             username: None,
             password: None,
             min_replicas: 0,
+            identify: true,
+            app: None,
             tls: Tls::default(),
         }
     }
 
     /// The defaults, for the nodes in a comma-separated list of URLs, as in `REDLOCK_URL`. The URL of a cluster or of
-    /// Sentinels may itself list several addresses, separated by commas.
+    /// Sentinels may itself list several addresses, separated by commas. Checks nothing.
+    ///
+    /// ```
+    /// use redlock::Config;
+    ///
+    /// assert_eq!(Config::from_list("redis://a, redis://b").urls, ["redis://a", "redis://b"]);
+    /// assert_eq!(Config::from_list("redis+cluster://a:7000,b:7000").urls, ["redis+cluster://a:7000,b:7000"]);
+    /// ```
     pub fn from_list(urls: &str) -> Self {
         let mut nodes: Vec<String> = Vec::new();
         for part in urls.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -243,7 +291,23 @@ pub(crate) fn wire_ttl(ttl: Duration) -> String {
     if ttl == NEVER { "-1".to_owned() } else { ttl.as_millis().to_string() }
 }
 
-/// The options of a lock, which its acquires use.
+/// The options of a lock, which its acquires use. [`Client::lock`](crate::Client::lock) checks them.
+///
+/// ```
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use std::time::Duration;
+///
+/// use redlock::{Client, Config, LockOptions, Ttl};
+///
+/// let client = Client::new(Config::new(["memory://lock_options"]))?;
+/// let mut options = LockOptions::default();
+/// options.ttl = Ttl::Fixed(Duration::from_secs(600));
+/// options.wait = Some(Duration::from_secs(5));
+/// options.owner = Some("user-42".to_owned());
+/// let lease = client.lock("seat-7", options)?.acquire_blocking()?;
+/// assert_eq!(lease.owner(), "user-42");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockOptions {
@@ -257,6 +321,12 @@ pub struct LockOptions {
     /// The longest time for which the watchdog keeps the lock. From 50 ms to 10 years; not with a fixed ttl. Default
     /// `None`: without limit.
     pub max_hold: Option<Duration>,
+    /// For how long the lock stays taken at least, counted from the grant, however early it is released. After a release
+    /// nobody holds it, and everybody waits for the rest of that time, the caller too. For jobs that run once a tick in
+    /// a fleet whose clocks differ. From 50 ms to 10 years, and on a quorum at most `max_ttl`; not above `max_hold` or a
+    /// fixed ttl, not with an explicit owner, and not for semaphores. Of a read/write lock only writers have it. Default
+    /// `None`: a release frees the lock.
+    pub min_hold: Option<Duration>,
     /// Whether the owner may acquire the lock again while it holds it. Default: true.
     pub reentrant: bool,
     /// Whether waiters get the lock in the order in which they asked. A server keeps their queue and hands the lock
@@ -280,6 +350,15 @@ impl LockOptions {
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { ttl: Ttl::Watchdog, wait: None, owner: None, max_hold: None, reentrant: true, fair: false, value: None }
+        Self {
+            ttl: Ttl::Watchdog,
+            wait: None,
+            owner: None,
+            max_hold: None,
+            min_hold: None,
+            reentrant: true,
+            fair: false,
+            value: None,
+        }
     }
 }

@@ -16,6 +16,8 @@ const MIN_WATCHDOG: Duration = Duration::from_millis(300);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The largest `min_replicas`: more replicas than a server has.
 const MOST_REPLICAS: u32 = 1000;
+/// The longest name of a program: connections of most clients can be named with the whole of it.
+const MOST_APP_BYTES: usize = 64;
 /// The most permits of a semaphore.
 const MOST_PERMITS: u32 = 65_536;
 
@@ -45,6 +47,11 @@ impl Config {
             && let Some(memory) = endpoints.iter().find(|e| matches!(e.transport, Transport::Memory { .. }))
         {
             return Err(LockError::invalid("min_replicas", format!("{} has no replicas", memory.transport)));
+        }
+        if let Some(app) = &self.app
+            && !(1..=MOST_APP_BYTES).contains(&app.len())
+        {
+            return Err(LockError::invalid("app", format!("must have 1 to {MOST_APP_BYTES} bytes, not {}", app.len())));
         }
         if self.tls.cert.is_some() != self.tls.key.is_some() {
             return Err(LockError::invalid("cert", "a client certificate needs its key, and a key its certificate"));
@@ -112,6 +119,11 @@ pub(crate) fn owner_refused_for_read_write() -> LockError {
 /// The error for an explicit owner of a semaphore's permit.
 pub(crate) fn owner_refused_for_semaphore() -> LockError {
     LockError::invalid("owner", "has no meaning for a semaphore: each acquire is a permit of its own")
+}
+
+/// The error for a `min_hold` of an explicit owner, who may hold the lock several times at once.
+pub(crate) fn min_hold_refused_with_owner() -> LockError {
+    LockError::invalid("min_hold", "cannot be combined with an explicit owner")
 }
 
 /// Checks the number of slots that an acquire wants. `of`: the number of permits of the semaphore.
@@ -203,7 +215,31 @@ impl Settings {
                 return Err(LockError::invalid("max_hold", detail));
             }
         }
+        if let Some(min_hold) = options.min_hold {
+            self.check_min_hold(min_hold, options)?;
+        }
         Ok(key)
+    }
+
+    fn check_min_hold(&self, min_hold: Duration, options: &LockOptions) -> Result<(), LockError> {
+        if options.owner.is_some() {
+            return Err(min_hold_refused_with_owner());
+        }
+        if options.never_nests() {
+            let detail = "cannot be combined with a chosen value or with no ttl";
+            return Err(LockError::invalid("min_hold", detail));
+        }
+        check_duration("min_hold", min_hold, MIN_TTL)?;
+        self.check_quorum_ttl("min_hold", min_hold)?;
+        let bound = match options.ttl {
+            Ttl::Fixed(ttl) => Some(("ttl", ttl)),
+            _ => options.max_hold.map(|max_hold| ("max_hold", max_hold)),
+        };
+        if let Some((name, longest)) = bound.filter(|(_, longest)| min_hold > *longest) {
+            let detail = format!("{min_hold:?} is more than the {name} of {longest:?}, which ends the lock earlier");
+            return Err(LockError::invalid("min_hold", detail));
+        }
+        Ok(())
     }
 
     /// Checks the name and the options of a read/write lock; returns its key.
@@ -231,6 +267,9 @@ impl Settings {
         }
         if options.fair {
             return Err(LockError::invalid("fair", "is not for semaphores: they always go to whoever asked first"));
+        }
+        if options.min_hold.is_some() {
+            return Err(LockError::invalid("min_hold", "is not for semaphores"));
         }
         let key = self.check_lock(name, options)?;
         if self.node_count > 1 {

@@ -323,7 +323,7 @@ impl Calls {
                 pending(queue.start_stoppable(operations::happened(events).map(QueuedResult::Outcome)))
             }
             Do::Locked(lock) => Ok(Self::start_unstoppable(queue, lock.locked(), Value::Flag)),
-            Do::Inspect(lock) => Ok(Self::start_unstoppable(queue, lock.inspect(), Value::Info)),
+            Do::Inspect(lock) => Ok(Self::start_unstoppable(queue, lock.inspect(), Value::from)),
             Do::Available(lock) => Ok(Self::start_unstoppable(queue, lock.available(), Value::Count)),
             Do::ReleaseValue(value) => Ok(Self::start_unstoppable(queue, value.release(), Value::Flag)),
             Do::RetimeValue(value, how, millis) => {

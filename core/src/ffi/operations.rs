@@ -100,7 +100,7 @@ impl<'a> Operation<'a> {
             Self::ReleaseNewest(lock, owner) => lock.release_interruptible(&owner, check).map(Value::from),
             Self::LeaveNewest(lock, owner) => lock.leave_interruptible(&owner, check).map(Value::from),
             Self::Locked(lock) => block_on(name, lock.locked().map_ok(Value::Flag), check),
-            Self::Inspect(lock) => block_on(name, lock.inspect().map_ok(Value::Info), check),
+            Self::Inspect(lock) => block_on(name, lock.inspect().map_ok(Value::from), check),
             Self::Available(lock) => block_on(name, lock.available().map_ok(Value::Count), check),
             Self::Release(lease) => lease.release_interruptible(check).map(Value::from),
             Self::Leave(lease) => lease.leave_interruptible(check).map(Value::from),

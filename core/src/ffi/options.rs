@@ -45,7 +45,7 @@ pub enum Idiom {
 type Choice<Options> = (&'static str, fn(&mut Options, Given) -> Result<(), LockError>);
 
 /// The options of a client.
-const CLIENT_OPTIONS: [Choice<Config>; 19] = [
+const CLIENT_OPTIONS: [Choice<Config>; 21] = [
     ("quorum", |config, given| given.whole(1).map(|count| config.quorum = Some(count))),
     ("watchdog", |config, given| given.duration().map(|ttl| config.watchdog = ttl)),
     ("prefix", |config, given| given.text().map(|prefix| config.prefix = prefix)),
@@ -62,16 +62,19 @@ const CLIENT_OPTIONS: [Choice<Config>; 19] = [
     ("quarantine", |config, given| given.flag().map(|quarantine| config.quarantine = quarantine)),
     ("username", |config, given| given.text().map(|name| config.username = Some(name))),
     ("password", |config, given| given.text().map(|password| config.password = Some(password))),
+    ("identify", |config, given| given.flag().map(|identify| config.identify = identify)),
+    ("app", |config, given| given.text().map(|app| config.app = Some(app))),
     ("ca", |config, given| given.text().map(|pem| config.tls.ca = Some(pem))),
     ("cert", |config, given| given.text().map(|pem| config.tls.cert = Some(pem))),
     ("key", |config, given| given.text().map(|pem| config.tls.key = Some(pem))),
 ];
 /// The options of a lock.
-const LOCK_OPTIONS: [Choice<LockOptions>; 6] = [
+const LOCK_OPTIONS: [Choice<LockOptions>; 7] = [
     ("ttl", |lock, given| given.ttl().map(|ttl| lock.ttl = ttl)),
     ("wait", |lock, given| given.duration().map(|limit| lock.wait = Some(limit))),
     ("owner", |lock, given| given.text().map(|owner| lock.owner = Some(owner))),
     ("max_hold", |lock, given| given.duration().map(|limit| lock.max_hold = Some(limit))),
+    ("min_hold", |lock, given| given.duration().map(|time| lock.min_hold = Some(time))),
     ("reentrant", |lock, given| given.flag().map(|reentrant| lock.reentrant = reentrant)),
     ("fair", |lock, given| given.flag().map(|fair| lock.fair = fair)),
 ];

@@ -53,7 +53,7 @@ pub enum Value {
     /// The outcome of a release: `released`, `lost` or `unconfirmed`.
     Released(&'static str),
     /// The holders of a lock; `None` if nobody holds it.
-    Info(Option<LockInfo>),
+    Info(Option<Box<LockInfo>>),
     /// The status of each node.
     Nodes(Vec<NodeStatus>),
     /// Why a lease was lost; `None` if it ended otherwise, or not within the time limit.
@@ -65,6 +65,12 @@ pub enum Value {
 impl From<()> for Value {
     fn from((): ()) -> Self {
         Self::Nothing
+    }
+}
+
+impl From<Option<LockInfo>> for Value {
+    fn from(info: Option<LockInfo>) -> Self {
+        Self::Info(info.map(Box::new))
     }
 }
 

@@ -40,7 +40,8 @@ pub(crate) async fn hang_if_exiting() {
     }
 }
 
-/// Closes every client of this process, all at once. Hosts call it as the last thing at the end of the process.
+/// Closes every client of this process, all at once, as [`Client::close`](crate::Client::close) does. Hosts call it as
+/// the last thing at the end of the process: an acquire that still waits then never returns.
 pub async fn close_all() {
     ENDING.store(true, Ordering::SeqCst);
     let living: Vec<_> = LIVING.get().lock().iter().filter_map(Weak::upgrade).collect();

@@ -7,6 +7,7 @@ pub(crate) mod exit;
 pub mod fork;
 #[cfg(target_os = "linux")]
 pub(crate) mod host_io;
+pub(crate) mod names;
 pub(crate) mod program;
 #[doc(hidden)]
 pub mod runtime;

@@ -5,7 +5,7 @@ use std::{slice, sync::Arc, time::Duration};
 
 use crate::{
     config::{NEVER, Settings, Wire, wire_ttl},
-    owner::{OwnerKey, wire_owner},
+    owner::{OwnerKey, rest_of, wire_owner},
     protocol::{
         names::Names,
         primitive::{Family, Primitive},
@@ -91,6 +91,8 @@ arguments! {
     Repair { lock, counter, ended } (field, owner, ttl, token, counter_ttl)
     /// `lua/release.lua`; the flag of [`Protocol::sharded`] may follow.
     Release { lock } (field, channel)
+    /// `lua/rest.lua`; the flag of [`Protocol::sharded`] may follow.
+    Rest { lock } (field, replacement, ttl, channel)
     /// `lua/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     End { lock, ended } (owner, channel)
     /// `lua/survey/scan.lua`
@@ -112,6 +114,8 @@ arguments! {
     /// The `leave` of a read/write lock, behind a [`ReadWriteTenure`] and a [`Waiting`], or of a semaphore, behind a
     /// [`Permit`] and a [`PermitWaiting`].
     LeaveEntry {} (entry)
+    /// `lua/read_write/rest.lua`, behind a [`ReadWriteTenure`] and a [`Waiting`].
+    RestReadWrite {} (replacement, ttl)
     /// `lua/read_write/upgrade.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     Upgrade {} (ttl, proposal)
     /// `lua/read_write/bump.lua`, behind a [`ReadWriteTenure`].
@@ -438,6 +442,22 @@ impl Protocol {
         self.sharded(call(&self.scripts.release, release.lists()))
     }
 
+    /// Ends a tenure, but leaves the lock taken for `time`. Nobody holds it then.
+    pub(crate) fn rest(&self, label: Label<'_>, time: Duration) -> ScriptCall {
+        if label.primitive.is_read_write() {
+            return self.rest_read_write(label, time);
+        }
+        let Label { names, field, .. } = label;
+        let rest = Rest {
+            lock: names.lock.clone(),
+            field: field.to_owned(),
+            replacement: rest_of(field),
+            ttl: rest_ttl(time),
+            channel: names.channel(),
+        };
+        self.sharded(call(&self.scripts.rest, rest.lists()))
+    }
+
     /// Ends all tenures of an explicit owner, or of all owners.
     pub(crate) fn end(&self, names: &Names, owner: Option<&str>) -> ScriptCall {
         let end = End {
@@ -491,6 +511,11 @@ impl Protocol {
         let (origin, seen) = (origin.text().to_owned(), seen.to_string());
         ScriptCall { identify: true, ..call(&self.scripts.provision, Provision { marker, origin, seen }.lists()) }
     }
+}
+
+/// The ttl in ms of a lock that is taken for at least `time`. A server may count the millisecond that has begun.
+pub(super) fn rest_ttl(time: Duration) -> String {
+    (time.as_nanos().div_ceil(1_000_000) + 1).to_string()
 }
 
 fn call(script: &'static Script, [keys, args]: [Vec<String>; 2]) -> ScriptCall {

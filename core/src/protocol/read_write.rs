@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::{
     config::wire_ttl,
+    owner::rest_of,
     protocol::{
         calls::{
             AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, Label, LeaveEntry,
-            Protocol, QueueEntry, ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting, joined,
+            Protocol, QueueEntry, ReadWriteTenure, RenewReadWrite, RepairReadWrite, RestReadWrite, Upgrade, Waiting,
+            joined, rest_ttl,
         },
         names::Names,
         primitive::Primitive,
@@ -73,6 +75,12 @@ impl Protocol {
         let departure = LeaveEntry { entry: entry.map(QueueEntry::text).unwrap_or_default() };
         let parts = [self.tenure_lists(label), self.waiting_lists(label), departure.lists()];
         joined(&read_write_scripts().leave, parts)
+    }
+
+    /// Ends a writer's tenure, but leaves the lock taken for `time`.
+    pub(super) fn rest_read_write(&self, label: Label<'_>, time: Duration) -> ScriptCall {
+        let rest = RestReadWrite { replacement: rest_of(label.field), ttl: rest_ttl(time) };
+        joined(&read_write_scripts().rest, [self.tenure_lists(label), self.waiting_lists(label), rest.lists()])
     }
 
     /// Turns a writer into a reader.

@@ -204,6 +204,8 @@ pub enum Kind {
     Write,
     /// The holders of a semaphore's permits.
     Semaphore,
+    /// Nobody: the lock was released before its `min_hold` was over, and is free when its ttl is.
+    Rest,
 }
 
 impl Kind {
@@ -217,6 +219,7 @@ impl Kind {
             Self::Read => "read",
             Self::Write => "write",
             Self::Semaphore => "semaphore",
+            Self::Rest => "rest",
         }
     }
 

@@ -96,13 +96,13 @@ macro_rules! scripts {
 scripts! {
     /// All scripts of one wire format.
     Scripts in "" with ("", "");
-    acquire, enter, leave, bump, renew, prolong, repair, release, end, inspect, attach, retime, learn, provision,
+    acquire, enter, leave, bump, renew, prolong, repair, release, rest, end, inspect, attach, retime, learn, provision,
 }
 
 scripts! {
     /// The scripts of a read/write lock, which both wires write alike.
     ReadWriteScripts in "read_write/" with ("read_write", include_str!("lua/read_write.lua"));
-    read, write, leave, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
+    read, write, leave, rest, downgrade, upgrade, bump, renew, repair, end, inspect, attach,
 }
 
 scripts! {

@@ -73,9 +73,9 @@ impl Quorum {
     ) -> mpsc::Receiver<()> {
         let (busy, done) = mpsc::channel(1);
         for (node, connection, known) in leftovers {
-            let (work, busy) = (clean_up(self.nodes[node].clone(), connection, call.clone(), known), busy.clone());
+            let (node, call, busy) = (self.nodes[node].clone(), call.clone(), busy.clone());
             self.spawn_pending(async move {
-                work.await;
+                clean_up(node, connection, || call.clone(), known).await;
                 drop(busy);
             });
         }

@@ -378,7 +378,8 @@ impl Ballot {
         }
         let everywhere = tally.missing.len() == quorum.nodes.len();
         if everywhere && quorum.settings.config.strict {
-            let detail = "no node has a marker; call init_nodes() once for a new deployment";
+            let detail = "no node has a marker; call init_nodes() once for a new deployment \
+                          (initNodes() in Node and on the JVM)";
             let causes = tally.missing.iter().map(|(node, _)| quorum.cause(*node, detail)).collect();
             return Some(Verdict::Unavailable { causes, permanent: true });
         }

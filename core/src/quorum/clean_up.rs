@@ -46,17 +46,22 @@ pub(crate) async fn retry(
     }
 }
 
-/// Runs a script on a node. Tries again until the node answers or `limit` is over.
-pub(crate) async fn insist(node: Arc<dyn Node>, call: ScriptCall, limit: Duration) {
-    let ask = |left: Duration| node.eval(Driver::Background, call.clone(), left.min(TRY), SentOn::default());
+/// Runs a script on a node. Tries again until the node answers or `limit` is over. `call` makes each request.
+pub(crate) async fn insist(node: Arc<dyn Node>, call: impl Fn() -> ScriptCall, limit: Duration) {
+    let ask = |left: Duration| node.eval(Driver::Background, call(), left.min(TRY), SentOn::default());
     // No caller needs to know whether it ran or failed for good.
     drop(retry(&node, limit, PAUSE, ask, |error| !error.is_permanent()).await);
 }
 
 /// Runs a script on a node, ordered after everything that was sent on `connection`. Tries again until the node confirms
-/// it. `known`: the node confirmed the request that this undoes.
-pub(crate) async fn clean_up(node: Arc<dyn Node>, connection: ConnectionId, call: ScriptCall, known: bool) {
-    let ask = |_| node.eval_after(connection.clone(), call.clone(), TRY);
+/// it. `call` makes each request. `known`: the node confirmed the request that this undoes.
+pub(crate) async fn clean_up(
+    node: Arc<dyn Node>,
+    connection: ConnectionId,
+    call: impl Fn() -> ScriptCall,
+    known: bool,
+) {
+    let ask = |_| node.eval_after(connection.clone(), call(), TRY);
     let again = |error: &NodeError| match error.kind {
         NodeErrorKind::NotRun | NodeErrorKind::Unknown => true,
         // The server has become read-only, perhaps for a moment.

@@ -1,11 +1,18 @@
 //! The interface between locks and servers: the trait [`Node`]. Redis, the in-memory node and simulations implement it.
 //! Everything above it is the same for one node and for many.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::watch;
 
 use crate::{
+    identity::Identity,
     process::driver::Driver,
     protocol::{
         script::{Reply, ScriptCall},
@@ -108,6 +115,13 @@ pub trait Node: Send + Sync + 'static {
     /// Makes one round trip, for health checks.
     fn ping(&self, timeout: Duration) -> BoxFuture<Result<NodeInfo, NodeError>>;
 
+    /// Lists the clients of this library that are connected to the node and name their connections, each once. Fails if
+    /// the node [does not list clients](Traits::lists_clients).
+    fn clients(&self, timeout: Duration) -> BoxFuture<Result<Vec<NamedConnection>, NodeError>> {
+        let _ = timeout;
+        Box::pin(ready(Err(NodeError::new(NodeErrorKind::Permanent, "does not list its clients"))))
+    }
+
     /// A counter of changes: it increases when a connection breaks, or when the node answers again. Callers then check
     /// everything again.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -128,6 +142,17 @@ pub struct Traits {
     pub sharding: Sharding,
     /// Whether an event loop may own a connection to the node.
     pub hostable: bool,
+    /// Whether the node lists its clients.
+    pub lists_clients: bool,
+}
+
+/// A client that is connected to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedConnection {
+    /// What the name of its connection says.
+    pub identity: Identity,
+    /// The address of the connection as the server sees it, if there is one.
+    pub address: Option<String>,
 }
 
 /// The reply of a node to a ping.

@@ -15,7 +15,10 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
 
 pub(crate) use self::client_inner::ClientInner;
 use self::{
@@ -26,6 +29,7 @@ use crate::{
     config::{NEVER, Settings, Ttl},
     error::{LockError, LostReason},
     event::EventSink,
+    identity::{self, Identity},
     owner::{Fields, OwnerKey},
     process::{
         driver::Driver,
@@ -49,6 +53,8 @@ use crate::{
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// How many releases a closing client sends at once: fewer than a connection takes.
 const RELEASES_AT_ONCE: usize = 512;
+/// How many acquires at once search for the holder when their waits are over.
+const SEARCHES_AT_ONCE: usize = 16;
 /// The shortest adaptive ttl.
 const ADAPTIVE_MIN: Duration = Duration::from_secs(2);
 
@@ -59,43 +65,70 @@ pub(crate) struct Session {
     pub(crate) registry: Arc<Registry<Tenure>>,
     pub(crate) watchdog: Watchdog,
     pub(crate) fields: Fields,
+    /// What other clients may know of this one. Its UUID is that of `fields`.
+    pub(crate) identity: Arc<Identity>,
     pub(crate) events: EventSink,
     /// The average hold of locks with an adaptive ttl, as the nodes last reported it.
     averages: Mutex<Averages>,
     attaches: Arc<Attaches>,
+    /// Admits searches for the holder of a lock after a time-out.
+    pub(crate) searches: Arc<Semaphore>,
     closed: AtomicBool,
 }
 
 impl Session {
     pub(crate) fn new(settings: &Arc<Settings>, events: &EventSink) -> Result<Arc<Self>, LockError> {
+        let fields = Fields::new();
+        let identity = Arc::new(Identity::new(settings, fields.client()));
+        let shown = settings.config.identify.then(|| identity.clone());
+        let name: Option<Arc<str>> = shown.as_ref().map(|identity| identity.to_name().into());
         let nodes = settings
             .endpoints
             .iter()
             .map(|endpoint| -> Result<Arc<dyn Node>, LockError> {
                 Ok(match &endpoint.transport {
-                    Transport::Memory { name } => MemoryNode::open(name, Some(events.clone())),
-                    Transport::Cluster { .. } => Arc::new(ClusterNode::new(endpoint, settings, events.clone())?),
-                    _ => Arc::new(RedisNode::new(endpoint, settings, events.clone())?),
+                    Transport::Memory { name } => MemoryNode::open_as(shown.as_ref(), name, Some(events.clone())),
+                    Transport::Cluster { .. } => {
+                        Arc::new(ClusterNode::new(endpoint, settings, events.clone(), name.clone())?)
+                    }
+                    _ => Arc::new(RedisNode::new(endpoint, settings, events.clone(), name.clone())?),
                 })
             })
             .collect::<Result<_, _>>()?;
-        let session = Self::with_nodes(settings, events, nodes);
+        if let Some(identity) = &shown {
+            identity::announce(identity);
+        }
+        let session = Self::assemble(settings, events, nodes, fields, identity);
         let known: Weak<Self> = Arc::downgrade(&session);
         exit::register(known);
         Ok(session)
     }
 
     pub(crate) fn with_nodes(settings: &Arc<Settings>, events: &EventSink, nodes: Vec<Arc<dyn Node>>) -> Arc<Self> {
+        let fields = Fields::new();
+        let identity = Arc::new(Identity::new(settings, fields.client()));
+        Self::assemble(settings, events, nodes, fields, identity)
+    }
+
+    fn assemble(
+        settings: &Arc<Settings>,
+        events: &EventSink,
+        nodes: Vec<Arc<dyn Node>>,
+        fields: Fields,
+        identity: Arc<Identity>,
+    ) -> Arc<Self> {
         let quorum = Arc::new(Quorum::new(nodes, settings.clone()));
         Arc::new(Self {
             settings: settings.clone(),
             watchdog: Watchdog::start(&quorum),
             quorum,
             registry: Arc::default(),
-            fields: Fields::new(),
+            fields,
+            identity,
             events: events.clone(),
             averages: Mutex::default(),
             attaches: Arc::default(),
+            searches: Arc::new(Semaphore::new(SEARCHES_AT_ONCE)),
             closed: AtomicBool::new(false),
         })
     }

@@ -3,6 +3,7 @@
 //! nodes and notify the waiters for the tenure's end.
 
 mod batches;
+mod min_hold;
 mod mode;
 mod release;
 mod renewal;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 
 pub use self::release::ReleaseOutcome;
 use self::{
+    min_hold::MinHold,
     mode::Mode,
     state::{Effects, News, State},
 };
@@ -128,6 +130,7 @@ pub(crate) struct Terms {
     pub(crate) fixed: bool,
     pub(crate) adaptive: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     /// The host's thread that acquired it.
     pub(crate) thread: Option<u64>,
     /// Alive while the host's thread, greenlet or task is.
@@ -163,7 +166,8 @@ impl Tenure {
     ) -> Arc<Self> {
         let reads = terms.primitive.reads();
         let (presences, sent) = (grant.presences, grant.sent.clone());
-        let state = State::new(&terms, grant.since, presences, sent, claim, lock_object, quorum.settings.clone());
+        let mut state = State::new(&terms, grant.since, presences, sent, claim, lock_object, quorum.settings.clone());
+        state.min_hold = terms.min_hold.map(|time| MinHold::new(time, clock::now()));
         let tenure = Arc::new(Self {
             terms: Arc::new(terms),
             token: AtomicU64::new(grant.token),

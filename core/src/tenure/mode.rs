@@ -233,6 +233,9 @@ impl Tenure {
                 })
                 .collect();
             self.mode.lock().upgraded = Some(clock::now());
+            if let Some(min_hold) = &mut state.min_hold {
+                min_hold.restart(clock::now());
+            }
             self.token.store(token as u64, SeqCst);
             self.reads.store(false, SeqCst);
             still_reading(&state, before)

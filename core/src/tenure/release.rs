@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Tenure;
+use super::{Fate, Tenure, Terms, min_hold::MinHold};
 use crate::{
     clock,
     event::Event,
     process::driver::Driver,
-    protocol::{reply, script::ScriptCall},
-    quorum::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, clean_up, insist, retry},
+    protocol::{calls::Label, primitive::Primitive, reply, script::ScriptCall},
+    quorum::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, Quorum, clean_up, insist, retry},
     server::{NodeErrorKind, SentOn},
     sync::notify,
 };
@@ -22,7 +22,7 @@ const DOUBT: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock was held until now, and is free.
+    /// The lock was held until now, and nobody holds it any more. It is free, or after the rest of its `min_hold`.
     Released,
     /// The lock had been lost before.
     Lost,
@@ -41,21 +41,63 @@ impl ReleaseOutcome {
     }
 }
 
+/// The request that releases a tenure on a node.
+struct ReleaseRequest {
+    frees: ScriptCall,
+    /// Boxed: few tenures have it, and every release waits in a future with this value.
+    rests: Option<Box<Resting>>,
+}
+
+/// Makes the request that leaves the lock taken.
+struct Resting {
+    quorum: Arc<Quorum>,
+    terms: Arc<Terms>,
+    primitive: Primitive,
+    fate: Fate,
+    min_hold: MinHold,
+}
+
+impl ReleaseRequest {
+    /// The request as it is sent now. A later one leaves the lock taken for less time, or frees it.
+    fn call(&self) -> ScriptCall {
+        self.rests.as_ref().and_then(|rests| rests.call()).unwrap_or_else(|| self.frees.clone())
+    }
+}
+
+impl Resting {
+    fn call(&self) -> Option<ScriptCall> {
+        let rest = self.min_hold.rest_at(clock::now(), self.fate, self.primitive);
+        let label = Label { primitive: self.primitive, names: &self.terms.names, field: &self.terms.field };
+        (!rest.is_zero()).then(|| self.quorum.protocol.rest(label, rest))
+    }
+}
+
 impl Tenure {
-    fn release_call(&self) -> ScriptCall {
-        self.quorum.protocol.release(self.label(), true)
+    fn release_request(&self) -> ReleaseRequest {
+        let rests = self.terms.min_hold.and_then(|_| {
+            let state = self.state.lock();
+            let (quorum, terms, primitive) = (self.quorum.clone(), self.terms.clone(), self.primitive());
+            Some(Box::new(Resting { quorum, terms, primitive, fate: state.fate, min_hold: state.min_hold? }))
+        });
+        ReleaseRequest { frees: self.quorum.protocol.release(self.label(), true), rests }
+    }
+
+    /// The rest of its `min_hold`; zero if it has none.
+    pub(crate) fn min_hold_left(&self) -> Duration {
+        let min_hold = self.state.lock().min_hold.filter(|_| !self.primitive().is_shared());
+        min_hold.map_or(Duration::ZERO, |min_hold| min_hold.left_at(clock::now()))
     }
 
     /// Releases it on these nodes in the background, and retries for as long as the key can live there.
     pub(super) fn release_later(&self, presences: Vec<(usize, Presence)>) {
         for (index, presence) in presences {
             let node = self.quorum.nodes[index].clone();
-            let (call, ttl) = (self.release_call(), self.longest_key_life());
+            let (release, ttl) = (self.release_request(), self.longest_key_life());
             self.quorum.spawn_pending(async move {
                 if let Presence::Unknown(connection) = presence {
-                    return clean_up(node, connection, call, false).await;
+                    return clean_up(node, connection, || release.call(), false).await;
                 }
-                insist(node, call, ttl).await;
+                insist(node, || release.call(), ttl).await;
             });
         }
     }
@@ -90,7 +132,7 @@ impl Tenure {
         let limit = self.quorum.settings.reply_within(left);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         let answers =
-            FanOut::new(presences.iter().map(|(node, presence)| self.release_request(*node, presence, driver, limit)));
+            FanOut::new(presences.iter().map(|(node, presence)| self.send_release(*node, presence, driver, limit)));
         // `possible`: nodes that may have had it until now. It counts as lost only if they are too few for a quorum.
         let (mut released, mut possible) = (0, presences.len());
         let mut doubt = false;
@@ -130,13 +172,13 @@ impl Tenure {
     }
 
     /// Sends the release to one node. Retries while the node is down: it may be back any moment.
-    fn release_request(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
-        let (node, call) = (self.quorum.nodes[index].clone(), self.release_call());
+    fn send_release(&self, index: usize, presence: &Presence, driver: Driver, limit: Duration) -> NodeRequest {
+        let (node, release) = (self.quorum.nodes[index].clone(), self.release_request());
         if let Presence::Unknown(connection) = presence {
-            return NodeRequest::new(index, node.eval_after(connection.clone(), call, limit));
+            return NodeRequest::new(index, node.eval_after(connection.clone(), release.call(), limit));
         }
         let request = async move {
-            let ask = |left| node.eval(driver, call.clone(), left, SentOn::default());
+            let ask = |left| node.eval(driver, release.call(), left, SentOn::default());
             retry(&node, limit, PAUSE, ask, |error| error.kind == NodeErrorKind::NotRun).await
         };
         NodeRequest::new(index, Box::pin(request))

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Claim, Fate, InsteadOfRelease, Terms, round::Round};
+use super::{Claim, Fate, InsteadOfRelease, Terms, min_hold::MinHold, round::Round};
 use crate::{
     clock::{Deadline, Stamp},
     config::Settings,
@@ -59,6 +59,8 @@ pub(super) struct State {
     /// The ttl of the acquire.
     pub(super) ttl: Duration,
     pub(super) max_hold: Option<Duration>,
+    /// The least time for which its lock stays taken.
+    pub(super) min_hold: Option<MinHold>,
 }
 
 /// The effects of a change, to be carried out in this order.
@@ -140,6 +142,7 @@ impl State {
             since,
             ttl: terms.ttl,
             max_hold: terms.max_hold,
+            min_hold: None,
         };
         state.round.next = Deadline::new(since, state.interval());
         state
@@ -337,6 +340,10 @@ impl State {
         if ended {
             return Err(self.fate);
         }
+        if let Some(min_hold) = &mut self.min_hold {
+            // A nested lease may be returned without being collected.
+            min_hold.collect();
+        }
         let ttl_before = self.renewed_ttl();
         self.claims.push(claim.clone());
         self.lock_objects.retain(|known| known.strong_count() > 0);
@@ -402,9 +409,15 @@ impl State {
         if claim.withdrawn.load(Relaxed) {
             return false;
         }
-        let Some(index) = self.uncollected.iter().position(|(known, _)| Arc::ptr_eq(known, claim)) else { return true };
-        self.uncollected.swap_remove(index);
-        !self.check(now, effects).is_zero()
+        let index = self.uncollected.iter().position(|(known, _)| Arc::ptr_eq(known, claim));
+        let collected = index.is_none_or(|index| {
+            self.uncollected.swap_remove(index);
+            !self.check(now, effects).is_zero()
+        });
+        if let Some(min_hold) = self.min_hold.as_mut().filter(|_| collected) {
+            min_hold.collect();
+        }
+        collected
     }
 
     /// Gives back the uncollected grants that are overdue at `overdue_at`; all of them if that is `None`. `now` decides

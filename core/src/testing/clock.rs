@@ -23,6 +23,14 @@ fn elapsed_is_the_largest_difference() {
 }
 
 #[test]
+fn a_clock_that_was_set_makes_the_least_time_no_longer() {
+    let start = stamp(100, 100, 100);
+    assert_eq!(stamp(150, 120, 900).at_least_since(start), Duration::from_nanos(20));
+    assert_eq!(stamp(130, 170, 90).at_least_since(start), Duration::from_nanos(30));
+    assert_eq!(stamp(90, 170, 900).at_least_since(start), Duration::ZERO);
+}
+
+#[test]
 fn a_deadline_ends_and_stays_ended() {
     let deadline = Deadline::new(stamp(0, 0, 0), Duration::from_nanos(10));
     assert_eq!(deadline.left_at(stamp(4, 0, 0)), Duration::from_nanos(6));

@@ -274,16 +274,25 @@ proptest! {
     fn a_lock_is_refused_or_sane(
         prefix in prop_oneof![Just(String::new()), text()],
         name in text(),
-        (ttl, wait, max_hold) in (option::of(time()), option::of(time()), option::of(time())),
+        (ttl, wait, max_hold, min_hold) in
+            (option::of(time()), option::of(time()), option::of(time()), option::of(time())),
         owner in option::of(text()),
     ) {
         let client = client(&prefix);
         let ttl = ttl.map_or(Ttl::Watchdog, Ttl::Fixed);
-        let options = LockOptions { ttl, wait, owner: owner.clone(), max_hold, reentrant: true, ..LockOptions::default() };
+        let options =
+            LockOptions { ttl, wait, owner: owner.clone(), max_hold, min_hold, reentrant: true, ..LockOptions::default() };
         let key = format!("{prefix}{name}");
         match client.lock(&name, options) {
-            Err(error) => assert!(["name", "ttl", "wait", "owner", "max_hold"].contains(&invalid(&error)), "{error}"),
+            Err(error) => {
+                let arguments = ["name", "ttl", "wait", "owner", "max_hold", "min_hold"];
+                assert!(arguments.contains(&invalid(&error)), "{error}");
+            }
             Ok(lock) => {
+                assert!(min_hold.is_none_or(|min_hold| {
+                    let bound = if let Ttl::Fixed(ttl) = ttl { ttl } else { max_hold.unwrap_or(TEN_YEARS) };
+                    (Duration::from_millis(50)..=bound).contains(&min_hold) && owner.is_none()
+                }));
                 assert!(!name.is_empty() && key.len() <= 1024 && !key.contains('\0'));
                 assert!(owner.is_none_or(|owner| (1..=256).contains(&owner.len())));
                 assert!(wait.is_none_or(|wait| wait <= TEN_YEARS));
@@ -320,8 +329,8 @@ proptest! {
         name in prop_oneof![
             4 => sample::select(vec![
                 "quorum", "watchdog", "prefix", "wire", "drift", "token_key", "tokenKey", "token_ttl", "tokenTtl", "max_ttl", "maxTtl",
-                "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
-                "max_hold", "maxHold", "reentrant",
+                "min_replicas", "minReplicas", "patience", "connectTimeout", "strict", "quarantine", "identify", "app", "username", "password", "ca", "cert", "key", "ttl", "wait", "owner",
+                "max_hold", "maxHold", "min_hold", "minHold", "reentrant",
             ]).prop_map(str::to_owned),
             1 => text(),
         ],

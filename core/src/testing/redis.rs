@@ -167,7 +167,7 @@ impl Tested {
         let sink: EventSink = Arc::new(move |event| {
             let _ = sink.send(event.clone());
         });
-        let node = RedisNode::new(&settings.endpoints[0], &settings, sink).unwrap();
+        let node = RedisNode::new(&settings.endpoints[0], &settings, sink, None).unwrap();
         let changes = node.changes();
         Self { node, events, changes }
     }
@@ -963,7 +963,7 @@ async fn tls_is_checked() {
             }
         }
         let settings = config.validate().unwrap();
-        let node = RedisNode::new(&settings.endpoints[0], &settings, Arc::new(|_| {}));
+        let node = RedisNode::new(&settings.endpoints[0], &settings, Arc::new(|_| {}), None);
         let error = node.err().unwrap();
         let LockError::Invalid { argument: found, .. } = error else { panic!("{error}") };
         assert_eq!(found, argument);

@@ -65,9 +65,12 @@ fn named(
     max_hold: Option<Duration>,
     presence: impl Fn(usize, Deadline) -> Presence,
 ) -> Arc<Tenure> {
-    let since = clock::now().back(TTL * 2 / 5);
-    let deadline = Deadline::new(since, quorum.settings.validity(TTL));
-    let terms = Terms {
+    let terms = Terms { max_hold, ..terms(quorum, name) };
+    granted(quorum, terms, Claim::new(Some(TTL)), presence)
+}
+
+fn terms(quorum: &Quorum, name: &str) -> Terms {
+    Terms {
         names: Arc::new(Names::new(name.to_owned(), &quorum.settings)),
         owner: OwnerKey::Explicit("me".to_owned()),
         field: "=me:1".to_owned(),
@@ -76,13 +79,24 @@ fn named(
         ttl: TTL,
         fixed: false,
         adaptive: false,
-        max_hold,
+        max_hold: None,
+        min_hold: None,
         thread: None,
         identity: Weak::new(),
-    };
+    }
+}
+
+fn granted(
+    quorum: &Arc<Quorum>,
+    terms: Terms,
+    claim: Arc<Claim>,
+    presence: impl Fn(usize, Deadline) -> Presence,
+) -> Arc<Tenure> {
+    let since = clock::now().back(TTL * 2 / 5);
+    let deadline = Deadline::new(since, quorum.settings.validity(TTL));
     let presences = (0..NODES).map(|node| presence(node, deadline)).collect();
     let grant = Grant { token: 1, slots: Vec::new(), since, presences, late: FanOut::default(), sent: sent() };
-    let tenure = Tenure::new(terms, grant, Claim::new(Some(TTL)), Weak::new(), quorum.clone(), event::trace());
+    let tenure = Tenure::new(terms, grant, claim, Weak::new(), quorum.clone(), event::trace());
     // A handle refers to it, so it is no orphan.
     tenure.handles.fetch_add(1, Relaxed);
     tenure
@@ -159,6 +173,51 @@ async fn max_hold_ends_a_tenure_when_it_is_over() {
         tenure.renewal_answered(node, Renewed::Extended, TTL, sent);
     }
     assert!(tenure.time_to_check() <= left, "left alone for {:?}", tenure.time_to_check());
+}
+
+/// Releases a tenure on five nodes. Returns the script and the arguments of each request.
+async fn released(min_hold: Option<Duration>, collected: bool) -> Vec<(&'static str, Vec<String>)> {
+    let requests = Arc::<Mutex<Vec<_>>>::default();
+    let seen = requests.clone();
+    let quorum = quorum_of(
+        |_| {},
+        move |_, call| {
+            seen.lock().push((call.script.name, call.args.to_vec()));
+            Ok(Reply::Int(1))
+        },
+    );
+    let (terms, claim) = (Terms { min_hold, field: "u:1".to_owned(), ..terms(&quorum, "x") }, Claim::new(Some(TTL)));
+    let tenure = granted(&quorum, terms, claim.clone(), |_, deadline| Presence::Held(deadline));
+    if collected {
+        assert!(tenure.collect(&claim));
+    }
+    assert!(matches!(tenure.unclaim(&claim), Unclaimed::WasLast(Fate::Released)));
+    assert_eq!(tenure.release(Driver::Background).await, ReleaseOutcome::Released);
+    // The release returns at the quorum's replies.
+    while requests.lock().len() < NODES {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    requests.lock().clone()
+}
+
+#[tokio::test]
+async fn a_release_without_a_rest_is_the_plain_one() {
+    let plain = vec![("release", vec!["u:1".to_owned(), "redisson_lock__channel:{x}".to_owned()]); NODES];
+    assert_eq!(released(None, true).await, plain);
+    assert_eq!(released(Some(Duration::ZERO), true).await, plain, "it is over");
+    assert_eq!(released(Some(TTL), false).await, plain, "no caller had it");
+}
+
+#[tokio::test]
+async fn a_release_before_min_hold_is_over_leaves_the_rest() {
+    let requests = released(Some(TTL), true).await;
+    assert_eq!(requests.len(), NODES);
+    for (script, args) in requests {
+        assert_eq!((script, &*args[0], &*args[1], &*args[3]), ("rest", "u:1", "~u:1", "redisson_lock__channel:{x}"));
+        // It counts from when the grant was known, not from the request.
+        let left: u64 = args[2].parse().unwrap();
+        assert!((TTL.as_millis() as u64 * 3 / 4..=TTL.as_millis() as u64 + 1).contains(&left), "{left}");
+    }
 }
 
 /// An owner's tenure ends in one thread while another thread nests in it.

@@ -68,7 +68,7 @@ impl PlaceRequest {
         let call = self.quorum.protocol.leave(self.primitive, &self.names, &self.entry);
         let connections = self.connections();
         if on_server && connections.is_empty() {
-            self.quorum.spawn_pending(insist(self.quorum.nodes[0].clone(), call, CLEANUP_LIMIT));
+            self.quorum.spawn_pending(insist(self.quorum.nodes[0].clone(), move || call.clone(), CLEANUP_LIMIT));
             return;
         }
         let behind = connections.into_iter().map(|connection| (0, connection, true));
@@ -199,8 +199,9 @@ impl Drop for Intent {
         }
         let call = self.quorum.protocol.leave(Primitive::Write, &self.names, &self.entry);
         for node in &self.quorum.nodes {
+            let call = call.clone();
             // An intent that is not withdrawn expires soon after.
-            self.quorum.spawn_pending(insist(node.clone(), call.clone(), PLACE_TTL));
+            self.quorum.spawn_pending(insist(node.clone(), move || call.clone(), PLACE_TTL));
         }
     }
 }

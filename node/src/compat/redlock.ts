@@ -97,11 +97,11 @@ export interface Settings {
   readonly driftFactor?: number;
   /** The number of retries; -1: for ever. With `retryDelay` and `retryJitter` it sets how long to wait. Default: 10. */
   readonly retryCount?: number;
-  /** The pause before each retry. Default: 200. */
+  /** The pause before each retry, in milliseconds. Default: 200. */
   readonly retryDelay?: number;
-  /** How much longer or shorter each pause may be. Default: 100. */
+  /** How much longer or shorter each pause may be, in milliseconds. Default: 100. */
   readonly retryJitter?: number;
-  /** How long before its end `using` extends a lock. Default: 500. */
+  /** How long before its end `using` extends a lock, in milliseconds. Default: 500. */
   readonly automaticExtensionThreshold?: number;
   /** The database, instead of the clients' own. Only for the constructor. */
   readonly db?: number;

@@ -7,7 +7,7 @@
 
 use crate::{
     exclusion::{self, Repair},
-    hand_over, read_write,
+    hand_over, min_hold, read_write,
     resource::{self, Check},
     slots,
     tokens::{self, Memory, Prolonged, Raise, RepairedCounter, Watch},
@@ -34,6 +34,7 @@ pub enum Subject {
     ReadWrite(read_write::Config),
     Slots(slots::Config),
     HandOver(hand_over::Config),
+    MinHold(min_hold::Config),
     Resource(resource::Config),
 }
 
@@ -100,6 +101,7 @@ const TWO: &str = "two clients hold";
 const SPOILED: &str = "a client holds on";
 const ORPHAN: &str = "a key is left";
 const ALONE: &str = "a writer is not alone";
+const EARLY: &str = "a client holds before min_hold";
 
 /// All configurations.
 #[must_use]
@@ -113,6 +115,7 @@ pub fn all() -> Vec<Configuration> {
     read_write(&mut add);
     slots(&mut add);
     hand_over(&mut add);
+    min_hold(&mut add);
     resource(&mut add);
     list
 }
@@ -362,6 +365,20 @@ fn hand_over(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, S
     );
     let overtaken = Config { ordered: false, ..queue };
     h("H6", "what takes an acquire back overtakes it", Breaks("the lock was taken", 4), overtaken);
+}
+
+fn min_hold(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {
+    use Expected::{Breaks, Holds};
+    use min_hold::Config;
+    let mut l = |name, nodes, about, expected, config| add(name, nodes, about, expected, Subject::MinHold(config));
+    let one = Config { quorum: 1, lease: 2, min_hold: 3, frees: false, keeps_key: false, from_request: false };
+    let three = Config { quorum: 2, ..one };
+    l("L1", 1, "a single node, min_hold longer than the lease", Holds(463), one);
+    l("L1b", 3, "three nodes, min_hold longer than the lease", Holds(211_865), three);
+    l("L1c", 3, "three nodes, min_hold as long as the lease", Holds(90_270), Config { min_hold: 2, ..three });
+    l("L2", 3, "a release frees the lock", Breaks(EARLY, 13), Config { frees: true, ..three });
+    l("L3", 3, "the tenure's own key stays", Breaks("a released lock stays", 10), Config { keeps_key: true, ..three });
+    l("L4", 3, "the rest counts from before the request", Breaks(EARLY, 16), Config { from_request: true, ..three });
 }
 
 fn resource(add: &mut impl FnMut(&'static str, usize, &'static str, Expected, Subject)) {

@@ -8,6 +8,7 @@ pub mod checker;
 pub mod configurations;
 pub mod exclusion;
 pub mod hand_over;
+pub mod min_hold;
 pub mod read_write;
 pub mod resource;
 pub mod slots;
@@ -17,6 +18,7 @@ use checker::{Outcome, search};
 use configurations::{Configuration, Subject};
 use exclusion::Exclusion;
 use hand_over::HandOver;
+use min_hold::MinHold;
 use read_write::ReadWrite;
 use resource::Schedules;
 use slots::Slots;
@@ -47,6 +49,8 @@ pub fn run(configuration: &Configuration, limit: usize) -> Result {
         (Subject::ReadWrite(config), 5) => search(&ReadWrite::<6>::new(config), limit),
         (Subject::Slots(config), 3) => search(&Slots::<4>::new(config), limit),
         (Subject::Slots(config), 5) => search(&Slots::<6>::new(config), limit),
+        (Subject::MinHold(config), 1) => search(&MinHold::<2>::new(config), limit),
+        (Subject::MinHold(config), 3) => search(&MinHold::<4>::new(config), limit),
         (Subject::HandOver(config), 1) => search(&HandOver::new(config), limit),
         (Subject::Resource(config), _) => return Result::Scheduled(resource::schedules(&config)),
         (_, nodes) => unreachable!("no configuration has {nodes} nodes"),

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use redlock_model::{
     checker::{Model, Unreduced, reachable},
     exclusion::{self, Exclusion},
+    min_hold::{self, MinHold},
     read_write::{self, ReadWrite},
     slots::{self, Slots},
     tokens::{self, Tokens},
@@ -117,4 +118,11 @@ fn of_tokens_with_a_counter_that_is_evicted_and_prolonged() {
         ..tokens::Config::default()
     };
     lose_nothing(&Tokens::<3>::new(config));
+}
+
+#[test]
+fn of_min_hold() {
+    let config =
+        min_hold::Config { quorum: 2, lease: 1, min_hold: 2, frees: false, keeps_key: false, from_request: false };
+    lose_nothing(&MinHold::<3>::new(config));
 }

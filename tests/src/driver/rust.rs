@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use redlock::{
@@ -68,7 +68,9 @@ impl Actors {
 
     fn lock(&self, order: &Value) -> Result<Lock, LockError> {
         let step = &order["step"];
-        let options = |name: &str| ["ttl_ms", "wait_ms", "max_hold_ms", "owner", "reentrant", "fair"].contains(&name);
+        let options = |name: &str| {
+            ["ttl_ms", "wait_ms", "max_hold_ms", "min_hold_ms", "owner", "reentrant", "fair"].contains(&name)
+        };
         let options = SnakeSeconds.lock_options(settings(step, options))?;
         let (client, name) = (self.client(order)?, text(&step["lock"]).to_owned());
         let part = match &step["permits"] {
@@ -112,7 +114,10 @@ impl Actors {
             "available" => json!(self.lock(order)?.available().await?),
             "inspect" => self.lock(order)?.inspect().await?.map_or(Value::Null, |info| {
                 let ttl = info.ttl.map(|ttl| ttl.as_millis() as u64);
-                json!({ "owner": info.owner, "token": info.token, "ttl_ms": ttl, "kind": info.kind.as_str(), "owners": info.owners.len() })
+                let process = info.host.is_some_and(|host| !host.is_empty()) && info.pid.is_some();
+                let recent = info.since.is_some_and(is_recent);
+                json!({ "owner": info.owner, "token": info.token, "ttl_ms": ttl, "kind": info.kind.as_str(),
+                    "owners": info.owners.len(), "app": info.app, "process": process, "recent": recent })
             }),
             "force_release" => json!(self.client(order)?.force_release(text(&step["lock"])).await?),
             "attach" => {
@@ -126,7 +131,9 @@ impl Actors {
             "held" => json!(self.lease(step).held()),
             "remaining" => json!(self.lease(step).remaining().as_millis() as u64),
             "check" => json!(self.lease(step).check()?),
-            "extend" => json!(self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?),
+            "extend" => json!(
+                self.lease(step).extend(SnakeSeconds.duration("ttl", &setting("ttl_ms", &step["ttl_ms"]))?).await?
+            ),
             "downgrade" => json!(self.lease(step).downgrade().await?),
             "try_upgrade" => json!(self.lease(step).try_upgrade().await?),
             "token" => json!(self.lease(step).token()),
@@ -146,4 +153,10 @@ impl Actors {
             client.close().await;
         }
     }
+}
+
+/// Whether a time is less than a minute ago, or a node's clock is ahead by less than that.
+fn is_recent(time: SystemTime) -> bool {
+    let away = SystemTime::now().duration_since(time).unwrap_or_else(|error| error.duration());
+    away < Duration::from_secs(60)
 }

@@ -45,6 +45,10 @@ pub struct Checks {
     pub void: BTreeSet<String>,
     /// The client of each tenure.
     pub fields: BTreeMap<String, usize>,
+    /// For each tenure with a `min_hold`, from when to when the lock may become free, if it is released before.
+    min_holds: BTreeMap<String, (Time, Time)>,
+    /// Until when each released lock stays taken, and the token of its last holder.
+    rests: BTreeMap<String, (Time, u64)>,
     /// For each register, its value and the largest token that it has seen.
     registers: BTreeMap<String, (u64, u64)>,
     /// Losses: time, host, lock, token, reason.
@@ -347,7 +351,7 @@ impl Checks {
             }
             // I7: a release removes its own tenure and no other.
             let own = ["read", "write", "leave", "upgrade", "downgrade"];
-            if matches!(name, "release" | "leave")
+            if matches!(name, "release" | "rest" | "leave")
                 || name.strip_prefix("read_write/").is_some_and(|name| own.contains(&name))
             {
                 let touched: Vec<&String> = tenures.iter().filter(|field| !left.contains(field)).collect();
@@ -480,6 +484,34 @@ impl Checks {
         }
     }
 
+    /// A lease with a `min_hold` was returned. The rates of the clocks differ by less than a twentieth.
+    pub fn begin_min_hold(&mut self, now: Time, lease: &Lease, min_hold: Duration) {
+        let after = |share: f64| now + min_hold.mul_f64(share).as_nanos() as Time;
+        self.min_holds.entry(lease.owner().to_owned()).or_insert((after(0.95), after(1.1)));
+    }
+
+    /// A lease was released on all servers that had it.
+    pub fn begin_rest(&mut self, lease: &Lease) {
+        if let Some((least, _)) = self.min_holds.get(lease.owner()) {
+            self.rests.insert(lease.name().to_owned(), (*least, lease.token()));
+        }
+    }
+
+    /// I16: nobody acquires a lock that was released before its `min_hold` is over.
+    pub fn acquired_after_rest(&mut self, now: Time, lease: &Lease) {
+        let rest = self.rests.get(lease.name()).copied();
+        if let Some((until, token)) = rest.filter(|(until, token)| now < *until && lease.token() != *token) {
+            let (lock, early) = (lease.name(), (until - now) as f64 / 1e9);
+            self.violated(now, format!("I16 {lock} was acquired {early:.3} s before the min_hold of {token} is over"));
+        }
+    }
+
+    /// Whether a field stands for the rest of a `min_hold` that is not over.
+    fn is_resting(&self, now: Time, field: &str) -> bool {
+        let of = field.strip_prefix('~');
+        of.is_some_and(|of| self.min_holds.get(of).is_none_or(|(_, most)| now < *most))
+    }
+
     /// The largest token of a lock that any acquire has returned.
     pub fn largest(&self, lock: &str) -> u64 {
         self.told.get(lock).copied().unwrap_or_default()
@@ -517,11 +549,11 @@ impl Checks {
         }
     }
 
-    /// True if a server may have a tenure without a holder: its acquire arrived a second time, it was detached, or it
-    /// has an explicit owner, who may have other tenures.
+    /// True if a server may have a tenure without a holder: its acquire arrived a second time, it was detached, its
+    /// `min_hold` is not over, or it has an explicit owner, who may have other tenures.
     pub fn is_excused(&self, now: Time, field: &str) -> bool {
         let detached = self.detached.get(field).is_some_and(|until| now < *until);
-        self.again.contains(field) || detached || field.starts_with('=')
+        self.again.contains(field) || detached || self.is_resting(now, field) || field.starts_with('=')
     }
 
     /// I5: a tenure without a holder soon disappears from a server, unless it is excused.

@@ -21,6 +21,7 @@
 //! | I13 | a detached lease can be attached until it is over, once, and keeps its token |
 //! | I14 | no waiter in the queue of a lock is overtaken while its client lives; the lock is not handed to a waiter whose client is gone; readers wait behind a waiting writer; no waiter waits when it is its turn |
 //! | I15 | on some server the lock's counter is at least the token of its holder |
+//! | I16 | a lock that was released stays taken until its `min_hold` is over, and no longer |
 //!
 //! A run has a period of faults. Then every fault ends, and the run checks that all locks are usable and nothing is
 //! left behind.
@@ -392,7 +393,7 @@ impl Simulation {
                 let name = lock_name(lock);
                 for server in 0..world.servers.len() {
                     for field in world.servers[server].look(now).live(&name) {
-                        let holder = world.checks.fields.get(&field);
+                        let holder = world.checks.fields.get(field.trim_start_matches('~'));
                         let excused = believed.contains(&field)
                             || world.checks.is_excused(now, &field)
                             || holder.is_none_or(|host| !running[*host] || world.is_cut_off(*host, server));

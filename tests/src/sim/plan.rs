@@ -145,6 +145,8 @@ pub struct Plan {
     pub max_ttl: Duration,
     /// How long a token counter is kept after its last use. Set in runs that hold some locks for longer.
     pub token_ttl: Option<Duration>,
+    /// The longest `min_hold`, in runs that have any.
+    pub min_hold: Option<Duration>,
     /// Whether tokens are promised to increase.
     pub tokens: bool,
     /// Whether quarantine is on.
@@ -222,6 +224,7 @@ impl Plan {
             reply_timeout: Duration::from_millis(rng.u64(100..1_500)),
             max_ttl,
             token_ttl: None,
+            min_hold: None,
             tokens: true,
             quarantine: true,
         };
@@ -235,6 +238,10 @@ impl Plan {
         // Further runs test locks that are held for long. A counter must outlive the jump of a clock that is set back.
         if seed % 16 == 7 && class != Class::Clocks {
             plan.hold_for_long(&mut rng);
+        }
+        // In further runs locks stay taken after their release.
+        if seed % 16 == 10 {
+            plan.min_hold = Some(plan.max_ttl.min(Duration::from_secs(10)));
         }
         let count = if rng.u32(0..8) == 0 { 0 } else { rng.usize(1..14) };
         for _ in 0..count {
@@ -400,7 +407,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{}{} on {} {}locks, watchdog {:?}, max_ttl {:?}, replies \
+            "seed {}: {:?}, quorum {} of {}, {} clients with {} users{}{}{} on {} {}locks, watchdog {:?}, max_ttl {:?}, replies \
              within {:?}, calm at {} s",
             self.seed,
             self.class,
@@ -410,6 +417,7 @@ impl fmt::Display for Plan {
             self.actors,
             if self.absent > 0.0 { " that are away at times" } else { "" },
             if self.token_ttl.is_some() { " that hold for long at times" } else { "" },
+            if self.min_hold.is_some() { " with min_hold at times" } else { "" },
             self.locks,
             if self.read_write { "read/write " } else { "" },
             self.watchdog,

@@ -180,7 +180,17 @@ impl Actor {
         };
         let mut options = LockOptions::default();
         (options.ttl, options.wait, options.fair) = (ttl, wait, self.plan.fair);
+        options.min_hold = self.min_hold(ttl);
         options
+    }
+
+    /// A `min_hold` in some of the runs that have any; not above a fixed ttl.
+    fn min_hold(&mut self, ttl: Ttl) -> Option<Duration> {
+        let mut longest = self.plan.min_hold.filter(|_| self.chance(0.5))?;
+        if let Ttl::Fixed(ttl) = ttl {
+            longest = longest.min(ttl);
+        }
+        Some(Duration::from_millis(self.rng.u64(50..=longest.as_millis() as u64)))
     }
 
     /// A lock by name, or one of the two locks of a read/write lock.
@@ -200,6 +210,7 @@ impl Actor {
         let mut options = self.options();
         if !self.plan.read_write && self.chance(self.plan.owners) {
             options.owner = Some(format!("owner-{}", self.rng.u32(0..2)));
+            options.min_hold = None;
         }
         let Some(lock) = self.lock(&name, options) else { return };
         let identity = Identity::new();
@@ -266,6 +277,12 @@ impl Actor {
                     let known = lock.options().owner.is_none() && !lease.reads();
                     if !matches!(lock.options().ttl, Ttl::Fixed(_)) && known {
                         world.checks.renewed.insert((lock.name().to_owned(), lease.token()));
+                    }
+                    if held {
+                        world.checks.acquired_after_rest(now, &lease);
+                    }
+                    if let Some(min_hold) = lock.options().min_hold {
+                        world.checks.begin_min_hold(now, &lease, min_hold);
                     }
                     // A nested lease has the token of the outer one.
                     if !world.checks.detached.contains_key(lease.owner()) {
@@ -468,8 +485,12 @@ impl Actor {
             }
             _ => {}
         }
+        let held = lease.held();
         let outcome = lease.release().await;
         Self::retire(&lease);
+        if held && matches!(outcome, Ok(ReleaseOutcome::Released)) && self.plan.present() {
+            world::with(|world| world.begin_rest(host::here(), &lease));
+        }
         note(self.host, "released", || format!("{}: {outcome:?}", lock.name()));
         let limit = self.plan.reply_timeout * 3 + Duration::from_millis(100);
         if began.elapsed() > limit && !self.was_frozen(started) {

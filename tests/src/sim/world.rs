@@ -15,6 +15,7 @@ use std::{
 
 use fastrand::Rng;
 use redlock::{
+    Lease,
     protocol::script::{Reply, ScriptCall},
     server::NodeError,
 };
@@ -249,6 +250,15 @@ impl Trace {
 }
 
 impl World {
+    /// A lock was released. If no server has the tenure any more, those that had it keep the lock taken until its
+    /// `min_hold` is over.
+    pub fn begin_rest(&mut self, now: Time, lease: &Lease) {
+        let there = |server: &mut Server| server.look(now).tenures(lease.name()).iter().any(|one| one == lease.owner());
+        if !self.servers.iter_mut().any(there) {
+            self.checks.begin_rest(lease);
+        }
+    }
+
     /// A world without events.
     pub fn new(rng: Rng, servers: Vec<Server>, hosts: usize, weather: Weather, checks: Checks, verbose: bool) -> Self {
         Self {

@@ -19,7 +19,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     rc::Rc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use redlock::{Client, Config, LockOptions, Ttl};
@@ -108,6 +108,13 @@ fn client(url: &str, change: impl FnOnce(&mut Config)) -> Client {
 fn lock(client: &Client, name: &str, ttl: Ttl) -> redlock::Lock {
     let mut options = LockOptions::default();
     options.ttl = ttl;
+    client.lock(name, options).unwrap()
+}
+
+/// One of our locks that stays taken for `min_hold` at least.
+fn resting(client: &Client, name: &str, min_hold: Duration) -> redlock::Lock {
+    let mut options = LockOptions::default();
+    options.min_hold = Some(min_hold);
     client.lock(name, options).unwrap()
 }
 

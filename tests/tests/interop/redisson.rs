@@ -24,7 +24,7 @@ use crate::{
     fight::{Fight, Row, fight, waits},
     lock,
     place::Place,
-    run,
+    resting, run,
 };
 
 /// A lease that is longer than any test.
@@ -63,6 +63,7 @@ pub(crate) fn checks((version, command): &Party, ours: &[Party], ground: &Ground
     }
     add("takes locks away, as we do", Box::new(|peer, place| quiet(locks_are_taken_away(peer, place))));
     add("has leases that expire", Box::new(|peer, place| quiet(leases_expire(peer, place))));
+    add("waits for the rest of our min_hold", Box::new(|peer, place| quiet(it_waits_for_the_rest(peer, place))));
     add("draws fencing tokens with us", Box::new(|peer, place| quiet(tokens_go_on(peer, place))));
     add("draws them at the same time", Box::new(fenced_fight));
     add("wakes us, and we it", Box::new(|peer, place| run(wake_ups(peer, place))));
@@ -295,6 +296,33 @@ async fn leases_expire(peer: &Party, place: &Place) {
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Lost);
     assert_eq!(redisson.ask("a", "held x").value(), "true");
     redisson.ask("a", "unlock x").value();
+}
+
+async fn it_waits_for_the_rest(peer: &Party, place: &Place) {
+    let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
+    let lease = resting(&ours, "x", Duration::from_secs(4)).acquire().await.unwrap();
+    redisson.tell("a", "lock x");
+    place.somebody_listens("x");
+    sleeps(&redisson, "a");
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    let released = Instant::now();
+    assert_eq!(redisson.ask("b", "try x 0").value(), "false");
+    assert_eq!(redisson.ask("b", "locked x").value(), "true");
+    redisson.answer("a").value();
+    // Without the new ttl it would sleep for what was left of our lease of 30 s.
+    let took = released.elapsed();
+    assert!(took < LONG / 2, "{took:?}");
+    redisson.ask("a", "unlock x").value();
+
+    let mut options = redlock::LockOptions::default();
+    options.min_hold = Some(Duration::from_secs(4));
+    let config = ours.read_write_lock("x", options).unwrap();
+    let writing = config.write().acquire().await.unwrap();
+    assert_eq!(writing.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(redisson.ask("a", "read-try x 0").value(), "false");
+    assert_eq!(redisson.ask("a", "write-try x 0").value(), "false");
+    assert_eq!(redisson.ask("a", "write-try x 15000").value(), "true", "once the rest is over");
+    redisson.ask("a", "write-unlock x").value();
 }
 
 async fn readers_and_writers(peer: &Party, place: &Place) {

@@ -12,7 +12,7 @@ use crate::{
     fight::{Fight, fight},
     handoffs, lock,
     place::Place,
-    run,
+    resting, run,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -24,10 +24,11 @@ type Plain = fn(&Party);
 
 /// All checks of one library.
 pub(crate) fn checks(peer: &Party, ours: &[Party]) -> Vec<Check> {
-    let plain: [(&str, Plain); 3] = [
+    let plain: [(&str, Plain); 4] = [
         ("sees our lock, and we see its", |peer| run(each_sees_the_other(peer))),
         ("cannot end or extend our lock", |peer| run(it_does_not_touch_ours(peer))),
         ("keeps its lock from us", |peer| run(we_do_not_touch_its(peer))),
+        ("waits for the rest of our min_hold", |peer| run(it_waits_for_the_rest(peer))),
     ];
     let mut all: Vec<Check> = Vec::new();
     for (what, check) in plain {
@@ -162,6 +163,21 @@ async fn it_does_not_touch_ours(peer: &Party) {
     assert!(lease.held());
     lease.extend(LONG).await.unwrap();
     assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// We released the lock before its `min_hold` was over: to the peer it is taken, until the ttl of the rest is over.
+async fn it_waits_for_the_rest(peer: &Party) {
+    let (server, theirs, ours, key) = both(peer);
+    let lease = resting(&ours, "x", Duration::from_secs(4)).acquire().await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(theirs.ask("a", &format!("acquire x {LEASE} 0")).value(), "none");
+    if peer.0.starts_with("redis-py") {
+        assert_eq!(theirs.ask("a", "locked x").value(), "true");
+    }
+    assert_eq!(there(&server, &key).0, format!("~{}", lease.owner()));
+    let value = theirs.ask("a", &format!("acquire x {LEASE} 10000")).value();
+    assert_eq!(there(&server, &key).0, value, "once the rest is over");
+    theirs.ask("a", "release x").value();
 }
 
 /// We held the lock and lost it; now the peer holds it.

@@ -14,11 +14,16 @@ use crate::{clock, process::fork};
 /// A handle to the store of a `memory://` URL, to inspect it, to inject faults and to remove them.
 ///
 /// ```
-/// use redlock::server::memory::Memory;
+/// # fn main() -> Result<(), redlock::LockError> {
+/// use redlock::{Client, Config, LockOptions, Memory};
 ///
 /// let store = Memory::named("orders"); // the store of all clients of memory://orders
-/// store.freeze(); // like a server that was suspended
-/// store.thaw();
+/// let lock = Client::new(Config::new(["memory://orders"]))?.lock("42", LockOptions::default())?;
+/// store.stop(); // like a server that was killed
+/// assert_eq!(lock.try_acquire_blocking().err().expect("it is down").code(), "unavailable");
+/// store.start();
+/// assert!(lock.try_acquire_blocking()?.is_some());
+/// # Ok(()) }
 /// ```
 ///
 /// Its methods act on the store at once, whether that is up, frozen or stopped. A handle can be made before or after

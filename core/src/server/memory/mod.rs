@@ -21,12 +21,16 @@ use tokio::{
 use self::store::{State, Status, Store, Subscriber, Unsubscribe, find};
 use crate::{
     event::{Event, EventSink},
+    identity::Identity,
     process::{
         driver::Driver,
         fork::{self, Tied},
     },
     protocol::script::{Reply, ScriptCall},
-    server::{BoxFuture, ConnectionId, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription},
+    server::{
+        BoxFuture, ConnectionId, NamedConnection, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription,
+        Traits,
+    },
 };
 
 mod commands;
@@ -47,11 +51,20 @@ impl MemoryNode {
     /// Opens the store behind `memory://name`, and creates it if needed. Several clients share it. `events` receives an
     /// event when the store stops answering this client, and when it answers again.
     pub fn open(name: &str, events: Option<EventSink>) -> Arc<Self> {
+        Self::open_as(None, name, events)
+    }
+
+    /// [`open`](Self::open) for a client that the store lists until `identity` is dropped.
+    pub(crate) fn open_as(identity: Option<&Arc<Identity>>, name: &str, events: Option<EventSink>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (store, name) = (find(fork::generation(), name), Arc::<str>::from(format!("memory://{name}")));
+        let number = NEXT.fetch_add(1, Relaxed);
+        if let Some(identity) = identity {
+            store.join(number, identity);
+        }
         let access = Access {
             name: Arc::clone(&name),
-            number: NEXT.fetch_add(1, Relaxed),
+            number,
             store,
             events,
             down: AtomicBool::new(false),
@@ -116,6 +129,17 @@ impl Node for MemoryNode {
         self.request(None, Some(timeout), |state| Ok(NodeInfo::new(Some(state.run.clone()), None)))
     }
 
+    fn clients(&self, timeout: Duration) -> BoxFuture<Result<Vec<NamedConnection>, NodeError>> {
+        let Some(access) = self.access.get() else { return forked() };
+        let store = Arc::clone(&access.store);
+        let named = |identity: Arc<Identity>| NamedConnection { identity: (*identity).clone(), address: None };
+        self.request(None, Some(timeout), move |_| Ok(store.clients().into_iter().map(named).collect()))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { lists_clients: true, ..Traits::default() }
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         // A forked child must not use the parent's channel: it contains a mutex that may be held.
         self.access.get().map_or_else(|| watch::channel(0).1, |access| access.store.changes.subscribe())
@@ -124,6 +148,7 @@ impl Node for MemoryNode {
     fn close(&self) {
         let Some(access) = self.access.get() else { return };
         access.closed.send_replace(true);
+        access.store.leave(access.number);
         access.store.state.lock().subscribers.retain(|_, all| {
             all.retain(|subscriber| subscriber.node != access.number);
             !all.is_empty()

@@ -17,7 +17,7 @@ use crate::{
     protocol::{
         calls::{
             Acquire, Arguments, Attach, Bump, End, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
-            OWNER_OF_CHOSEN_VALUE, Prolong, Provision, Release, Renew, Repair, Retime,
+            OWNER_OF_CHOSEN_VALUE, Prolong, Provision, Release, Renew, Repair, Rest, Retime,
         },
         script::{Reply, ScriptCall},
     },
@@ -62,6 +62,7 @@ impl State {
             "prolong" => lock.prolong(given),
             "repair" => lock.repair(given),
             "release" => lock.release(given),
+            "rest" => lock.rest(given),
             "end" => lock.end(given),
             "inspect" => lock.inspect(given),
             "attach" => lock.attach(given),
@@ -71,6 +72,7 @@ impl State {
             "read_write/read" => lock.read(given),
             "read_write/write" => lock.write(given),
             "read_write/leave" => lock.leave_read_write(given),
+            "read_write/rest" => lock.rest_read_write(given),
             "read_write/downgrade" => lock.downgrade(given),
             "read_write/upgrade" => lock.upgrade(given),
             "read_write/bump" => lock.bump_read_write(given),
@@ -503,6 +505,18 @@ impl Wired<'_> {
         if !field.starts_with('=') || !self.redis.exists(key) {
             self.redis.publish(channel);
         }
+        Ok(Reply::Int(1))
+    }
+
+    /// `lua/rest.lua`
+    fn rest(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let Rest { lock: key, field, replacement: rest, ttl, channel } = Rest::read(&mut given).ok_or_else(missing)?;
+        // A key of another type is somebody else's data.
+        if !self.holds(key, field).unwrap_or(false) {
+            return Ok(Reply::Int(self.holds(key, rest).unwrap_or(false).into()));
+        }
+        self.rename(key, field, rest, number(ttl)?)?;
+        self.redis.publish(channel);
         Ok(Reply::Int(1))
     }
 

@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use tokio::sync::watch;
 
 use crate::{
     clock::{self, Deadline, Stamp},
+    identity::Identity,
     process::fork::Tied,
     sync::Mutex,
 };
@@ -65,7 +66,7 @@ pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
     }
     Arc::clone(at.stores.lock().entry(name.to_owned()).or_insert_with(|| {
         let (state, changes) = (Mutex::new(State::new()), watch::Sender::new(0));
-        Arc::new(Store { state, changes })
+        Arc::new(Store { state, changes, clients: Mutex::default() })
     }))
 }
 
@@ -73,9 +74,28 @@ pub(super) fn find(generation: u64, name: &str) -> Arc<Store> {
 pub(super) struct Store {
     pub(super) state: Mutex<State>,
     pub(super) changes: watch::Sender<u64>,
+    /// The clients that use it, by the number of their access.
+    clients: Mutex<BTreeMap<u64, Weak<Identity>>>,
 }
 
 impl Store {
+    /// Adds a client, until its identity is dropped.
+    pub(super) fn join(&self, access: u64, identity: &Arc<Identity>) {
+        let mut clients = self.clients.lock();
+        clients.retain(|_, identity| identity.strong_count() > 0);
+        clients.insert(access, Arc::downgrade(identity));
+    }
+
+    /// Removes a client.
+    pub(super) fn leave(&self, access: u64) {
+        self.clients.lock().remove(&access);
+    }
+
+    /// The clients that use it.
+    pub(super) fn clients(&self) -> Vec<Arc<Identity>> {
+        self.clients.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Notifies the clients' nodes of a change.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);

@@ -207,7 +207,8 @@ impl Inner {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dead = Arc::new(AtomicBool::new(false));
         let redis = self.log_in(lane.driver(), number, &dead).await?;
-        let mut facts = identify(&redis).await?;
+        let ((), facts) = tokio::join!(self.naming.apply(redis.clone()), identify(&redis));
+        let mut facts = facts?;
         if facts.replica && self.target.can_fail_over() {
             return Err(not_run_error("the master that the Sentinels name is a replica yet, or by now"));
         }

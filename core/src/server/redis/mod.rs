@@ -28,7 +28,7 @@ use crate::{
         script::{Reply, ScriptCall},
         sharding::Sharding,
     },
-    server::{BoxFuture, ConnectionId, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
+    server::{BoxFuture, ConnectionId, NamedConnection, Node, NodeError, NodeInfo, SentOn, Subscription, Traits},
     sync::Mutex,
     url::Endpoint,
 };
@@ -44,6 +44,7 @@ mod health;
 #[cfg(target_os = "linux")]
 mod hosted;
 mod identify;
+mod naming;
 mod order;
 mod pubsub;
 mod replies;
@@ -57,6 +58,7 @@ use self::{
     connection::{Connection, Lane, LaneState},
     errors::forked_error,
     health::Health,
+    naming::Naming,
     pubsub::PubSubConnection,
     target::Target,
 };
@@ -76,9 +78,14 @@ pub(crate) struct RedisNode {
 }
 
 impl RedisNode {
-    /// Creates the node; it connects at first use.
-    pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
-        Self::in_cluster(endpoint, settings, events, false)
+    /// Creates the node; it connects at first use. `connection_name`: the name of its connections, if they get one.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        settings: &Settings,
+        events: EventSink,
+        connection_name: Option<Arc<str>>,
+    ) -> Result<Self, LockError> {
+        Self::in_cluster(endpoint, settings, events, connection_name, false)
     }
 
     /// Creates the node, which may be a server of a cluster.
@@ -86,6 +93,7 @@ impl RedisNode {
         endpoint: &Endpoint,
         settings: &Settings,
         events: EventSink,
+        connection_name: Option<Arc<str>>,
         in_cluster: bool,
     ) -> Result<Self, LockError> {
         let config = &settings.config;
@@ -95,6 +103,7 @@ impl RedisNode {
         let inner = Inner {
             name: Arc::clone(&name),
             target,
+            naming: Arc::new(Naming::new(connection_name)),
             in_cluster,
             connect_timeout: config.connect_timeout,
             reply_timeout: config.reply_timeout,
@@ -158,6 +167,10 @@ impl Node for RedisNode {
         self.with(move |inner| async move { inner.ping(timeout).await })
     }
 
+    fn clients(&self, timeout: Duration) -> BoxFuture<Result<Vec<NamedConnection>, NodeError>> {
+        self.with(move |inner| async move { inner.clients(timeout).await })
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.get().map_or_else(|| watch::channel(0).1, |inner| inner.changes.subscribe())
     }
@@ -169,7 +182,7 @@ impl Node for RedisNode {
     }
 
     fn traits(&self) -> Traits {
-        Traits { sharding: Sharding::None, hostable: self.hostable }
+        Traits { sharding: Sharding::None, hostable: self.hostable, lists_clients: true }
     }
 }
 
@@ -177,6 +190,7 @@ impl Node for RedisNode {
 struct Inner {
     name: Arc<str>,
     target: Arc<Target>,
+    naming: Arc<Naming>,
     in_cluster: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,

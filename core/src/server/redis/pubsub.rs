@@ -1,10 +1,11 @@
 //! Release messages: one pub/sub connection for all channels of a node. One task owns it, so that a subscription and
 //! the end of another cannot overtake each other.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{
     StreamExt,
+    future::{FusedFuture, FutureExt},
     stream::{self, BoxStream, FuturesUnordered},
 };
 use redis::{
@@ -20,6 +21,7 @@ use super::{
         error_from_reply_text, lacks_hello, not_run_error, reply_timeout_error, server_text,
     },
     health::{Health, SendDecision},
+    naming::Naming,
     replies::into_text,
     setup::Clients,
     target::Target,
@@ -68,10 +70,10 @@ enum Phase {
 /// The sending half of a pub/sub connection.
 #[derive(Clone)]
 enum Sink {
-    Plain(PubSubSink),
-    /// Subscribes to the cluster-wide channel and to the slot's shard channel. Needs RESP3, which all servers with
-    /// shard channels speak.
-    Sharded(MultiplexedConnection),
+    /// With RESP2 the connection takes no other commands.
+    Resp2(PubSubSink),
+    /// `sharded`: whether to subscribe to the slot's shard channel, too. All servers with shard channels speak RESP3.
+    Resp3 { connection: MultiplexedConnection, sharded: bool },
 }
 
 /// An event from a pub/sub connection.
@@ -83,8 +85,8 @@ enum PubSubEvent {
 
 impl Sink {
     async fn open(clients: &Clients, sharded: bool) -> Result<(Self, BoxStream<'static, PubSubEvent>), NodeError> {
-        if let (true, Some(client)) = (sharded, &clients.resp3) {
-            match Self::open_sharded(client).await {
+        if let Some(client) = &clients.resp3 {
+            match Self::open_resp3(client, sharded).await {
                 Err(error) if lacks_hello(&error) => {}
                 opened => return opened.map_err(|error| connect_error(&error)),
             }
@@ -92,10 +94,10 @@ impl Sink {
         let connection = clients.resp2.get_async_pubsub().await.map_err(|error| connect_error(&error))?;
         let (sink, messages) = connection.split();
         let events = messages.map(|message| PubSubEvent::Message(message.get_channel_name().to_owned()));
-        Ok((Self::Plain(sink), events.boxed()))
+        Ok((Self::Resp2(sink), events.boxed()))
     }
 
-    async fn open_sharded(client: &Client) -> redis::RedisResult<(Self, BoxStream<'static, PubSubEvent>)> {
+    async fn open_resp3(client: &Client, sharded: bool) -> redis::RedisResult<(Self, BoxStream<'static, PubSubEvent>)> {
         let (push_sender, mut push_receiver) = mpsc::unbounded_channel();
         let on_push = move |push: PushInfo| push_sender.send(push).map_err(|_| SendError);
         let config = AsyncConnectionConfig::new()
@@ -107,22 +109,29 @@ impl Sink {
         let events = pushes
             .take_while(|push| std::future::ready(push.kind != PushKind::Disconnection))
             .filter_map(|push| std::future::ready(pub_sub_event(push)));
-        Ok((Self::Sharded(connection), events.boxed()))
+        Ok((Self::Resp3 { connection, sharded }, events.boxed()))
+    }
+
+    /// Names the connection, if it takes the command.
+    async fn apply(self, naming: &Naming) {
+        if let Self::Resp3 { connection, .. } = self {
+            naming.apply(connection).await;
+        }
     }
 
     async fn send(self, channel: &str, join: bool) -> Result<(), NodeError> {
-        let mut connection = match self {
-            Self::Plain(mut sink) => {
+        let (mut connection, sharded) = match self {
+            Self::Resp2(mut sink) => {
                 let sent = if join { sink.subscribe(channel).await } else { sink.unsubscribe(channel).await };
                 return sent.map_err(|error| {
                     let text = server_text(&error);
                     text.map_or_else(|| broken_connection_error(&error), |text| error_from_reply_text(&text))
                 });
             }
-            Self::Sharded(connection) => connection,
+            Self::Resp3 { connection, sharded } => (connection, sharded),
         };
         let commands = if join { ["SSUBSCRIBE", "SUBSCRIBE"] } else { ["SUNSUBSCRIBE", "UNSUBSCRIBE"] };
-        for name in commands {
+        for name in commands.into_iter().skip(usize::from(!sharded)) {
             let mut command = redis::cmd(name);
             command.arg(channel);
             match connection.send_packed_command(&command).await.map_err(|error| broken_connection_error(&error))? {
@@ -190,6 +199,7 @@ impl Inner {
         let (changes, inbox) = mpsc::unbounded_channel();
         let actor = Actor {
             target: Arc::clone(&self.target),
+            naming: Arc::clone(&self.naming),
             sharded: self.in_cluster,
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
@@ -205,6 +215,7 @@ impl Inner {
 /// The task that owns the subscriptions of a node. It ends with its connection, which closes every receiver.
 struct Actor {
     target: Arc<Target>,
+    naming: Arc<Naming>,
     /// Whether the server belongs to a cluster, where each channel also has a shard channel in its slot.
     sharded: bool,
     connect_timeout: Duration,
@@ -237,8 +248,11 @@ impl Actor {
             Err(_) => return connect_timeout_error(self.connect_timeout),
         };
         let mut pending = FuturesUnordered::<PendingChange>::new();
+        let naming = Arc::clone(&self.naming);
+        let mut named = pin!(sink.clone().apply(&naming).fuse());
         loop {
             tokio::select! {
+                () = &mut named, if !named.is_terminated() => {}
                 change = inbox.recv() => {
                     let next = match change {
                         Some(Change::Join { channel, admission }) => self.join(channel, admission),

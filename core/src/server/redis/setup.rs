@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Clients {
     /// Preferred: with RESP3 a disconnection is noticed at once. `None` if the URL rules it out.
     pub(super) resp3: Option<Client>,
-    /// For servers without HELLO, and for pub/sub.
+    /// For servers without HELLO.
     pub(super) resp2: Client,
 }
 

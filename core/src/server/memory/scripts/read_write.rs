@@ -8,7 +8,7 @@ use crate::{
     protocol::{
         calls::{
             Arguments, AttachReadWrite, BumpReadWrite, EndReadWrite, EnterReadWrite, InspectReadWrite, LeaveEntry,
-            ReadWriteTenure, RenewReadWrite, RepairReadWrite, Upgrade, Waiting,
+            ReadWriteTenure, RenewReadWrite, RepairReadWrite, RestReadWrite, Upgrade, Waiting,
         },
         script::Reply,
     },
@@ -356,6 +356,33 @@ impl Wired<'_> {
             self.redis.publish(waiting.channel);
         }
         done
+    }
+
+    /// `lua/read_write/rest.lua`
+    pub(super) fn rest_read_write(&mut self, mut given: Arguments<'_>) -> Result<Reply, Fault> {
+        let of = ReadWriteTenure::read(&mut given).ok_or_else(missing)?;
+        let waiting = Waiting::read(&mut given).ok_or_else(missing)?;
+        let RestReadWrite { replacement: rest, ttl } = RestReadWrite::read(&mut given).ok_or_else(missing)?;
+        // A key of another type is somebody else's data.
+        if self.writes(&of, of.field).unwrap_or(false) {
+            self.redis.pexpire(of.lock, number(ttl)?);
+            self.redis.hset(of.lock, &format!("{rest}:write"), "1")?;
+            self.redis.hdel(of.lock, &format!("{}:write", of.field))?;
+            self.redis.publish(waiting.channel);
+            return Ok(Reply::Int(1));
+        }
+        if self.writes(&of, rest).unwrap_or(false) {
+            return Ok(Reply::Int(1));
+        }
+        if !self.redis.hdel(of.lock, of.field).unwrap_or(false) {
+            return Ok(Reply::Int(0));
+        }
+        self.redis.zrem(of.readers, of.field)?;
+        self.redis.del(&reader_key(&of, of.field));
+        if self.purge(&of)? {
+            self.redis.publish(waiting.channel);
+        }
+        Ok(Reply::Int(1))
     }
 
     /// `lua/read_write/downgrade.lua`

@@ -232,7 +232,8 @@ impl Inner {
             return Ok(Arc::clone(member));
         }
         let endpoint = Endpoint { transport: address.clone().transport(self.tls), ..self.endpoint.clone() };
-        let member = Arc::new(RedisNode::in_cluster(&endpoint, &self.settings, self.events.clone(), true)?);
+        let (events, name) = (self.events.clone(), self.connection_name.clone());
+        let member = Arc::new(RedisNode::in_cluster(&endpoint, &self.settings, events, name, true)?);
         map.members.insert(address.clone(), Arc::clone(&member));
         if !map.closed {
             self.spawn(forward(Arc::downgrade(self), member.changes()));

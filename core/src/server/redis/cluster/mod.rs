@@ -15,6 +15,7 @@ use self::map::{Map, NOBODY};
 use super::{
     RedisNode,
     errors::{closed_error, forked_error, not_run_error, permanent_error},
+    naming::each_once,
     timer,
 };
 use crate::{
@@ -27,7 +28,10 @@ use crate::{
         script::{Reply, ScriptCall, WhileMoving},
         sharding::{Sharding, slot},
     },
-    server::{BoxFuture, ConnectionId, Hint, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription, Traits},
+    server::{
+        BoxFuture, ConnectionId, Hint, NamedConnection, Node, NodeError, NodeErrorKind, NodeInfo, SentOn, Subscription,
+        Traits,
+    },
     sync::Mutex,
     url::{Address, Endpoint, Transport},
 };
@@ -58,6 +62,8 @@ struct Inner {
     tls: bool,
     settings: Settings,
     events: EventSink,
+    /// The name of the connections to each server, if they get one.
+    connection_name: Option<Arc<str>>,
     map: Mutex<Map>,
     /// Increases by one after each attempt to learn the map.
     learned: watch::Sender<u64>,
@@ -67,8 +73,13 @@ struct Inner {
 }
 
 impl ClusterNode {
-    /// Creates the node; it connects at first use.
-    pub(crate) fn new(endpoint: &Endpoint, settings: &Settings, events: EventSink) -> Result<Self, LockError> {
+    /// Creates the node; it connects at first use. `connection_name`: the name of its connections, if they get one.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        settings: &Settings,
+        events: EventSink,
+        connection_name: Option<Arc<str>>,
+    ) -> Result<Self, LockError> {
         let Transport::Cluster { seeds, tls } = &endpoint.transport else {
             return Err(LockError::invalid("urls", "not the URL of a cluster"));
         };
@@ -78,6 +89,7 @@ impl ClusterNode {
             tls: *tls,
             settings: settings.clone(),
             events,
+            connection_name,
             map: Mutex::new(Map::unknown()),
             learned: watch::Sender::new(0),
             changes: watch::Sender::new(0),
@@ -139,6 +151,10 @@ impl Node for ClusterNode {
         self.with(move |inner| async move { inner.ping(timeout).await })
     }
 
+    fn clients(&self, timeout: Duration) -> BoxFuture<Result<Vec<NamedConnection>, NodeError>> {
+        self.with(move |inner| async move { inner.clients(timeout).await })
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.get().map_or_else(|| watch::channel(0).1, |inner| inner.changes.subscribe())
     }
@@ -150,7 +166,7 @@ impl Node for ClusterNode {
     }
 
     fn traits(&self) -> Traits {
-        Traits { sharding: Sharding::HashSlots, hostable: self.hostable }
+        Traits { sharding: Sharding::HashSlots, hostable: self.hostable, lists_clients: true }
     }
 }
 
@@ -296,16 +312,36 @@ impl Inner {
         Err(not_run_error("the slot of the channel keeps moving"))
     }
 
+    /// The masters of the cluster, as far as the map knows them.
+    fn masters(&self) -> Vec<Arc<RedisNode>> {
+        let map = self.map.lock();
+        map.masters.iter().filter_map(|address| map.members.get(address).cloned()).collect()
+    }
+
+    /// Lists the clients that are connected to any of the masters that answer. Fails if none does.
+    async fn clients(self: &Arc<Self>, timeout: Duration) -> Result<Vec<NamedConnection>, NodeError> {
+        self.owner(0, timeout).await?;
+        let lists = self.masters().into_iter().map(|member| async move {
+            let list = member.inner()?.clients(timeout).await;
+            list.map_err(|error| with_server_name(&member, error))
+        });
+        let (mut all, mut failed) = (None, None);
+        for list in join_all(lists).await {
+            match list {
+                Ok(list) => all.get_or_insert_with(Vec::new).extend(list),
+                Err(error) => failed = Some(error),
+            }
+        }
+        all.map(each_once).ok_or_else(|| failed.unwrap_or_else(closed_error))
+    }
+
     /// Pings all masters, each of which must answer. Returns the info of the owner of slot 0.
     async fn ping(self: &Arc<Self>, timeout: Duration) -> Result<NodeInfo, NodeError> {
         let first = self.owner(0, timeout).await?;
-        let masters: Vec<_> = {
-            let map = self.map.lock();
-            if map.owners.contains(&NOBODY) {
-                return Err(not_run_error("nobody serves some of the cluster's slots"));
-            }
-            map.masters.iter().filter_map(|address| map.members.get(address).cloned()).collect()
-        };
+        if self.map.lock().owners.contains(&NOBODY) {
+            return Err(not_run_error("nobody serves some of the cluster's slots"));
+        }
+        let masters = self.masters();
         let pongs = masters
             .iter()
             .map(|member| async move { member.ping(timeout).await.map_err(|error| with_server_name(member, error)) });

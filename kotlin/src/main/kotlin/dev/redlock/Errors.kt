@@ -8,11 +8,12 @@ import dev.redlock.internal.Failure
  * The base class of all errors of this library. It is unchecked, because Kotlin has no checked exceptions and most
  * callers of `withLock` handle only [LockTimeout].
  *
- * @property code the kind of error, the same word in every language
+ * @property code the kind of error, the same word in every language: "timeout", "lost", "not_held", "unavailable",
+ *   "conflict", "deadlock", "invalid" or "closed"
  */
 public sealed class LockError(message: String, public val code: String) : RuntimeException(message)
 
-/** Another owner holds the lock: try later. */
+/** Another owner held the lock until the acquire's `wait` was over: try later. */
 public class LockTimeout internal constructor(message: String) : LockError(message, "timeout")
 
 /**
@@ -27,9 +28,10 @@ public class LockLost internal constructor(message: String, public val reason: L
 public class NotHeld internal constructor(message: String) : LockError(message, "not_held")
 
 /**
- * Too few nodes answered: an outage, not contention.
+ * Too few nodes answered: an outage, not contention. A try fails with it at once, a waiting acquire after the client's
+ * `patience` (default: 5 s), or after its own `wait` if that is shorter.
  *
- * @property causes why each node that did not help failed, by the node's address
+ * @property causes why each node that did not help failed, for people, by the node's address without credentials
  */
 public class Unavailable internal constructor(message: String, public val causes: Map<String, String>) :
     LockError(message, "unavailable")

@@ -4,6 +4,8 @@ package dev.redlock
 
 import dev.redlock.internal.Holder
 import dev.redlock.internal.Node
+import java.time.Instant
+import java.time.temporal.ChronoUnit
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 
@@ -75,16 +77,27 @@ public enum class LockKind {
 
     /** Owners hold permits of a semaphore. */
     SEMAPHORE,
+
+    /** Nobody: the lock was released before its `minHold` was over, and is free when its ttl is over. */
+    REST,
 }
 
 /**
  * The holder of a lock, as a quorum of nodes reported it.
  *
- * @property owner the explicit owner, or `uuid:tenure`; for Redisson `uuid:thread`; the first one of several readers
+ * @property owner the explicit owner, or `uuid:tenure`; for Redisson `uuid:thread`; the first one of several readers;
+ *   empty for [LockKind.REST]
  * @property ttl the time until the key expires, unless it is renewed; null when another client set no expiry
  * @property token the last fencing token; 0 when the holder's client has no tokens
  * @property kind the kind of hold
- * @property owners all owners: several only if they are readers or hold permits of a semaphore
+ * @property owners all owners: several only if they are readers or hold permits of a semaphore; none for
+ *   [LockKind.REST]
+ * @property host the name of the machine of [owner]; null for other libraries, for explicit owners, and when its
+ *   connections have no name or this client may not read it; of a detached lease, the one that detached it
+ * @property pid the number of its process; null if [host] is
+ * @property app the name of its program, its option `app`; null if [host] is
+ * @property since since when [owner] has the lock, by the clock of a node; null for readers, for permits, for other
+ *   libraries and when it is not known
  */
 public data class LockInfo(
     val owner: String,
@@ -92,6 +105,10 @@ public data class LockInfo(
     val token: Long,
     val kind: LockKind,
     val owners: List<String>,
+    val host: String? = null,
+    val pid: Long? = null,
+    val app: String? = null,
+    val since: Instant? = null,
 ) {
     /** [ttl] in milliseconds, for Java. */
     public val ttlMillis: Long? get() = ttl?.inWholeMilliseconds
@@ -104,7 +121,7 @@ public data class LockInfo(
  * @property up whether it answered
  * @property run the server's run id, new after each restart
  * @property version the server's version
- * @property cause why it did not answer; null if it did
+ * @property cause why it did not answer, for people; null if it did
  */
 public data class NodeStatus(
     val node: String,
@@ -115,6 +132,16 @@ public data class NodeStatus(
 )
 
 internal fun Holder.info() =
-    LockInfo(owner, ttl?.milliseconds, token, LockKind.entries.first { it.name.lowercase() == kind }, owners)
+    LockInfo(
+        owner = owner,
+        ttl = ttl?.milliseconds,
+        token = token,
+        kind = LockKind.entries.first { it.name.lowercase() == kind },
+        owners = owners,
+        host = host,
+        pid = pid?.toLong(),
+        app = app,
+        since = since?.let { Instant.EPOCH.plus(it, ChronoUnit.MICROS) },
+    )
 
 internal fun Node.status() = NodeStatus(address, cause == null, run, version, cause)

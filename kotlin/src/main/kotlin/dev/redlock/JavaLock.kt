@@ -24,14 +24,22 @@ public class JavaLock internal constructor(private val lock: Lock) : ConcurrentL
     /** Acquires the lock. Waits for the lock's own `wait`, by default for ever. An interrupt does not end the wait. */
     override fun lock(): Unit = take(lock.waitMillis, interruptible = false)
 
-    /** [lock], but an interrupt ends the wait. */
+    /**
+     * [lock], but an interrupt ends the wait.
+     *
+     * @throws InterruptedException when the thread is interrupted; nothing is left behind
+     */
     @Throws(InterruptedException::class)
     override fun lockInterruptibly(): Unit = take(lock.waitMillis, interruptible = true)
 
     /** Acquires the lock if it is free, in one round trip. Returns whether it did. */
     override fun tryLock(): Boolean = attempt(0.0, interruptible = false)
 
-    /** Acquires the lock if it becomes free within [time]. Returns whether it did. */
+    /**
+     * Acquires the lock if it becomes free within [time], where zero or less is one try. Returns whether it did.
+     *
+     * @throws InterruptedException when the thread is interrupted; nothing is left behind
+     */
     @Throws(InterruptedException::class)
     override fun tryLock(time: Long, unit: TimeUnit): Boolean =
         attempt(unit.toNanos(time).coerceAtLeast(0) / NANOS_PER_MILLI, interruptible = true)

@@ -22,8 +22,8 @@ import dev.redlock.internal.Lease as NativeLease
 import java.time.Duration as JavaDuration
 
 /**
- * A held lock: the result of an acquire. Any thread or coroutine may release it. A lease that is never released stays
- * held: a renewed one is renewed until it is collected, and then ends with its ttl.
+ * A held lock, or the permit of a semaphore: the result of an acquire. Any thread or coroutine may release it. A lease
+ * that is never released stays held: a renewed one is renewed until it is collected, and then ends with its ttl.
  */
 public class Lease internal constructor(outcome: Outcome.Leased, private val lock: LockHandle? = null) : AutoCloseable {
     /** The native lease, or the [End] once the lease is over and the native lease is freed. */
@@ -82,10 +82,11 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
     /**
      * Moves the deadline to [ttl] from now, but never to an earlier time. A renewed lease stays renewed.
      *
-     * @param ttl at least 50 ms
+     * @param ttl from 50 ms to 10 years, on a quorum at most the client's `maxTtl`
      * @throws LockLost after a loss
      * @throws Unavailable when too few nodes answer; the deadline is unchanged
      * @throws NotHeld after a release or [detach]
+     * @throws InvalidArgument when [ttl] is out of its range
      */
     public suspend fun extend(ttl: Duration) {
         Calls.call { extend(ttl.millis) }
@@ -110,6 +111,7 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
      * lock, and this lease gets a reader's token. Does nothing for a reader.
      *
      * @throws LockLost after a loss
+     * @throws NotHeld after a release or [detach]
      * @throws Unavailable when too few nodes answer. This lease is a reader then, but others may be kept out until it
      *   is called again
      * @throws InvalidArgument when the lease is not of a [ReadWriteLock]
@@ -134,8 +136,8 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
 
     /**
      * Ends this lease. The last lease of an owner frees the lock. Returns once a quorum confirmed the release, or after
-     * the client's `replyTimeout`. If it is not confirmed by then, or if the caller is cancelled, the release continues
-     * in the background. A second call returns the same outcome. Does not fail for a lost lock.
+     * the client's `replyTimeout` (default: 2 s). If it is not confirmed by then, or if the caller is cancelled, the
+     * release continues in the background. A second call returns the same outcome. Does not fail for a lost lock.
      *
      * @throws NotHeld after [detach]
      */
@@ -179,10 +181,11 @@ public class Lease internal constructor(outcome: Outcome.Leased, private val loc
 
     /**
      * Ends this lease without releasing the lock, and stops renewing it. Returns a text with which
-     * `client.attach(text)` takes the lock over once, in this or another process. The text is a secret: whoever has it
-     * can attach the lock.
+     * `client.attach(text)` takes the lock over once, in this or another process, before the ttl ends. The text is a
+     * secret: whoever has it can attach the lock.
      *
      * @throws LockLost after a loss
+     * @throws NotHeld after a release or another `detach`
      * @throws InvalidArgument while the same owner has other leases of this lock
      */
     public fun detach(): String {

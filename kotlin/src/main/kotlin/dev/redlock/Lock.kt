@@ -38,12 +38,14 @@ public class Lock internal constructor(
     /**
      * Acquires the lock. A cancelled acquire leaves nothing behind.
      *
-     * @param wait the longest time to wait; null: the lock's own `wait`; [Duration.INFINITE]: for ever
+     * @param wait the longest time to wait; zero: one try; null, the default: the lock's own `wait`;
+     *   [Duration.INFINITE]: for ever
      * @throws LockTimeout when another owner holds the lock until the time is over
      * @throws Unavailable when too few nodes answered for the client's `patience`
      * @throws KeyConflict when the key holds something that is not a lock
      * @throws LockLost when the explicit owner held the lock and lost it
      * @throws WouldDeadlock when the explicit owner holds the lock and the lock is not re-entrant
+     * @throws InvalidArgument when [wait] is negative
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(wait: Duration? = null): Lease {
@@ -60,7 +62,10 @@ public class Lock internal constructor(
         throw failure
     }
 
-    /** Acquires the lock if it is free, in one round trip. Null when it has a holder. Fails as [acquire] does. */
+    /**
+     * Acquires the lock if it is free, in one round trip. Null when it has a holder. Fails as [acquire] does, but never
+     * with [LockTimeout], and with [Unavailable] at once.
+     */
     public suspend fun tryAcquire(): Lease? = try {
         acquire(Duration.ZERO)
     } catch (_: LockTimeout) {
@@ -91,6 +96,8 @@ public class Lock internal constructor(
      * this ends that owner's tenures in all processes.
      *
      * @throws NotHeld when there is nothing to release
+     * @throws Unavailable when too few nodes answer for a release in all processes
+     * @throws Closed after the client was closed
      */
     public suspend fun release(): ReleaseOutcome = Calls.call { handle.call { it.release() } }.released()
 
@@ -101,6 +108,8 @@ public class Lock internal constructor(
      * Whether the lock has a holder.
      *
      * @throws Unavailable when too few nodes answer
+     * @throws KeyConflict when the key holds something that is not a lock
+     * @throws Closed after the client was closed
      */
     public suspend fun locked(): Boolean = Calls.call { handle.call { it.locked() } }.flag()
 
@@ -108,6 +117,8 @@ public class Lock internal constructor(
      * The holder of the lock; null when it is free.
      *
      * @throws Unavailable when too few nodes answer
+     * @throws KeyConflict when the key holds something that is not a lock
+     * @throws Closed after the client was closed
      */
     public suspend fun inspect(): LockInfo? = Calls.call { handle.call { it.inspect() } }.info()
 
@@ -119,11 +130,19 @@ public class Lock internal constructor(
     @Throws(InterruptedException::class)
     public fun acquireBlocking(): Lease = acquireBlocking(waitMillis)
 
-    /** [acquire], blocking; waits no longer than [wait]. */
+    /**
+     * [acquire], blocking; waits no longer than [wait], where zero is one try.
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
     @Throws(InterruptedException::class)
     public fun acquireBlocking(wait: JavaDuration): Lease = acquireBlocking(wait.toKotlinDuration().millis)
 
-    /** [tryAcquire], blocking. */
+    /**
+     * [tryAcquire], blocking.
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
     @Throws(InterruptedException::class)
     public fun tryAcquireBlocking(): Lease? = try {
         acquireBlocking(0.0)
@@ -137,7 +156,7 @@ public class Lock internal constructor(
      */
     public fun acquireAsync(): CompletableFuture<Lease> = acquireAsync(waitMillis)
 
-    /** [acquireAsync]; waits no longer than [wait]. */
+    /** [acquireAsync]; waits no longer than [wait], where zero is one try. */
     public fun acquireAsync(wait: JavaDuration): CompletableFuture<Lease> = acquireAsync(wait.toKotlinDuration().millis)
 
     /** [tryAcquire], as a future, which completes with null when the lock has a holder. */

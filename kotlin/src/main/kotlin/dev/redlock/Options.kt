@@ -59,6 +59,10 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
      * @param strict whether a quorum's nodes need `initNodes()` before their first vote; default: false
      * @param quarantine whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`; default: true;
      *   only tests turn it off
+     * @param identify whether the client names its connections and reads the names of others, to tell who holds a lock;
+     *   default: true
+     * @param app the name of the program that other processes see, 1 to 64 bytes; default: the environment variable
+     *   `REDLOCK_APP`, else `OTEL_SERVICE_NAME`, else the name of the main class or jar
      * @param username the user, for URLs that name none; default: none
      * @param password the password, for URLs that have none; default: none
      * @param ca the certificates to trust, for `rediss://`: PEM text, or the path of a PEM file; default: those of the
@@ -85,6 +89,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
         replyTimeout: Duration? = null,
         strict: Boolean? = null,
         quarantine: Boolean? = null,
+        identify: Boolean? = null,
+        app: String? = null,
         username: String? = null,
         password: String? = null,
         ca: String? = null,
@@ -106,6 +112,8 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
             "replyTimeout" to replyTimeout,
             "strict" to strict,
             "quarantine" to quarantine,
+            "identify" to identify,
+            "app" to app,
             "username" to username,
             "password" to password,
             "ca" to ca,
@@ -116,56 +124,77 @@ public class RedlockOptions private constructor(internal val settings: Map<Strin
 
     private fun with(name: String, value: Any) = RedlockOptions(settings + settings(name to value))
 
-    /** A copy with this quorum: how many nodes must agree. */
+    /** A copy with this quorum: how many nodes must agree, from a majority, the default, to all. */
     public fun quorum(quorum: Int): RedlockOptions = with("quorum", quorum)
 
-    /** A copy with this ttl for leases that are renewed until release. */
+    /**
+     * A copy with this ttl for leases that are renewed until release: at least 300 ms, on a quorum at most `maxTtl`;
+     * default: 30 s.
+     */
     public fun watchdog(watchdog: JavaDuration): RedlockOptions = with("watchdog", watchdog)
 
-    /** A copy with this prefix, which is put before every lock's name. */
+    /** A copy with this prefix, which is put before every lock's name; default: empty. */
     public fun prefix(prefix: String): RedlockOptions = with("prefix", prefix)
 
-    /** A copy with this format of a lock on the server. */
+    /** A copy with this format of a lock on the server; default: Redisson's. */
     public fun wire(wire: Wire): RedlockOptions = with("wire", wire)
 
-    /** A copy with this drift: how much faster a node's clock may run, as a share. */
+    /** A copy with this drift: how much faster a node's clock may run, a share from 0.01 to below 0.5; default: 0.1. */
     public fun drift(drift: Double): RedlockOptions = with("drift", drift)
 
-    /** A copy with this place for the counters of fencing tokens. */
+    /** A copy with this place for the counters of fencing tokens; default: [TokenKey.REDLOCK]. */
     public fun tokenKey(tokenKey: TokenKey): RedlockOptions = with("tokenKey", tokenKey)
 
-    /** A copy with this time for which a token counter is kept after its last use. */
+    /**
+     * A copy with this time for which a token counter is kept after its last use: at least 60 s, on a quorum at least
+     * the quarantine; default: one hour, or the quarantine if that is longer.
+     */
     public fun tokenTtl(tokenTtl: JavaDuration): RedlockOptions = with("tokenTtl", tokenTtl)
 
-    /** A copy with this longest ttl on a quorum. */
+    /** A copy with this longest ttl on a quorum, at least 50 ms; default: 60 s. */
     public fun maxTtl(maxTtl: JavaDuration): RedlockOptions = with("maxTtl", maxTtl)
 
-    /** A copy with this number of replicas of a node that must acknowledge a lock before it counts there. */
+    /**
+     * A copy with this number of replicas of a node, 0 to 1000, that must acknowledge a lock before it counts there;
+     * default: 0.
+     */
     public fun minReplicas(minReplicas: Int): RedlockOptions = with("minReplicas", minReplicas)
 
-    /** A copy with this time for which an outage may last before a waiting acquire fails. */
+    /**
+     * A copy with this time for which an outage may last before a waiting acquire fails with [Unavailable], at least
+     * 1 ms; default: 5 s.
+     */
     public fun patience(patience: JavaDuration): RedlockOptions = with("patience", patience)
 
-    /** A copy with this longest time to connect to a node. */
+    /** A copy with this longest time to connect to a node, at least 1 ms; default: 2 s. */
     public fun connectTimeout(connectTimeout: JavaDuration): RedlockOptions = with("connectTimeout", connectTimeout)
 
-    /** A copy with this longest time to wait for a reply. */
+    /** A copy with this longest time to wait for a reply, at least 1 ms; default: 2 s. */
     public fun replyTimeout(replyTimeout: JavaDuration): RedlockOptions = with("replyTimeout", replyTimeout)
 
-    /** A copy that says whether a quorum's nodes need `initNodes()` before their first vote. */
+    /** A copy that says whether a quorum's nodes need `initNodes()` before their first vote; default: false. */
     public fun strict(strict: Boolean): RedlockOptions = with("strict", strict)
 
-    /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`. */
+    /** A copy that says whether a restarted node of a quorum does not vote for `maxTtl` plus `drift`; default: true. */
     public fun quarantine(quarantine: Boolean): RedlockOptions = with("quarantine", quarantine)
 
-    /** A copy with this user and password, for URLs that have none. */
+    /** A copy that says whether the client names its connections and reads the names of others; default: true. */
+    public fun identify(identify: Boolean): RedlockOptions = with("identify", identify)
+
+    /** A copy with this name of the program, which other processes see; default: `REDLOCK_APP`, or none. */
+    public fun app(app: String): RedlockOptions = with("app", app)
+
+    /** A copy with this user and password, for URLs that have none; default: none. */
     public fun credentials(username: String?, password: String): RedlockOptions =
         RedlockOptions(settings + settings("username" to username, "password" to password))
 
-    /** A copy with these certificates to trust: PEM text, or a PEM file, which the first call that connects reads. */
+    /**
+     * A copy with these certificates to trust: PEM text, or the path of a PEM file, which the first call that connects
+     * reads; default: those of the system.
+     */
     public fun ca(ca: String): RedlockOptions = with("ca", ca)
 
-    /** A copy with the client's certificate and private key: PEM texts, or the paths of PEM files. */
+    /** A copy with the client's certificate and private key: PEM texts, or the paths of PEM files; default: none. */
     public fun certificate(cert: String, key: String): RedlockOptions = with("cert", cert).with("key", key)
 }
 
@@ -188,6 +217,9 @@ public class LockOptions private constructor(internal val settings: Map<String, 
      *   each thread of a [JavaLock]
      * @param maxHold the longest time for which the lock is renewed, at least 50 ms, not with a fixed `ttl`; default:
      *   without limit
+     * @param minHold the least time for which the lock stays taken, from its grant, however early it is released; at
+     *   least 50 ms, on a quorum at most `maxTtl`, at most `maxHold` or a fixed `ttl`, not with an `owner`; default: a
+     *   release frees the lock
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
@@ -199,12 +231,14 @@ public class LockOptions private constructor(internal val settings: Map<String, 
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
         fair: Boolean? = null,
+        minHold: Duration? = null,
     ) : this(
         settings(
             "ttl" to ttl,
             "wait" to wait.takeUnless { it == Duration.INFINITE },
             "owner" to owner,
             "maxHold" to maxHold,
+            "minHold" to minHold,
             "reentrant" to reentrant,
             "fair" to fair,
         ),
@@ -212,25 +246,45 @@ public class LockOptions private constructor(internal val settings: Map<String, 
 
     private fun with(name: String, value: Any) = LockOptions(settings + settings(name to value))
 
-    /** A copy with a fixed lease of at least 50 ms, which is not renewed. */
+    /**
+     * A copy with a fixed lease from 50 ms and on a quorum to `maxTtl`, which is not renewed; default: the client's
+     * `watchdog`, renewed until release.
+     */
     public fun ttl(ttl: JavaDuration): LockOptions = with("ttl", ttl)
 
     /** A copy with a renewed lease whose ttl is 4 times the average hold, from 2 s to the client's `watchdog`. */
     public fun adaptiveTtl(): LockOptions = with("ttl", "adaptive")
 
-    /** A copy with this time to wait for the lock; zero is one try. */
+    /** A copy with this time to wait for the lock; zero is one try; default: without limit. */
     public fun wait(wait: JavaDuration): LockOptions = with("wait", wait)
 
-    /** A copy with this owner, 1 to 256 bytes, which is the same in all processes. */
+    /**
+     * A copy with this owner, 1 to 256 bytes, which is the same in all processes; default: each acquire is an owner, or
+     * each thread of a [JavaLock].
+     */
     public fun owner(owner: String): LockOptions = with("owner", owner)
 
-    /** A copy with this longest time for which the lock is renewed. */
+    /**
+     * A copy with this longest time for which the lock is renewed, at least 50 ms, not with a fixed `ttl`; default:
+     * without limit.
+     */
     public fun maxHold(maxHold: JavaDuration): LockOptions = with("maxHold", maxHold)
 
-    /** A copy that says whether the owner may acquire the lock again. */
+    /**
+     * A copy with this least time for which the lock stays taken, from its grant, however early it is released: at
+     * least 50 ms, not with an `owner`; default: none.
+     */
+    public fun minHold(minHold: JavaDuration): LockOptions = with("minHold", minHold)
+
+    /**
+     * A copy that says whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true.
+     */
     public fun reentrant(reentrant: Boolean): LockOptions = with("reentrant", reentrant)
 
-    /** A copy that says whether waiters get the lock in the order in which they called. */
+    /**
+     * A copy that says whether waiters get the lock in the order in which they called; needs one server, and the same
+     * value wherever the name is used; default: false.
+     */
     public fun fair(fair: Boolean): LockOptions = with("fair", fair)
 
     /** The time to wait, in milliseconds; infinity without a `wait`. */

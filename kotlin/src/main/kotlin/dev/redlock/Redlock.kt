@@ -50,7 +50,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         Calls.heedLogger()
     }
 
-    /** The nodes' addresses, without credentials. */
+    /** The nodes' addresses, without credentials, in the order of the URLs. */
     public val nodes: List<String> get() = native.nodes()
 
     /**
@@ -75,6 +75,8 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * @param reentrant whether the owner may acquire the lock again; false: fails with [WouldDeadlock]; default: true
      * @param fair whether waiters get the lock in the order in which they called; needs one server, and the same value
      *   wherever the name is used; default: false
+     * @param minHold the least time for which the lock stays taken, from its grant, however early it is released, from
+     *   50 ms; not with an `owner`; default: a release frees the lock
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun lock(
@@ -85,11 +87,14 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         maxHold: Duration? = null,
         reentrant: Boolean? = null,
         fair: Boolean? = null,
-    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+        minHold: Duration? = null,
+    ): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair, minHold))
 
     /**
      * A read/write lock of this client. Sends nothing.
      *
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+     * @param options without an `owner` and `fair`
      * @throws InvalidArgument when the name or an option is wrong
      */
     @JvmOverloads
@@ -103,9 +108,12 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     /**
      * A read/write lock of this client. Sends nothing. Null means the default.
      *
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
      * @param ttl a fixed lease from 50 ms, never renewed; default: the client's `watchdog`, renewed until release
      * @param wait how long to wait for the lock; zero is one try; default: without limit
      * @param maxHold the longest time for which the lock is renewed, from 50 ms; default: without limit
+     * @param minHold the least time for which the lock stays taken by a writer, from its grant, however early it is
+     *   released, from 50 ms; default: a release frees the lock
      * @throws InvalidArgument when the name or an option is wrong
      */
     public fun readWriteLock(
@@ -113,11 +121,15 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
         ttl: Duration? = null,
         wait: Duration? = null,
         maxHold: Duration? = null,
-    ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold))
+        minHold: Duration? = null,
+    ): ReadWriteLock = readWriteLock(name, LockOptions(ttl = ttl, wait = wait, maxHold = maxHold, minHold = minHold))
 
     /**
-     * A semaphore of this client with [permits] slots, 1 to 65536. Sends nothing.
+     * A semaphore of this client. Needs one server, cluster or Sentinel service. Sends nothing.
      *
+     * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+     * @param permits the number of slots, 1 to 65536
+     * @param options without an `owner` and `fair`
      * @throws InvalidArgument when the name, the number or an option is wrong
      */
     @JvmOverloads
@@ -130,7 +142,12 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
     private fun made(name: String, options: LockOptions, make: () -> NativeLock) =
         Lock(name, options, LockHandle(native(make)) { native(make) })
 
-    /** Sends a request to every node and returns the status of each. Does not fail for a node that does not answer. */
+    /**
+     * Sends a request to every node and returns the status of each, after the client's `replyTimeout` at the latest.
+     * Does not fail for a node that does not answer.
+     *
+     * @throws Closed after the client was closed
+     */
     public suspend fun ping(): List<NodeStatus> = Calls.call { native.ping() }.nodes()
 
     /** [ping], blocking. */
@@ -141,6 +158,9 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * renewal: until then two owners may believe that they hold the lock, and only fencing tokens protect the resource.
      *
      * @throws Unavailable when too few nodes answer
+     * @throws KeyConflict when the key holds something that is not a lock
+     * @throws InvalidArgument when the name is wrong
+     * @throws Closed after the client was closed
      */
     public suspend fun forceRelease(name: String): Boolean = Calls.call { native.forceRelease(name.asName()) }.flag()
 
@@ -152,6 +172,7 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      * a new deployment.
      *
      * @throws Unavailable when a node does not answer
+     * @throws Closed after the client was closed
      */
     public suspend fun initNodes() {
         Calls.call { native.initNodes() }
@@ -167,7 +188,9 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
      *
      * @param text the text that [Lease.detach] returned
      * @throws LockLost when the lease was attached before or has ended
+     * @throws Unavailable when too few nodes answer; the text still works
      * @throws InvalidArgument when the text does not come from `detach()`
+     * @throws Closed after the client was closed; the text still works
      */
     public suspend fun attach(text: String): Lease =
         Lease(Calls.call { native.attach(text.asUnicode("text")) } as Outcome.Leased)
@@ -211,7 +234,11 @@ public class Redlock private constructor(internal val native: Client) : AutoClos
 public fun configure(urls: List<String>? = null, options: RedlockOptions = RedlockOptions()): Unit =
     Redlock.share(if (urls == null) Redlock.fromEnvironment(options) else Redlock(urls, options))
 
-/** [configure] with one node. */
+/**
+ * [configure] with one node.
+ *
+ * @throws InvalidArgument when the URL or an option is wrong
+ */
 @JvmOverloads
 public fun configure(url: String, options: RedlockOptions = RedlockOptions()): Unit = configure(listOf(url), options)
 
@@ -219,6 +246,7 @@ public fun configure(url: String, options: RedlockOptions = RedlockOptions()): U
  * A lock of the default client: the one set by `configure`, or else one for the environment variable `REDLOCK_URL`. The
  * lock gets its client when it is first used.
  *
+ * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
  * @throws InvalidArgument when the name or an option is wrong
  */
 @JvmOverloads
@@ -232,6 +260,8 @@ public fun lock(name: String, options: LockOptions = LockOptions()): Lock {
  * A read/write lock of the default client: the one set by `configure`, or else one for the environment variable
  * `REDLOCK_URL`. The lock gets its client when it is first used.
  *
+ * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+ * @param options without an `owner` and `fair`
  * @throws InvalidArgument when the name or an option is wrong
  */
 @JvmOverloads
@@ -242,8 +272,11 @@ public fun readWriteLock(name: String, options: LockOptions = LockOptions()): Re
     }
 
 /**
- * A semaphore of the default client with [permits] slots, 1 to 65536. It gets its client when it is first used.
+ * A semaphore of the default client. It gets its client when it is first used.
  *
+ * @param name 1 to 1024 bytes in UTF-8, the client's prefix included, without NUL
+ * @param permits the number of slots, 1 to 65536
+ * @param options without an `owner` and `fair`
  * @throws InvalidArgument when the name, the number or an option is wrong
  */
 @JvmOverloads
@@ -272,7 +305,8 @@ public fun lock(
     maxHold: Duration? = null,
     reentrant: Boolean? = null,
     fair: Boolean? = null,
-): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair))
+    minHold: Duration? = null,
+): Lock = lock(name, LockOptions(ttl, wait, owner, maxHold, reentrant, fair, minHold))
 
 private fun String.asName() = asUnicode("name")
 

@@ -32,26 +32,34 @@ public class Semaphore internal constructor(
     /**
      * Acquires [n] slots at once. A cancelled acquire leaves nothing behind.
      *
-     * @param wait the longest time to wait; null: the semaphore's own `wait`; [Duration.INFINITE]: for ever
+     * @param n from 1 to [permits]; default: 1
+     * @param wait the longest time to wait; zero: one try; null, the default: the semaphore's own `wait`;
+     *   [Duration.INFINITE]: for ever
      * @throws LockTimeout when too few slots become free in that time
      * @throws Unavailable when the server did not answer for the client's `patience`
      * @throws KeyConflict when the key holds something that is not a semaphore
-     * @throws InvalidArgument unless [n] is from 1 to [permits]
+     * @throws InvalidArgument unless [n] is from 1 to [permits], and when [wait] is negative
      * @throws Closed after the client was closed
      */
     public suspend fun acquire(n: Int = 1, wait: Duration? = null): Lease = taking(n).acquire(wait)
 
-    /** Acquires [n] slots if so many are free and there are no waiters; else null. Fails as [acquire] does. */
+    /**
+     * Acquires [n] slots, one by default, if so many are free and there are no waiters; else null. Fails as [acquire]
+     * does, but never with [LockTimeout], and with [Unavailable] at once.
+     */
     public suspend fun tryAcquire(n: Int = 1): Lease? = taking(n).tryAcquire()
 
-    /** Acquires one slot, runs [block] and releases, as [Lock.withLock] does. */
+    /** Acquires one slot, runs [block] and releases, as [Lock.withLock] does. Fails as [acquire] and `withLock` do. */
     @OptIn(ExperimentalContracts::class)
     public suspend fun <T> withPermit(block: suspend CoroutineScope.(Lease) -> T): T {
         contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
         return one.withLock(block)
     }
 
-    /** Acquires [n] slots, runs [block] and releases, as [Lock.withLock] does. */
+    /**
+     * Acquires [n] slots, from 1 to [permits], runs [block] and releases, as [Lock.withLock] does. Fails as [acquire]
+     * and `withLock` do.
+     */
     @OptIn(ExperimentalContracts::class)
     public suspend fun <T> withPermits(n: Int, block: suspend CoroutineScope.(Lease) -> T): T {
         contract { callsInPlace(block, InvocationKind.EXACTLY_ONCE) }
@@ -63,15 +71,24 @@ public class Semaphore internal constructor(
      *
      * @throws Unavailable when the server does not answer
      * @throws KeyConflict when the key holds something that is not a semaphore
+     * @throws Closed after the client was closed
      */
     public suspend fun availablePermits(): Int = one.available()
 
-    /** [acquire], blocking, for try-with-resources. */
+    /**
+     * [acquire], blocking, for try-with-resources.
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun acquireBlocking(n: Int = 1): Lease = taking(n).acquireBlocking()
 
-    /** [tryAcquire], blocking. */
+    /**
+     * [tryAcquire], blocking.
+     *
+     * @throws InterruptedException when the thread is interrupted while it waits; nothing is left behind
+     */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun tryAcquireBlocking(n: Int = 1): Lease? = taking(n).tryAcquireBlocking()

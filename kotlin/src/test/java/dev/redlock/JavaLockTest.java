@@ -433,7 +433,7 @@ class JavaLockTest extends OnServer {
     void clientsAndOptions() throws Exception {
         RedlockOptions options = new RedlockOptions().quorum(1).prefix("java:").wire(Wire.REDISSON).drift(0.2)
                 .tokenKey(TokenKey.REDLOCK).tokenTtl(Duration.ofHours(2)).maxTtl(Duration.ofMinutes(1)).connectTimeout(Duration.ofSeconds(1))
-                .replyTimeout(Duration.ofSeconds(1)).strict(false).quarantine(true);
+                .replyTimeout(Duration.ofSeconds(1)).strict(false).quarantine(true).identify(true).app("java");
         try (Redlock client = new Redlock(List.of(getServer().getUrl()), options)) {
             LockOptions lockOptions = new LockOptions().ttl(Duration.ofSeconds(5)).owner("java").reentrant(true).fair(true);
             Lease lease = client.lock("options", lockOptions).acquireBlocking();
@@ -445,6 +445,9 @@ class JavaLockTest extends OnServer {
             assertNotNull(info);
             assertTrue(info.getTtlMillis() > 1000);
             assertTrue(client.forceReleaseBlocking("options"));
+            dev.redlock.Lock tick = client.lock("tick", new LockOptions().minHold(Duration.ofMinutes(1)));
+            assertEquals(ReleaseOutcome.RELEASED, tick.acquireBlocking().releaseBlocking());
+            assertEquals(LockKind.REST, tick.inspectBlocking().getKind());
             assertEquals(ReleaseOutcome.LOST, attached.releaseBlocking());
             assertTrue(client.pingBlocking().get(0).getUp());
         }

@@ -13,9 +13,11 @@ import kotlinx.coroutines.ExperimentalCoroutinesApi
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import java.time.Instant
 import java.util.concurrent.ConcurrentHashMap
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
+import java.time.Duration as JavaDuration
 
 /** A value in a step that the Kotlin API has no type for. */
 private class Unspeakable(message: String) : Exception(message)
@@ -42,6 +44,8 @@ private fun JsonNode.clientOptions() = RedlockOptions(
     drift = number("drift"),
     maxTtl = time("max_ttl_ms"),
     patience = time("patience_ms"),
+    identify = get("identify")?.asBoolean(),
+    app = text("app"),
 )
 
 private fun JsonNode.lockOptions(): LockOptions {
@@ -49,7 +53,15 @@ private fun JsonNode.lockOptions(): LockOptions {
     val ttl = if (isAdaptive) null else time("ttl_ms")
     fun flag(name: String) = get(name)?.asBoolean()
     val options =
-        LockOptions(ttl, time("wait_ms"), text("owner"), time("max_hold_ms"), flag("reentrant"), flag("fair"))
+        LockOptions(
+            ttl,
+            time("wait_ms"),
+            text("owner"),
+            time("max_hold_ms"),
+            flag("reentrant"),
+            flag("fair"),
+            time("min_hold_ms"),
+        )
     return if (isAdaptive) options.adaptiveTtl() else options
 }
 
@@ -138,6 +150,9 @@ private class World {
         "ttl_ms" to ttlMillis,
         "kind" to kind.name.lowercase(),
         "owners" to owners.size,
+        "app" to app,
+        "process" to (!host.isNullOrEmpty() && pid != null),
+        "recent" to (since?.let { JavaDuration.between(it, Instant.now()).abs() < JavaDuration.ofMinutes(1) } ?: false),
     )
 
     fun end() = clients.values.forEach(Redlock::close)

@@ -29,6 +29,7 @@ class ValidationTest {
         refused("watchdog") { client(RedlockOptions(watchdog = 299.milliseconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = (-1).seconds)) }
         refused("watchdog") { client(RedlockOptions(watchdog = Duration.INFINITE)) }
+        refused("app") { client(RedlockOptions(app = "")) }
         refused("minReplicas") { client(RedlockOptions(minReplicas = -1)) }
         refused("tokenTtl") { client(RedlockOptions(tokenTtl = 59_999.milliseconds)) }
         refused("tokenTtl") { client(RedlockOptions(tokenTtl = 60.seconds, maxTtl = 60.seconds), nodes = 3) }
@@ -56,6 +57,10 @@ class ValidationTest {
             refused("owner") { client.lock("x", owner = "é".repeat(129)) }
             refused("maxHold") { client.lock("x", maxHold = 1.milliseconds) }
             refused("maxHold") { client.lock("x", ttl = 5.seconds, maxHold = 5.seconds) }
+            refused("minHold") { client.lock("x", minHold = 1.milliseconds) }
+            refused("minHold") { client.lock("x", ttl = 5.seconds, minHold = 6.seconds) }
+            refused("minHold") { client.lock("x", owner = "me", minHold = 6.seconds) }
+            refused("minHold") { client.readWriteLock("x", ttl = 5.seconds, minHold = 6.seconds) }
             client.lock("x", wait = Duration.INFINITE)
             client.lock("\uD83D\uDD12")
         }
