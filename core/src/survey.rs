@@ -56,11 +56,11 @@ pub struct NodeView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeState {
-    /// How the lock is held; `None` if nobody holds it on this node.
+    /// How the lock is held; `None` if it is free on this node.
     pub kind: Option<Kind>,
-    /// The holders: an explicit owner, or `uuid:tenure`.
+    /// The holders: an explicit owner, or `uuid:tenure`. Empty for [`Kind::Rest`].
     pub owners: Vec<String>,
-    /// The time until the key expires; `None` if it does not, or if nobody holds the lock.
+    /// The time until the key expires; `None` if it does not, or if the lock is free.
     pub ttl: Option<Duration>,
     /// The token counter, which is the last token of a writer or an exclusive holder. 0 if there is none, and for
     /// semaphores.
@@ -333,8 +333,13 @@ async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState,
 
 fn held(holders: Holders) -> NodeState {
     let Holders { ttl, counter, kind, fields } = holders;
-    let kind = (!fields.is_empty()).then_some(kind);
-    let owners = fields.iter().map(|field| owner::shown(field).to_owned()).collect();
+    let owned = fields.iter().filter(|field| !owner::is_rest(field));
+    let owners: Vec<String> = owned.map(|field| owner::shown(field).to_owned()).collect();
+    let kind = match (fields.is_empty(), owners.is_empty()) {
+        (true, _) => None,
+        (_, true) => Some(Kind::Rest),
+        _ => Some(kind),
+    };
     NodeState { kind, owners, ttl: ttl.filter(|_| kind.is_some()), token: counter }
 }
 

@@ -96,6 +96,45 @@ async fn each_node_tells_its_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_rest_of_a_min_hold_is_found_and_has_no_holder() {
+    everywhere("rest", async |client| {
+        let mut resting = options();
+        resting.min_hold = Some(Duration::from_secs(60));
+        let lease = client.lock("x", resting.clone()).expect("a lock").acquire().await.expect("a lease");
+        lease.release().await.expect("a release");
+        let both = client.read_write_lock("y", resting).expect("a lock");
+        both.write().acquire().await.expect("a lease").release().await.expect("a release");
+        let mut scan = client.scan();
+        let mut names = Vec::new();
+        while let Some(page) = scan.next_page().await.expect("a page") {
+            names.extend(page.names);
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names, ["x", "y"]);
+        for name in names {
+            let views = client.inspect_nodes(&name).await.expect("an answer");
+            let rests = views.iter().filter(|view| {
+                let state = view.state.as_ref().expect("a state");
+                state.kind == Some(Kind::Rest) && state.owners.is_empty() && state.ttl.is_some()
+            });
+            let needed = views.len() / 2 + 1;
+            assert!(rests.count() >= needed, "{name}: {views:?}");
+        }
+        assert!(client.force_release_token("x", lease.token()).await.expect("an answer"));
+        assert!(
+            client
+                .inspect_nodes("x")
+                .await
+                .expect("an answer")
+                .iter()
+                .any(|view| { view.state.as_ref().is_ok_and(|state| state.kind.is_none()) })
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_ends_its_own_tenure() {
     everywhere("token", async |client| {
         let lock = client.lock("x", options()).expect("a lock");

@@ -1,7 +1,8 @@
 -- Visits a part of the keys and names those that look like locks. Changes nothing.
 -- ARGV  1 cursor, "0" to begin   2 pattern of keys   3 about how many keys to visit
 -- reply {next cursor, how many keys the server has, key, ...}; the next cursor is "0" at the end
-local function is_tenure(text) return text:find('^=.*:%d+') or text:find('^%x%x%x%x%x%x%x%x%-[%x%-]+:%d+') end
+-- A field that begins with ~ is the rest of a min_hold.
+local function is_tenure(text) return text:find('^=.*:%d+') or text:find('^~?%x%x%x%x%x%x%x%x%-[%x%-]+:%d+') end
 local function is_lock(key)
   local kind = redis.call('TYPE', key).ok
   if kind == 'hash' then

@@ -68,13 +68,14 @@ fn is_lock(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a text begins as the field of a tenure does: with an explicit owner or a UUID, and a number.
+/// Whether a text begins as the field of a tenure does, or of its rest: with an explicit owner or a UUID, and a number.
 fn is_tenure(text: &str) -> bool {
     let numbered = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     if let Some(owner) = text.strip_prefix('=') {
         return owner.match_indices(':').any(|(at, _)| numbered(&owner[at + 1..]));
     }
-    let Some((client, rest)) = text.split_once(':') else { return false };
+    let drawn = text.strip_prefix('~').unwrap_or(text);
+    let Some((client, rest)) = drawn.split_once(':') else { return false };
     let hex = |part: &str| part.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     client.len() > 9 && client.as_bytes()[8] == b'-' && !client[..8].contains('-') && hex(client) && numbered(rest)
 }
