@@ -38,8 +38,22 @@ impl From<LockError> for Failure {
     }
 }
 
+/// What an argument of the library is called on the command line.
+fn option(argument: &str) -> String {
+    match argument {
+        "name" => "NAME".to_owned(),
+        "text" => "LEASE".to_owned(),
+        "urls" => "--url".to_owned(),
+        "app" => "--label".to_owned(),
+        _ => format!("--{}", argument.replace('_', "-")),
+    }
+}
+
 /// The line for an error of the library: what failed, and what to do.
 fn message(error: &LockError, code: ExitStatusCode) -> String {
+    if let LockError::Invalid { argument, detail } = error {
+        return format!("{}: {}. See redlock help.", option(argument), detail.trim_end_matches('.'));
+    }
     let advice = match error {
         LockError::Timeout { .. } => "Try again later, or wait longer (--wait).",
         LockError::Lost { .. } => "Do not use what it protects any more.",
@@ -48,7 +62,6 @@ fn message(error: &LockError, code: ExitStatusCode) -> String {
         }
         LockError::Unavailable { .. } => "Check that the servers are up, and that --url or REDLOCK_URL names them.",
         LockError::Conflict { .. } => "Choose another name or --prefix; the same --wire as the other clients.",
-        LockError::Invalid { .. } => "See redlock help.",
         _ => return error.to_string(),
     };
     format!("{}. {advice}", error.to_string().trim_end_matches('.'))

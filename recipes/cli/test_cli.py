@@ -59,11 +59,16 @@ def script(path: Path, text: str) -> Path:
 # ---- cron ------------------------------------------------------------------------------------------------------------
 
 
+def crontab(lock: str) -> str:
+    """The command of the crontab that uses this lock."""
+    (line,) = (line for line in (FOLDER / "crontab").read_text().splitlines() if f"redlock exec {lock} " in line)
+    return line.split(maxsplit=5)[5]
+
+
 @pytest.fixture
 def job(run: Start, tmp_path: Path) -> Callable[..., Program]:
     """Runs the line of the crontab, as cron does: by sh, in a session without a terminal."""
-    line = next(line for line in (FOLDER / "crontab").read_text().splitlines() if line[0].isdigit())
-    command = line.split(maxsplit=5)[5]
+    command = crontab("report")
     folder = tmp_path / "machine"
     folder.mkdir()
     shutil.copy(FOLDER / "report.sh", folder)
@@ -99,6 +104,15 @@ def test_cron_tells_of_an_outage(job: Callable[..., Program]) -> None:
     program = job(REDLOCK_URL="redis://127.0.0.1:1")
     assert program.ends() == 69
     assert "redlock" in program.output
+
+
+def test_cron_ticks_once_although_the_job_is_short(run: Start, server: Server, tmp_path: Path) -> None:
+    script(tmp_path / "tick.sh", 'echo x >>"$TICKS"')
+    for _ in range(3):  # machines whose clocks differ
+        machine = run("sh", "-c", f"cd {shlex.quote(str(tmp_path))} && {crontab('tick')}", TICKS=str(tmp_path / "ticks"))
+        assert (machine.ends(), machine.output) == (0, "")
+    assert (tmp_path / "ticks").read_text() == "x\n"
+    assert is_held(server, "tick")  # by nobody
 
 
 # ---- systemd ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlock::{Client, LockInfo, LockOptions, NodeView};
+use redlock::{Client, Kind, LockInfo, LockOptions, NodeView};
 use serde_json::{Value, json};
 
 use crate::{
@@ -79,7 +79,7 @@ fn node_object(node: &NodeView) -> Value {
     let state = node.state.as_ref().ok();
     json!({
         "node": node.node,
-        "kind": state.and_then(|state| state.kind).map(redlock::Kind::as_str),
+        "kind": state.and_then(|state| state.kind).map(Kind::as_str),
         "owners": state.map(|state| state.owners.clone()).unwrap_or_default(),
         "ttl": state.and_then(|state| state.ttl).map(|ttl| ttl.as_secs_f64()),
         "token": state.filter(|state| state.token > 0).map(|state| state.token.to_string()),
@@ -96,23 +96,19 @@ fn print(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView], t
         None => "not known: too few nodes answered".to_owned(),
     };
     talk.line(&format!("{}: {state}", talk.bold(&name)))?;
-    let mut table = Table::new(vec!["NODE", "STATE", "HELD BY", "TTL", "TOKEN", "WAITING"]);
+    let mut table = Table::new(vec!["NODE", "STATE", "OWNER", "TTL", "TOKEN", "WAITING"]);
     for node in nodes {
-        let waiting = node.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string());
-        table.row(&match &node.state {
+        let waiting = node.waiting.map_or_else(holder::dash, |waiting| waiting.to_string());
+        let [state, owner, ttl, token] = match &node.state {
             Ok(state) => [
-                node.node.clone(),
-                state.kind.map_or("free", redlock::Kind::as_str).to_owned(),
-                holder::holders(&state.owners),
-                state.ttl.map_or_else(|| "-".to_owned(), duration::show),
+                state.kind.map_or("free", Kind::as_str).to_owned(),
+                if state.kind == Some(Kind::Rest) { "nobody".to_owned() } else { holder::holders(&state.owners) },
+                holder::ttl(state.ttl),
                 holder::token(state.token),
-                waiting,
             ],
-            Err(cause) => {
-                let empty = || "-".to_owned();
-                [node.node.clone(), cause.cause.clone(), empty(), empty(), empty(), waiting]
-            }
-        });
+            Err(cause) => [cause.cause.clone(), holder::dash(), holder::dash(), holder::dash()],
+        };
+        table.row(&[node.node.clone(), state, owner, ttl, token, waiting]);
     }
     table.print(talk)
 }

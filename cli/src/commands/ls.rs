@@ -87,8 +87,8 @@ fn scan(options: &LsOptions, client: &Client, talk: &Talk, found: &mut Found) ->
 
 /// Prints the locks. A lock that cannot be inspected is shown without a holder.
 fn print(client: &Client, talk: &Talk, found: &Found) -> Result<(), Failure> {
-    let [held_by, ttl, token] = holder::COLUMNS;
-    let mut table = Table::new(vec!["NAME", "KIND", held_by, ttl, token, "WAITING"]);
+    let [held_by, time, ttl, token] = holder::COLUMNS;
+    let mut table = Table::new(vec!["NAME", "KIND", held_by, time, ttl, token, "WAITING"]);
     let locks: Vec<(&String, &Option<usize>)> = found.iter().collect();
     for some in locks.chunks(AT_ONCE) {
         let infos = inspect(client, some.iter().map(|(name, _)| name.as_str()))?;
@@ -108,9 +108,9 @@ fn print(client: &Client, talk: &Talk, found: &Found) -> Result<(), Failure> {
                 talk.object(&Value::Object(object))?;
             } else {
                 let kind = info.as_ref().map_or("free", |info| info.kind.as_str()).to_owned();
-                let waiting = waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string());
-                let [held_by, ttl, token] = holder::columns(info.as_ref());
-                table.row(&[(*name).clone(), kind, held_by, ttl, token, waiting]);
+                let waiting = waiting.map_or_else(holder::dash, |waiting| waiting.to_string());
+                let [held_by, time, ttl, token] = holder::columns(info.as_ref());
+                table.row(&[(*name).clone(), kind, held_by, time, ttl, token, waiting]);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The options of `redlock exec`, in the words of flock(1) and timeout(1), and the rules that they make.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use redlock::{Config, LockOptions, Ttl};
 
@@ -16,6 +16,9 @@ const MIN_LEASE: Duration = Duration::from_secs(2);
 const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The least time between SIGKILL and the deadline, in which the kernel ends the command.
 const MIN_MARGIN: Duration = Duration::from_millis(250);
+
+/// The most bytes of a command's name that others see.
+const MOST_APP_BYTES: usize = 64;
 
 /// Run a command while this machine holds a lock
 #[derive(Debug, clap::Args)]
@@ -48,6 +51,9 @@ pub(crate) struct ExecOptions {
     /// machine later
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     watchdog: Duration,
+    /// Keep the lock for at least this time, even if the command ends earlier: once a tick in a fleet whose clocks differ
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "owner")]
+    min_hold: Option<Duration>,
     /// End the command after this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_hold: Option<Duration>,
@@ -66,6 +72,9 @@ pub(crate) struct ExecOptions {
     /// An explicit owner, who may hold the lock several times at once; the command finds it in its environment
     #[arg(long, value_name = "TEXT")]
     pub(super) owner: Option<String>,
+    /// What redlock ls shows as the program that holds the lock [default: the name of the command]
+    #[arg(long, value_name = "TEXT", env = "REDLOCK_APP")]
+    label: Option<String>,
     /// Keep the command in the process group of redlock, as timeout --foreground does; signals go to the command alone
     #[arg(long)]
     pub(super) foreground: bool,
@@ -93,18 +102,33 @@ impl ExecOptions {
         self.ttl.unwrap_or(self.watchdog)
     }
 
-    /// Sets what the client has to know of these options. The label of `ls` belongs here.
+    /// Sets the options of the client.
     pub(super) fn configure(&self, config: &mut Config) {
         config.watchdog = self.watchdog;
+        config.app = Some(self.app());
+    }
+
+    /// What others see as the program: the label or the command's name. Never its arguments, which may be secrets.
+    fn app(&self) -> String {
+        if let Some(label) = self.label.as_ref().filter(|label| !label.is_empty()) {
+            return label.clone();
+        }
+        let command = self.command.first().map(Path::new).and_then(Path::file_name);
+        let mut name = command.map_or_else(|| "redlock".to_owned(), |name| name.to_string_lossy().into_owned());
+        while name.len() > MOST_APP_BYTES {
+            name.pop();
+        }
+        name
     }
 
     /// The options of the lock. `max_hold` is not among them: the command is ended in time, and the lock is released
-    /// after it. The least time to hold the lock belongs here.
+    /// after it.
     pub(super) fn lock_options(&self) -> LockOptions {
         let mut options = LockOptions::default();
         options.ttl = self.ttl.map_or(Ttl::Watchdog, Ttl::Fixed);
         options.wait = if self.no_wait { Some(Duration::ZERO) } else { self.wait };
         options.owner.clone_from(&self.owner);
+        options.min_hold = self.min_hold;
         options
     }
 
@@ -126,6 +150,12 @@ impl ExecOptions {
         if self.max_hold.is_some_and(|max_hold| max_hold <= kill_after.max(MIN_MARGIN)) {
             let detail = format!("must be longer than --kill-after ({kill_after:?})");
             return Err(Refused { option: "--max-hold", detail });
+        }
+        if let (Some(min_hold), Some(max_hold)) = (self.min_hold, self.max_hold)
+            && min_hold > max_hold
+        {
+            let detail = format!("must be at most --max-hold ({max_hold:?}), which ends the command");
+            return Err(Refused { option: "--min-hold", detail });
         }
         Ok(Rules {
             signal: self.signal,
@@ -191,9 +221,19 @@ mod tests {
             "x --ttl 5 --max-hold 60 -- y",
             "x -E 256 -- y",
             "x -s NONE -- y",
+            "x --min-hold 5 --owner o -- y",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn others_see_the_label_or_the_name_of_the_command() {
+        let app = |line: &str| parsed(line).expect("a valid line").app();
+        assert_eq!(app("x -- /usr/bin/deploy --password secret"), "deploy");
+        assert_eq!(app("x --label nightly -- y"), "nightly");
+        assert_eq!(app("x -c true"), "redlock");
+        assert_eq!(app(&format!("x -- {}", "é".repeat(40))), "é".repeat(32));
     }
 
     #[test]
@@ -213,6 +253,8 @@ mod tests {
         assert_eq!(option("x -k 8 -- y"), Err("--kill-after"));
         assert_eq!(option("x --max-hold 5 -- y"), Err("--max-hold"));
         assert_eq!(option("x --max-hold 6 -- y"), Ok(()));
+        assert_eq!(option("x --min-hold 61 --max-hold 60 -- y"), Err("--min-hold"));
+        assert_eq!(option("x --min-hold 60 --max-hold 60 -- y"), Ok(()));
     }
 
     #[test]

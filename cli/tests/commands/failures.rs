@@ -8,8 +8,9 @@ use redlock_tests::server::Server;
 use crate::support::{Ran, command, on, on_quorum, run};
 
 /// Every command that needs a server.
-const COMMANDS: [&[&str]; 5] = [
+const COMMANDS: [&[&str]; 6] = [
     &["acquire", "x", "--ttl", "30", "-n"],
+    &["exec", "x", "-n", "--", "true"],
     &["inspect", "x"],
     &["ls"],
     &["ls", "--scan"],
@@ -22,24 +23,35 @@ fn with_url(url: &str, arguments: &[&str]) -> Ran {
     run(command)
 }
 
-/// Checks the code, and that the last line on stderr has these parts.
+/// Checks the code, and that the only line on stderr has these parts.
 fn check(ran: &Ran, code: i32, parts: &[&str]) {
     assert_eq!(ran.code, code, "{ran:?}");
-    let line = ran.stderr.lines().last().unwrap_or_default();
-    assert!(line.starts_with("redlock: "), "{ran:?}");
+    assert!(ran.stderr.starts_with("redlock: ") && ran.stderr.lines().count() == 1, "{ran:?}");
     for part in parts {
-        assert!(line.contains(part), "{part:?} is not in {ran:?}");
+        assert!(ran.stderr.contains(part), "{part:?} is not in {ran:?}");
+    }
+}
+
+/// Checks the commands that take a lease, which was acquired while the server answered.
+fn check_with_lease(server: &Server, lease: &str, code: i32, parts: &[&str]) {
+    for arguments in [&["extend", lease, "30"][..], &["release", lease]] {
+        let ran = on(server, arguments);
+        check(&ran, code, parts);
+        assert_eq!(ran.stdout, "", "{ran:?}");
     }
 }
 
 #[test]
 fn a_server_that_is_down_is_69() {
     let mut server = Server::start();
+    let lease = on(&server, &["acquire", "y", "--ttl", "60"]).line().to_owned();
     server.stop();
     let address = format!("127.0.0.1:{}", server.port());
+    let parts = [&address, "connection refused", "Check that the servers are up"];
     for arguments in COMMANDS {
-        check(&on(&server, arguments), 69, &[&address, "connection refused", "Check that the servers are up"]);
+        check(&on(&server, arguments), 69, &parts);
     }
+    check_with_lease(&server, &lease, 69, &parts);
 }
 
 #[test]
@@ -60,10 +72,13 @@ fn a_wrong_server_is_69() {
 #[test]
 fn a_frozen_server_is_69_and_nothing_hangs() {
     let mut server = Server::start();
+    let lease = on(&server, &["acquire", "y", "--ttl", "60"]).line().to_owned();
     server.freeze();
+    let parts = ["no answer", "Check that the servers are up"];
     for arguments in COMMANDS {
-        check(&on(&server, arguments), 69, &["no answer", "Check that the servers are up"]);
+        check(&on(&server, arguments), 69, &parts);
     }
+    check_with_lease(&server, &lease, 69, &parts);
     server.thaw();
 }
 
@@ -99,7 +114,7 @@ fn a_quorum_with_too_few_nodes_is_69_and_inspect_shows_each() {
 
 #[test]
 fn a_wrong_line_is_64() {
-    let lines: [&[&str]; 12] = [
+    let lines: [&[&str]; 14] = [
         &[],
         &["no-such-command"],
         &["acquire", "x"],
@@ -110,6 +125,8 @@ fn a_wrong_line_is_64() {
         &["acquire", "x", "--ttl", "5", "--quorum", "9"],
         &["acquire", "x", "--ttl", "5", "--cert", "c.pem"],
         &["acquire", "", "--ttl", "5"],
+        &["exec", "x"],
+        &["exec", "x", "--label", &"x".repeat(65), "--", "true"],
         &["release", "x", "--yes"],
         &["ls", "--url-file", "/no/such/file"],
     ];

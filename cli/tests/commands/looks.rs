@@ -3,7 +3,7 @@
 use std::{
     process::{Child, Command, Stdio},
     thread::sleep,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use redlock_tests::{
@@ -73,6 +73,78 @@ fn the_holder_is_shown_node_by_node() {
     }
     let table = on_quorum(&servers, &["inspect", "x"]).stdout;
     assert!(table.starts_with("x: held by ") && table.contains("\nNODE") && table.lines().count() == 5, "{table}");
+}
+
+/// A `redlock exec` that holds a lock until it is let go.
+struct Holding(Child);
+
+impl Holding {
+    fn start(server: &Server, arguments: &[&str]) -> Self {
+        let mut exec = command(&[&["exec"], arguments, &["--", "cat"]].concat());
+        exec.env("REDLOCK_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::null());
+        let holding = Self(exec.spawn().expect("redlock starts"));
+        until("the lock is held", || on(server, &["inspect", arguments[0]]).code == 0);
+        holding
+    }
+
+    fn let_go(mut self) -> Option<i32> {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        // Fails only if the process has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_process_that_holds_a_lock_is_shown() {
+    let server = Server::start();
+    let holding = Holding::start(&server, &["x", "--label", "nightly"]);
+    let pid = holding.0.id();
+    let object = on(&server, &["inspect", "x", "--json"]).object();
+    assert_eq!((&object["pid"], &object["app"]), (&pid.into(), &"nightly".into()), "{object}");
+    let host = object["host"].as_str().expect("a machine").to_owned();
+    let since = object["since"].as_f64().expect("a time");
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64() - since;
+    assert!((-1.0..LIMIT.as_secs_f64()).contains(&age), "{object}");
+
+    let holder = format!("pid {pid} (nightly) on {host}");
+    let inspected = on(&server, &["inspect", "x"]).stdout;
+    assert!(inspected.starts_with(&format!("x: held by {holder} for ")), "{inspected}");
+    let listed = on(&server, &["ls", "--scan"]).stdout;
+    assert!(listed.contains("HELD BY") && listed.contains(&holder), "{listed}");
+    let late = on(&server, &["acquire", "x", "--ttl", "5", "-w", "200ms"]);
+    assert!(late.code == 75 && late.stderr.contains(&holder), "{late:?}");
+    assert_eq!(holding.let_go(), Some(0));
+
+    // By default others see the command, and never its arguments.
+    let holding = Holding::start(&server, &["y"]);
+    assert_eq!(on(&server, &["inspect", "y", "--json"]).object()["app"], "cat");
+    assert_eq!(holding.let_go(), Some(0));
+}
+
+#[test]
+fn a_lock_that_rests_has_no_holder_and_is_not_free() {
+    let server = Server::start();
+    assert_eq!(on(&server, &["exec", "x", "--min-hold", "60", "--", "true"]).code, 0);
+    assert_eq!(on(&server, &["exec", "x", "-n", "--min-hold", "60", "--", "true"]).code, 75);
+    let inspected = on(&server, &["inspect", "x", "--wait", "50ms"]);
+    assert_eq!(inspected.code, 0, "{inspected:?}");
+    assert!(inspected.stdout.starts_with("x: held by nobody; free in "), "{inspected:?}");
+    let object = on(&server, &["inspect", "x", "--json"]).object();
+    assert_eq!((&object["kind"], &object["held"]), (&"rest".into(), &true.into()), "{object}");
+    assert!(object["owner"].is_null() && object["pid"].is_null() && object["ttl"].is_f64(), "{object}");
+    assert_eq!(object["nodes"][0]["kind"], "rest", "{object}");
+    let listed = on(&server, &["ls", "--scan"]).stdout;
+    assert!(listed.contains("rest") && listed.contains("nobody; free in "), "{listed}");
+    let forced = on(&server, &["release", "x", "--force", "--yes"]);
+    assert!(forced.code == 0 && forced.stderr.contains("nobody; free in "), "{forced:?}");
+    assert_eq!(on(&server, &["inspect", "x"]).code, 1);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Ran {
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.args(arguments).stdin(Stdio::null());
-    for name in ["URL", "QUORUM", "PREFIX", "WIRE", "MAX_TTL", "CA", "CERT", "KEY"] {
+    for name in ["URL", "QUORUM", "PREFIX", "WIRE", "MAX_TTL", "CA", "CERT", "KEY", "APP"] {
         command.env_remove(format!("REDLOCK_{name}"));
     }
     command.env_remove("NO_COLOR");

@@ -1,6 +1,10 @@
 //! Exit codes, the start of the command, and its environment.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Pid;
 
@@ -108,6 +112,9 @@ fn bad_options_are_64_before_the_lock_is_acquired() {
         &["", "--", "true"],
         &["x", "--owner", "", "--", "true"],
         &["x", "--ttl", "9s", "--max-hold", "9s", "--", "true"],
+        &["x", "--min-hold", "9s", "--owner", "o", "--", "true"],
+        &["x", "--min-hold", "9s", "--ttl", "8s", "--", "true"],
+        &["x", "--min-hold", "61s", "--max-hold", "60s", "--", "true"],
     ] {
         let mut run = scene.start(arguments);
         assert_eq!(run.code(), 64, "{arguments:?}: {}", run.stderr());
@@ -140,6 +147,20 @@ fn an_owner_may_nest() {
     let other = format!("{program} exec x -n --owner other -- touch ran-too");
     assert_eq!(scene.code(&["x", "--owner", "deploy-7", "-c", &other]), 75);
     assert!(!scene.has("ran-too"));
+}
+
+#[test]
+fn a_least_time_outlasts_the_command() {
+    let scene = Scene::new();
+    let least = Duration::from_millis(1500);
+    let start = Instant::now();
+    assert_eq!(scene.code(&["x", "--min-hold", "1500ms", "-c", "exit 3"]), 3);
+    assert!(scene.held("x"));
+    assert_eq!(scene.code(&["x", "-n", "--", "touch", "ran"]), 75);
+    assert!(!scene.has("ran"));
+    assert_eq!(scene.code(&["x", "--", "touch", "ran"]), 0);
+    assert!(scene.has("ran") && start.elapsed() >= least);
+    assert!(!scene.held("x"), "the second run had no least time");
 }
 
 #[test]
