@@ -235,9 +235,10 @@ kotlin-test: kotlin
 		--report surefire kotlin/target/surefire-reports -- $(MVN) surefire:test
 	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
 
-cli-test: cli
-	$(call step,cli-tests,redlock on the command line: leases; looks; failures; exec) -- \
-		cargo test --quiet --package redlock-cli
+cli-test: cli nextest-tools
+	$(call step,cli-tests,redlock on the command line: leases; looks; failures; exec) \
+		$(call nextest,cli-tests) --package redlock-cli
+	$(call step,cli-source,redlock from the sources with cargo; pip; npm) -- ./scripts/check-cli-source "$(PYTHON)"
 
 # A contender for each language; all of them acquire the same lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
@@ -371,7 +372,7 @@ $(RECIPES)/.ready: recipes/python/requirements.txt scripts/python-environment
 recipes/node/node_modules/.ready: recipes/node/package.json
 
 # Needs Python 3.11.
-recipes-test: python node kotlin $(RECIPES)/.ready recipes/node/node_modules/.ready
+recipes-test: python node kotlin cli $(RECIPES)/.ready recipes/node/node_modules/.ready
 	$(call step,recipes-python,Recipes: Django; FastAPI; Celery; Kubernetes) --report pytest {step}/report.xml -- \
 		env PYTHONPATH=python $(RECIPES)/bin/pytest --rootdir=. --timeout=600 -o faulthandler_timeout=900 \
 		-o junit_family=xunit1 --junitxml={step}/report.xml recipes
@@ -453,7 +454,7 @@ begin:
 	@mkdir -p $(LANES)
 	-@./scripts/system-packages python node kotlin packages go
 
-built := nextest-tools python node kotlin interop-tools bench-tools packages-tools
+built := nextest-tools python node kotlin cli interop-tools bench-tools packages-tools
 # The last line of each recipe of $(built): in a lane, it notes that the target was made.
 made = $(if $(LANE),@touch $(LANES)/$@.made)
 side-by-side = --no-print-directory --output-sync=target
@@ -462,7 +463,7 @@ lane = +@for target in $(in-$@); do \
 			./scripts/step $$target --title "all of its steps" --target $$target --lane $@ --unmade; \
 	done; printf '%(%s)T\n' -1 >> $(LANES)/$@
 
-in-rust-lane := rust-test
+in-rust-lane := rust-test cli-test
 in-python-lane := $(reading-lint) scripts-test model-test python-test release-test
 in-node-kotlin-lane := $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial
 lanes := rust-lane python-lane node-kotlin-lane
