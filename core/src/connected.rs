@@ -186,7 +186,7 @@ mod tests {
 
     fn identity(change: &str) -> Identity {
         let name =
-            "redlock/0.1.0;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n=5;q=3;w=r;m=60000;f=1";
+            "redlock/1.2.3;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n=5;q=3;w=r;m=60000;f=1";
         let (from, to) = change.split_once('>').unwrap_or_default();
         Identity::parse(&name.replacen(from, to, 1)).expect("a name")
     }

@@ -227,9 +227,9 @@ def test_holder(program: Program, server: Server) -> None:
     (block,) = (block for block in PYTHON if block.is_holder)
     code, replaced = URL.subn(server.url, block.code)
     assert replaced == 1
-    # The page shows the output of the first, the second and the third program. Numbers differ.
+    # The page shows the output of the first, the second and the third program. Numbers and names differ.
     shown = [block.code for block in BLOCKS if block.page == "docs/quickstart.md" and block.language == "text"]
-    number = re.compile(r"\d{2,}")
+    number = re.compile(r"(?<=held by pid )\d+ \(.+\) on .+ for [\d.]+s|\d{2,}")
 
     first = program(code)
     printed = [first.stdout.readline()]

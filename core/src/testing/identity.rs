@@ -8,7 +8,7 @@ use crate::config::Config;
 
 fn sample() -> Identity {
     Identity {
-        version: "0.1.0".to_owned(),
+        version: "1.2.3".to_owned(),
         client: "0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59".to_owned(),
         host: "web-3".to_owned(),
         pid: 812,
@@ -37,7 +37,7 @@ fn identities() -> impl Strategy<Value = Identity> {
 
 #[test]
 fn a_name_has_the_documented_form() {
-    let name = "redlock/0.1.0;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n=5;q=3;w=r;m=60000;\
+    let name = "redlock/1.2.3;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a59;n=5;q=3;w=r;m=60000;\
                 f=af63dc4c8601ec8c";
     assert_eq!(sample().to_name(), name);
     assert_eq!(Identity::parse(name), Some(sample()));
@@ -86,7 +86,7 @@ fn other_names_are_no_identity() {
     for field in name.strip_prefix(HEAD).unwrap().split(';').skip(1) {
         assert_eq!(Identity::parse(&name.replacen(&format!(";{field}"), "", 1)), None, "without {field}");
     }
-    for other in ["", "redlock", "redlock/", "redlock/0.1.0", "billing", &name[1..], &format!("{name};x")] {
+    for other in ["", "redlock", "redlock/", "redlock/1.2.3", "billing", &name[1..], &format!("{name};x")] {
         assert_eq!(Identity::parse(other), None, "{other:?}");
     }
     for (from, to) in

@@ -112,12 +112,12 @@ mod tests {
     fn a_client_with_several_connections_is_listed_once() {
         let client = |number| {
             format!(
-                "redlock/0.1.0;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a5{number};n=1;q=1;w=r;\
+                "redlock/1.2.3;h=web-3;a=billing;p=812;u=0f6b7d0e-9f3c-4b1e-8a53-6f1d2c3b4a5{number};n=1;q=1;w=r;\
                  m=60000;f=cbf29ce484222325"
             )
         };
         let line = |name: &str| format!("id=5 addr=10.0.0.4:5000 laddr=10.0.0.1:6379 fd=8 name={name} age=3 resp=3\n");
-        let other = line("") + &line("shop") + "id=6\n" + &line("redlock/0.1.0;h=a\u{7f}");
+        let other = line("") + &line("shop") + "id=6\n" + &line("redlock/1.2.3;h=a\u{7f}");
         let list = line(&client(1)) + &other + &line(&client(1)) + &line(&client(2));
         let mut seen: Vec<_> = named(&list).into_iter().map(|one| (one.identity.client, one.address)).collect();
         seen.sort();

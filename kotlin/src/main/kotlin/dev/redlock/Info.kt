@@ -131,17 +131,16 @@ public data class NodeStatus(
     val cause: String?,
 )
 
-internal fun Holder.info() =
-    LockInfo(
-        owner = owner,
-        ttl = ttl?.milliseconds,
-        token = token,
-        kind = LockKind.entries.first { it.name.lowercase() == kind },
-        owners = owners,
-        host = host,
-        pid = pid?.toLong(),
-        app = app,
-        since = since?.let { Instant.EPOCH.plus(it, ChronoUnit.MICROS) },
-    )
+internal fun Holder.info() = LockInfo(
+    owner = owner,
+    ttl = ttl?.milliseconds,
+    token = token,
+    kind = LockKind.entries.first { it.name.lowercase() == kind },
+    owners = owners,
+    host = host,
+    pid = pid?.toLong(),
+    app = app,
+    since = since?.let { Instant.EPOCH.plus(it, ChronoUnit.MICROS) },
+)
 
 internal fun Node.status() = NodeStatus(address, cause == null, run, version, cause)
