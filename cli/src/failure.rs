@@ -1,6 +1,6 @@
 //! Failures of a command: the exit code, and one line that says what failed and what to do.
 
-use redlock::LockError;
+use redlock::{LockError, NodeCause};
 
 use crate::{exit_code::ExitStatusCode, talk::Talk};
 
@@ -38,31 +38,53 @@ impl From<LockError> for Failure {
     }
 }
 
+/// The line for an error of the library: what failed, and what to do.
+fn message(error: &LockError, code: ExitStatusCode) -> String {
+    match error {
+        LockError::Invalid { argument: "text", detail } => sentences(
+            &format!("the text of the lease {detail}"),
+            "Give the text that redlock acquire or extend printed.",
+        ),
+        LockError::Invalid { argument, detail } => {
+            sentences(&format!("{}: {detail}", option(argument)), "See redlock help.")
+        }
+        LockError::Timeout { .. } => sentences(&error.to_string(), "Try again later, or wait longer (--wait)."),
+        LockError::Lost { .. } => sentences(&error.to_string(), "Do not use what it protects any more."),
+        LockError::Conflict { .. } => {
+            sentences(&error.to_string(), "Choose another name or --prefix; the same --wire as the other clients.")
+        }
+        LockError::Unavailable { nodes: 1, causes, .. } if causes.len() == 1 => {
+            let NodeCause { node, cause, .. } = &causes[0];
+            sentences(&format!("cannot use {node}: {cause}"), outage(causes, code))
+        }
+        LockError::Unavailable { causes, .. } => sentences(&error.to_string(), outage(causes, code)),
+        _ => error.to_string(),
+    }
+}
+
+/// What to do in an outage.
+fn outage(causes: &[NodeCause], code: ExitStatusCode) -> &'static str {
+    if code != ExitStatusCode::REFUSED {
+        "Check that the servers are up, and that --url or REDLOCK_URL names them."
+    } else if causes.iter().any(|cause| cause.cause.starts_with("NOPERM")) {
+        "Give this user the right: docs/deployments.md and docs/cli.md list those that are needed."
+    } else {
+        "Give a user and a password that the server knows, in REDLOCK_URL or by --url-file."
+    }
+}
+
+/// Joins what failed and what to do.
+fn sentences(failed: &str, advice: &str) -> String {
+    let end = if failed.ends_with(['.', '?', '!']) { "" } else { "." };
+    format!("{failed}{end} {advice}")
+}
+
 /// What an argument of the library is called on the command line.
 fn option(argument: &str) -> String {
     match argument {
         "name" => "NAME".to_owned(),
-        "text" => "LEASE".to_owned(),
         "urls" => "--url".to_owned(),
         "app" => "--label".to_owned(),
         _ => format!("--{}", argument.replace('_', "-")),
     }
-}
-
-/// The line for an error of the library: what failed, and what to do.
-fn message(error: &LockError, code: ExitStatusCode) -> String {
-    if let LockError::Invalid { argument, detail } = error {
-        return format!("{}: {}. See redlock help.", option(argument), detail.trim_end_matches('.'));
-    }
-    let advice = match error {
-        LockError::Timeout { .. } => "Try again later, or wait longer (--wait).",
-        LockError::Lost { .. } => "Do not use what it protects any more.",
-        LockError::Unavailable { .. } if code == ExitStatusCode::REFUSED => {
-            "Give another user and password in the URL, or give this user the right (docs/production.md lists them)."
-        }
-        LockError::Unavailable { .. } => "Check that the servers are up, and that --url or REDLOCK_URL names them.",
-        LockError::Conflict { .. } => "Choose another name or --prefix; the same --wire as the other clients.",
-        _ => return error.to_string(),
-    };
-    format!("{}. {advice}", error.to_string().trim_end_matches('.'))
 }

@@ -9,7 +9,13 @@ use redlock::{Client, Kind, LockInfo, LockOptions, NodeView};
 use serde_json::{Value, json};
 
 use crate::{
-    block::block, connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, holder, table::Table,
+    block::block,
+    connect::ConnectOptions,
+    duration,
+    exit_code::ExitStatusCode,
+    failure::Failure,
+    holder,
+    table::{Table, visible},
     talk::Talk,
 };
 
@@ -36,19 +42,21 @@ pub(crate) fn run(options: &InspectOptions, servers: &ConnectOptions, talk: &Tal
     let held = until_free(options, &client);
     let nodes = block(client.inspect_nodes(&options.name))?;
     // In an outage the nodes say more than the error does.
-    let info = held.as_ref().ok().and_then(Option::as_ref);
     if talk.json() {
-        talk.object(&object(&options.name, held.is_ok(), info, &nodes))?;
+        talk.object(&object(&options.name, &held, &nodes))?;
     } else {
-        print(&options.name, held.is_ok(), info, &nodes, talk)?;
+        print(&options.name, &held, &nodes, talk)?;
     }
     let code = if held?.is_some() { ExitStatusCode::DONE } else { ExitStatusCode::FREE };
     client.close_blocking();
     Ok(code)
 }
 
+/// The holder of a lock, `None` if it is free.
+type Held = Result<Option<LockInfo>, Failure>;
+
 /// The holder; with `--wait` once there is none, or when the wait is over.
-fn until_free(options: &InspectOptions, client: &Client) -> Result<Option<LockInfo>, Failure> {
+fn until_free(options: &InspectOptions, client: &Client) -> Held {
     let lock = client.lock(&options.name, LockOptions::default())?;
     let start = Instant::now();
     loop {
@@ -66,10 +74,10 @@ fn waiting(nodes: &[NodeView]) -> Option<usize> {
     nodes.iter().filter_map(|node| node.waiting).max()
 }
 
-fn object(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView]) -> Value {
-    let mut object = holder::json(info);
+fn object(name: &str, held: &Held, nodes: &[NodeView]) -> Value {
+    let mut object = holder::json(held.as_ref().ok().and_then(Option::as_ref));
     object.insert("name".to_owned(), json!(name));
-    object.insert("held".to_owned(), if known { json!(info.is_some()) } else { Value::Null });
+    object.insert("held".to_owned(), held.as_ref().map_or(Value::Null, |info| json!(info.is_some())));
     object.insert("waiting".to_owned(), json!(waiting(nodes)));
     object.insert("nodes".to_owned(), nodes.iter().map(node_object).collect());
     Value::Object(object)
@@ -88,14 +96,14 @@ fn node_object(node: &NodeView) -> Value {
     })
 }
 
-fn print(name: &str, known: bool, info: Option<&LockInfo>, nodes: &[NodeView], talk: &Talk) -> Result<(), Failure> {
-    let name = crate::table::visible(name);
-    let state = match info {
-        Some(info) => format!("held by {}", crate::table::visible(&holder::sentence(info))),
-        None if known => "free".to_owned(),
-        None => "not known: too few nodes answered".to_owned(),
+fn print(name: &str, held: &Held, nodes: &[NodeView], talk: &Talk) -> Result<(), Failure> {
+    let state = match held {
+        Ok(Some(info)) => format!("held by {}", visible(&holder::sentence(info))),
+        Ok(None) => "free".to_owned(),
+        Err(failure) if failure.code == ExitStatusCode::CONFLICT => "no lock".to_owned(),
+        Err(_) => "not known".to_owned(),
     };
-    talk.line(&format!("{}: {state}", talk.bold(&name)))?;
+    talk.line(&format!("{}: {state}", talk.bold(&visible(name))))?;
     let mut table = Table::new(vec!["NODE", "STATE", "OWNER", "TTL", "TOKEN", "WAITING"]);
     for node in nodes {
         let waiting = node.waiting.map_or_else(holder::dash, |waiting| waiting.to_string());

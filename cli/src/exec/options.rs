@@ -21,11 +21,20 @@ const MIN_MARGIN: Duration = Duration::from_millis(250);
 const MOST_APP_BYTES: usize = 64;
 
 /// Run a command while this machine holds a lock
+///
+/// In an outage the command gets --signal some seconds before the deadline of the lease, and SIGKILL just before it: it is
+/// dead while the lock is still held. If others delete, take or release the lock, the command is ended as soon as a reply
+/// tells of it. Until then only the fencing token in `REDLOCK_TOKEN` protects the data.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody else holds the lock; 79 it was lost, \
 and the command was ended or succeeded; 126 the command is not executable; 127 it was not found; 69 too few nodes \
-answered; 77 refused by a node; 65 the key is no lock; 64 usage; 70 internal error.")]
+answered; 77 refused by a node; 65 the key is no lock; 64 usage; 70 internal error.
+
+Examples:
+  redlock exec nightly -- ./report.sh
+  redlock exec migrate --wait 10m -- alembic upgrade head
+  redlock exec tick -n -E 0 --min-hold 50 -- ./tick.sh")]
 pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(super) name: String,

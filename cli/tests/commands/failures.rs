@@ -65,7 +65,7 @@ fn a_wrong_server_is_69() {
         }
     });
     for arguments in COMMANDS {
-        check(&with_url(&url, arguments), 69, &["does not speak Redis' protocol", "--url"]);
+        check(&with_url(&url, arguments), 69, &["does not speak Redis' protocol", "URL? Check", "--url"]);
     }
 }
 
@@ -88,8 +88,8 @@ fn a_refused_login_or_right_is_77() {
     let _: String = server.command(&["ACL", "SETUSER", "bob", "on", ">secret", "~*", "&*", "+@connection", "+info"]);
     let url = |login: &str| format!("redis://{login}@127.0.0.1:{}", server.port());
     for arguments in COMMANDS {
-        check(&with_url(&url("bob:wrong"), arguments), 77, &["WRONGPASS", "password"]);
-        check(&with_url(&url("bob:secret"), arguments), 77, &["NOPERM", "right"]);
+        check(&with_url(&url("bob:wrong"), arguments), 77, &["WRONGPASS", "Give a user and a password"]);
+        check(&with_url(&url("bob:secret"), arguments), 77, &["NOPERM", "Give this user the right"]);
     }
     let shown = with_url(&url("bob:secret"), &["acquire", "x", "--ttl", "30", "-v"]).stderr;
     assert!(!shown.contains("secret"), "{shown}");

@@ -167,6 +167,7 @@ fn a_key_that_is_no_lock_is_a_conflict() {
         let ran = on(&server, arguments);
         assert_eq!(ran.code, 65, "{ran:?}");
         assert!(ran.stderr.contains("\"x\"") && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert!(!ran.stdout.contains("not known"), "{ran:?}");
     }
 }
 
