@@ -236,6 +236,7 @@ kotlin-test: kotlin
 	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
 
 cli-test: cli nextest-tools
+	@./scripts/system-packages node
 	$(call step,cli-tests,redlock on the command line: leases; looks; failures; exec) \
 		$(call nextest,cli-tests) --package redlock-cli
 	$(call step,cli-source,redlock from the sources with cargo; pip; npm) -- ./scripts/check-cli-source "$(PYTHON)"

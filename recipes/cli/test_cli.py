@@ -108,8 +108,9 @@ def test_cron_tells_of_an_outage(job: Callable[..., Program]) -> None:
 
 def test_cron_ticks_once_although_the_job_is_short(run: Start, server: Server, tmp_path: Path) -> None:
     script(tmp_path / "tick.sh", 'echo x >>"$TICKS"')
+    command = f"cd {shlex.quote(str(tmp_path))} && {crontab('tick')}"
     for _ in range(3):  # machines whose clocks differ
-        machine = run("sh", "-c", f"cd {shlex.quote(str(tmp_path))} && {crontab('tick')}", TICKS=str(tmp_path / "ticks"))
+        machine = run("sh", "-c", command, TICKS=str(tmp_path / "ticks"))
         assert (machine.ends(), machine.output) == (0, "")
     assert (tmp_path / "ticks").read_text() == "x\n"
     assert is_held(server, "tick")  # by nobody
@@ -127,7 +128,7 @@ def service() -> SectionProxy:
 
 def leader(run: Start, tmp_path: Path, name: str) -> Program:
     """Start the unit's command, with a daemon that writes its name and ends at SIGTERM."""
-    text = f"trap 'echo stopped >>\"$LOG\"; exit 0' TERM\necho {name} >>\"$LOG\"\nwhile :; do sleep 0.02; done"
+    text = f'trap \'echo stopped >>"$LOG"; exit 0\' TERM\necho {name} >>"$LOG"\nwhile :; do sleep 0.02; done'
     daemon = script(tmp_path / name, text)
     redlock, *arguments = shlex.split(service()["ExecStart"])
     assert (redlock, arguments[-1]) == ("/usr/local/bin/redlock", "/usr/local/bin/scheduler")
