@@ -62,7 +62,7 @@ pub(crate) struct ExecOptions {
     watchdog: Duration,
     /// Keep the lock for at least this time, even if the command ends earlier: once a tick in a fleet whose clocks differ
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "owner")]
-    min_hold: Option<Duration>,
+    pub(super) min_hold: Option<Duration>,
     /// End the command after this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_hold: Option<Duration>,

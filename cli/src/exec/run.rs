@@ -15,7 +15,7 @@ use super::{
     terminal::{self, Terminal},
     waiting::{self, NoLease},
 };
-use crate::{connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
+use crate::{block::block, connect::ConnectOptions, exit_code::ExitStatusCode, failure::Failure, talk::Talk};
 
 /// Runs the command under the lock, and returns the exit code. Call it on the main thread: see `child`.
 pub(crate) fn run(options: ExecOptions, servers: &ConnectOptions, talk: &Talk) -> ExitStatusCode {
@@ -93,6 +93,10 @@ impl Run {
         match waiting::acquire(&lock, &self.signals, talk) {
             Ok(lease) => self.with(&lease, talk),
             Err(NoLease::Signal(signal)) => Ok(Finish::from((128 + signal) as u8)),
+            Err(NoLease::Late(signal, lease)) => {
+                self.give_back(&lease);
+                Ok(Finish::from((128 + signal) as u8))
+            }
             Err(NoLease::Failed(error @ LockError::Timeout { .. })) => {
                 // Where it counts as success, cron shall mail nothing.
                 if self.options.conflict_exit_code != 0 {
@@ -108,10 +112,15 @@ impl Run {
     fn with(mut self, lease: &Lease, talk: &Talk) -> Result<Finish, Failure> {
         talk.detail(&format!("acquired {:?} with token {}", lease.name(), lease.token()));
         let report = Report { talk, name: lease.name(), signal: self.rules.signal };
-        let end = self.supervise(lease, report);
+        let End { ended, by_us, key } = match self.supervise(lease, report) {
+            Ok(end) => end,
+            Err(failure) => {
+                self.give_back(lease);
+                return Err(failure);
+            }
+        };
         let lost = lease.lost_reason().is_some();
         let released = lease.release_blocking()?;
-        let End { ended, by_us, key } = end?;
         if released == ReleaseOutcome::Unconfirmed {
             report.unconfirmed();
         }
@@ -123,6 +132,15 @@ impl Run {
         };
         let key = key.filter(|_| held == Held::ToTheEnd);
         Ok(Finish { code: ExitStatusCode(exit_code(ended, held)), key })
+    }
+
+    /// Frees the lock of a command that did not run, also before its `min_hold` is over. The failure or signal that kept
+    /// the command from running is reported, and not the outcome.
+    fn give_back(&self, lease: &Lease) {
+        drop(lease.release_blocking());
+        if self.options.min_hold.is_some() {
+            drop(block(self.client.force_release_token(lease.name(), lease.token())));
+        }
     }
 
     fn supervise(&mut self, lease: &Lease, report: Report<'_>) -> Result<End, Failure> {

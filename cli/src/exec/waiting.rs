@@ -17,6 +17,8 @@ use crate::{block::block, duration, holder, table::visible, talk::Talk};
 pub(super) enum NoLease {
     /// This signal ended the wait.
     Signal(i32),
+    /// This signal arrived together with the grant.
+    Late(i32, Lease),
     Failed(LockError),
 }
 
@@ -34,14 +36,9 @@ pub(super) fn acquire(lock: &Lock, signals: &Signals, talk: &Talk) -> Result<Lea
         signals.ending().map_or(Ok(()), |signal| Err(NoLease::Signal(signal)))
     })?;
     drop(line);
-    // It may have arrived together with the grant.
     match signals.ending() {
         None => Ok(lease),
-        Some(signal) => {
-            // Nobody waits for the outcome: the command has not run.
-            drop(lease.release_blocking());
-            Err(NoLease::Signal(signal))
-        }
+        Some(signal) => Err(NoLease::Late(signal, lease)),
     }
 }
 

@@ -90,7 +90,7 @@ fn a_command_that_cannot_run_is_126_or_127_before_the_lock_is_acquired() {
     let interpreted = scene.folder.join("interpreted");
     fs::copy(&file, &interpreted).expect("a file");
     fs::set_permissions(&interpreted, fs::Permissions::from_mode(0o755)).expect("a mode");
-    assert_eq!(scene.code(&["x", "--", "./interpreted"]), 127);
+    assert_eq!(scene.code(&["x", "--min-hold", "60", "--", "./interpreted"]), 127);
     assert!(!scene.held("x"), "the interpreter is looked for when the lock is held");
 
     // No server is asked: it would be 69.
