@@ -37,7 +37,7 @@ node-test-runner = --in node --report node {step}/report.xml -- node --test --im
 scenarios = cargo test --package redlock-tests --test scenarios --quiet -- --host
 
 .PHONY: help demo test check check-test check-lint begin rust-lane python-lane node-kotlin-lane lint docs clean \
-	python node kotlin rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
+	python node kotlin cli cli-test rust-tools nextest-tools python-tools node-tools kotlin-tools rust-lint python-lint node-lint \
 	kotlin-lint interop-lint docs-lint scripts-test rust-test model-test python-test node-test kotlin-test languages-test \
 	versions-test test-all site site-check recipes-test \
 	interop-tools interop-test interop mixed-test model sim chaos bench bench-tools bench-build bench-against bench-test \
@@ -63,6 +63,7 @@ help:
 	@echo "make python  builds the Python package into .venv"
 	@echo "make node    builds the Node package in node/"
 	@echo "make kotlin  builds the Kotlin package in kotlin/target"
+	@echo "make cli     builds the command redlock, in target/debug; make cli-test tests it"
 	@echo "make docs    the API documentation of all languages"
 	@echo "make site    the documentation site, from docs/ and what make docs wrote, in target/site (Python 3.11)"
 	@echo "make clean   removes everything built"
@@ -122,6 +123,10 @@ node: node-tools
 
 kotlin: kotlin-tools
 	$(call build,kotlin,Building the Kotlin package (the first build takes some minutes)) -- $(MVN) test-compile
+	$(made)
+
+cli: rust-tools
+	$(call build,cli,Building the command redlock) -- cargo build --quiet --package redlock-cli
 	$(made)
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
@@ -229,6 +234,12 @@ kotlin-test: kotlin
 	$(call step,kotlin-tests,Kotlin tests: locks; cancellation; loss; Java; processes; examples) \
 		--report surefire kotlin/target/surefire-reports -- $(MVN) surefire:test
 	$(call step,kotlin-scenarios,Kotlin: the scenarios) -- $(scenarios) "scripts/kotlin-run dev.redlock.ScenarioHostKt"
+
+cli-test: cli nextest-tools
+	@./scripts/system-packages node
+	$(call step,cli-tests,redlock on the command line: leases; looks; failures; exec) \
+		$(call nextest,cli-tests) --package redlock-cli
+	$(call step,cli-source,redlock from the sources with cargo; pip; npm) -- ./scripts/check-cli-source "$(PYTHON)"
 
 # A contender for each language; all of them acquire the same lock.
 contenders = python sync=$(BIN)/python python/tests/contender.py sync; \
@@ -362,7 +373,7 @@ $(RECIPES)/.ready: recipes/python/requirements.txt scripts/python-environment
 recipes/node/node_modules/.ready: recipes/node/package.json
 
 # Needs Python 3.11.
-recipes-test: python node kotlin $(RECIPES)/.ready recipes/node/node_modules/.ready
+recipes-test: python node kotlin cli $(RECIPES)/.ready recipes/node/node_modules/.ready
 	$(call step,recipes-python,Recipes: Django; FastAPI; Celery; Kubernetes) --report pytest {step}/report.xml -- \
 		env PYTHONPATH=python $(RECIPES)/bin/pytest --rootdir=. --timeout=600 -o faulthandler_timeout=900 \
 		-o junit_family=xunit1 --junitxml={step}/report.xml recipes
@@ -444,7 +455,7 @@ begin:
 	@mkdir -p $(LANES)
 	-@./scripts/system-packages python node kotlin packages go
 
-built := nextest-tools python node kotlin interop-tools bench-tools packages-tools
+built := nextest-tools python node kotlin cli interop-tools bench-tools packages-tools
 # The last line of each recipe of $(built): in a lane, it notes that the target was made.
 made = $(if $(LANE),@touch $(LANES)/$@.made)
 side-by-side = --no-print-directory --output-sync=target
@@ -453,7 +464,7 @@ lane = +@for target in $(in-$@); do \
 			./scripts/step $$target --title "all of its steps" --target $$target --lane $@ --unmade; \
 	done; printf '%(%s)T\n' -1 >> $(LANES)/$@
 
-in-rust-lane := rust-test
+in-rust-lane := rust-test cli-test
 in-python-lane := $(reading-lint) scripts-test model-test python-test release-test
 in-node-kotlin-lane := $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial
 lanes := rust-lane python-lane node-kotlin-lane

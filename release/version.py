@@ -47,6 +47,7 @@ PLACES = [
     # The same text that cargo would write. Packages from a registry also have a line with their source.
     Place("Cargo.lock", r'^name = "redlock-[a-z-]+"\nversion = "([^"]+)"\n(?!source)'),
     Place("node/package.json", r'^  "version": "([^"]+)"'),
+    Place("cli/package.json", r'^  "version": "([^"]+)"'),
     Place("kotlin/pom.xml", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
     Place("kotlin/README.md", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
     Place("README.md", r"dev\.redlock:redlock-core:([^`\")\s]+)"),

@@ -183,7 +183,7 @@ impl Client {
         }
     }
 
-    fn names(&self, name: &str) -> Result<Arc<Names>, LockError> {
+    pub(crate) fn names(&self, name: &str) -> Result<Arc<Names>, LockError> {
         let settings = &self.inner.settings;
         Ok(Arc::new(Names::new(settings.check_lock(name, &LockOptions::default())?, settings)))
     }

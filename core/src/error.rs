@@ -172,6 +172,8 @@ pub struct NodeCause {
     pub node: String,
     /// The cause, for people.
     pub cause: String,
+    /// Whether the node refused the user, the password or a right: waiting does not help.
+    pub forbidden: bool,
 }
 
 fn list(causes: &[NodeCause]) -> String {

@@ -19,6 +19,7 @@ use crate::{
         calls::Protocol,
         names::Names,
         reply::{self, End, Holders, Kind, Permits, Permitted, Seen},
+        script::ScriptCall,
     },
     quorum::Quorum,
     session::Session,
@@ -113,21 +114,55 @@ fn drawn_at(token: u64) -> Option<SystemTime> {
 
 /// Ends the tenures of an explicit owner, or all tenures if `owner` is `None`. True if there was one.
 pub(crate) async fn end(session: &Session, names: &Names, owner: Option<&str>) -> Result<bool, LockError> {
+    let protocol = &session.quorum.protocol;
+    // A read/write lock has no explicit owners.
+    let inside = owner.is_none().then(|| protocol.end_read_write(names));
+    end_with(session, names, &protocol.end(names, owner), inside.as_ref()).await
+}
+
+/// Ends tenures with `call`. `read_write`: the call if the lock is a read/write lock.
+async fn end_with(
+    session: &Session,
+    names: &Names,
+    call: &ScriptCall,
+    read_write: Option<&ScriptCall>,
+) -> Result<bool, LockError> {
     let quorum = &session.quorum;
-    let ended = quorum.gather(Driver::Background, &quorum.protocol.end(names, owner), reply::end).await;
+    let ended = quorum.gather(Driver::Background, call, reply::end).await;
     let mut replies = match ended {
         // On the wire where locks are strings, a read/write lock has another type.
         Err(LockError::Conflict { .. }) if quorum.protocol.wire() == Wire::Token => vec![(0, End::ReadWrite)],
         ended => ended?,
     };
-    // A read/write lock has no explicit owners.
-    if owner.is_none() && replies.iter().any(|(_, end)| *end == End::ReadWrite) {
-        replies.extend(quorum.gather(Driver::Background, &quorum.protocol.end_read_write(names), reply::end).await?);
+    if let Some(call) = read_write
+        && replies.iter().any(|(_, end)| *end == End::ReadWrite)
+    {
+        replies.extend(quorum.gather(Driver::Background, call, reply::end).await?);
     }
     if replies.iter().filter(|(_, end)| *end == End::Conflict).count() > quorum.spare() {
         return Err(LockError::Conflict { key: names.lock.clone() });
     }
     Ok(replies.iter().any(|(_, end)| matches!(end, End::Tenures(1..))))
+}
+
+/// Ends all tenures, if `token` is that of the last one. True if there was one.
+///
+/// The nodes compare the fields of that tenure, and not the token: on a quorum the counters of
+/// some nodes may differ from it.
+pub(crate) async fn end_token(session: &Session, names: &Names, token: u64) -> Result<bool, LockError> {
+    let quorum = &session.quorum;
+    // A reader's token is the last writer's plus one.
+    let has_token = |holders: &Holders| holders.counter + u64::from(holders.kind == Kind::Read) == token;
+    let with_token = holders(quorum, names).await?.into_iter().filter(has_token);
+    let mut fields: Vec<String> = with_token.flat_map(|holders| holders.fields).collect();
+    fields.sort();
+    fields.dedup();
+    if fields.is_empty() {
+        return Ok(false);
+    }
+    let [lock, inside] =
+        [quorum.protocol.end_fields(names, &fields), quorum.protocol.end_read_write_fields(names, &fields)];
+    end_with(session, names, &lock, Some(&inside)).await
 }
 
 /// Ends all tenures of the lock or semaphore of this name. True if there was one.

@@ -85,6 +85,7 @@ mod semaphore;
 #[doc(hidden)]
 pub mod server;
 mod session;
+mod survey;
 mod sync;
 mod tenure;
 #[cfg(test)]
@@ -112,4 +113,5 @@ pub use protocol::reply::{Kind, Slot};
 pub use read_write::ReadWriteLock;
 pub use semaphore::{PermitInfo, Semaphore};
 pub use server::{NodeInfo, memory::Memory};
+pub use survey::{Contended, NodeState, NodeView, Page, Scan};
 pub use tenure::ReleaseOutcome;

@@ -50,7 +50,8 @@ class Project:
         self.write("tool", TOOL.format(python=sys.executable, folder=folder))
         for tool in TOOLS:
             self.link(f"tools/{tool}")
-        for script in ("imports", "options", "site", "troubleshooting", "check-python-source", "check-node-source"):
+        checks = ("imports", "options", "site", "troubleshooting")
+        for script in (*checks, "check-python-source", "check-node-source", "check-cli-source"):
             self.link(f"scripts/{script}")
         self.write("scripts/system-packages", "#!/bin/sh\n")
         # Its arguments are PYTHON FOLDER REQUIREMENTS.

@@ -38,6 +38,11 @@ impl<'a> Arguments<'a> {
     fn arg(&mut self) -> Option<&'a str> {
         self.args.next().map(String::as_str)
     }
+
+    /// The arguments behind the flag of [`Protocol::flagged`].
+    pub(crate) fn behind_flag(self) -> Vec<&'a str> {
+        self.args.skip(1).map(String::as_str).collect()
+    }
 }
 
 /// Defines a type for each script, with its KEYS and ARGV in order.
@@ -88,8 +93,10 @@ arguments! {
     Release { lock } (field, channel)
     /// `lua/rest.lua`; the flag of [`Protocol::sharded`] may follow.
     Rest { lock } (field, replacement, ttl, channel)
-    /// `lua/end.lua`; the flag of [`Protocol::sharded`] may follow.
+    /// `lua/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     End { lock, ended } (owner, channel)
+    /// `lua/survey/scan.lua`
+    ScanKeys {} (cursor, pattern, count)
     /// `lua/inspect.lua`
     Inspect { lock, counter } ()
     /// `lua/attach.lua`
@@ -117,7 +124,7 @@ arguments! {
     RenewReadWrite { lock, ended, readers } (field, ttl, reader_key_prefix)
     /// `lua/read_write/repair.lua`, behind a [`ReadWriteTenure`]; a [`MarkerCheck`] may follow.
     RepairReadWrite { ended } (mode, ttl, token)
-    /// `lua/read_write/end.lua`; the flag of [`Protocol::sharded`] may follow.
+    /// `lua/read_write/end.lua`; the flag of [`Protocol::flagged`] may follow, and fields.
     EndReadWrite { lock, counter, readers, ended } (reader_key_prefix, channel, read_write_channel)
     /// `lua/read_write/inspect.lua`
     InspectReadWrite { lock, counter, readers } ()
@@ -214,6 +221,11 @@ impl Protocol {
     /// On a cluster, adds the flag "1", with which a script announces to the listeners of the shard, too.
     pub(super) fn sharded(&self, call: ScriptCall) -> ScriptCall {
         if self.settings.on_cluster() { call.with(Vec::new(), vec!["1".to_owned()]) } else { call }
+    }
+
+    /// Adds the flag "0" to a call that has no flag of [`sharded`](Self::sharded), since further arguments follow.
+    pub(super) fn flagged(&self, call: ScriptCall) -> ScriptCall {
+        if self.settings.on_cluster() { call } else { call.with(Vec::new(), vec!["0".to_owned()]) }
     }
 
     /// If several nodes vote, makes a node check its marker first.
@@ -455,6 +467,11 @@ impl Protocol {
             channel: names.lock_channel(),
         };
         self.sharded(call(&self.scripts.end, end.lists()))
+    }
+
+    /// Ends the tenures of a lock that have these fields.
+    pub(crate) fn end_fields(&self, names: &Names, fields: &[String]) -> ScriptCall {
+        self.flagged(self.end(names, None)).with(Vec::new(), fields.to_vec())
     }
 
     /// Reads the holders of a lock.

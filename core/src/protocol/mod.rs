@@ -11,3 +11,4 @@ pub mod script;
 mod semaphore;
 #[doc(hidden)]
 pub mod sharding;
+pub(crate) mod survey;

@@ -5,6 +5,12 @@ use crate::{
     protocol::primitive::Family,
 };
 
+/// The kinds of channels on which clients wait: for exclusive locks, read/write locks, semaphores, and a place in a
+/// queue.
+const WAITING: [&str; 4] = ["redisson_lock__channel", "redisson_rwlock", "redlock_semaphore", WAKE];
+/// The kind of channel on which a client is notified alone.
+const WAKE: &str = "redlock_wake";
+
 /// The keys and the channels of one lock. On a cluster all of them are in one slot. Each name is built when it is sent:
 /// that costs no more than a copy, and most locks need few of them.
 #[derive(Debug)]
@@ -53,18 +59,40 @@ impl Names {
         match self.family {
             Family::Lock => self.lock_channel(),
             Family::ReadWrite => self.read_write_channel(),
-            Family::Semaphore => self.of("redlock_semaphore"),
+            Family::Semaphore => self.of(WAITING[2]),
         }
     }
 
     /// The channel for the releases of an exclusive lock with this name.
     pub(crate) fn lock_channel(&self) -> String {
-        self.of("redisson_lock__channel")
+        self.of(WAITING[0])
     }
 
     /// The channel for the releases of a read/write lock with this name.
     pub(crate) fn read_write_channel(&self) -> String {
-        self.of("redisson_rwlock")
+        self.of(WAITING[1])
+    }
+
+    /// Patterns of all channels on which clients wait for locks.
+    pub(crate) fn release_channels() -> Vec<String> {
+        WAITING.iter().map(|kind| format!("{kind}:*")).collect()
+    }
+
+    /// Patterns of the channels on which clients wait for this lock.
+    pub(crate) fn channels_of_waiters(&self) -> Vec<String> {
+        let of = |kind: &&str| escaped(&self.of(kind)) + if *kind == WAKE { ":*" } else { "" };
+        WAITING.iter().map(of).collect()
+    }
+
+    /// The key of the lock whose waiters listen on a channel, and whether the channel is for one client alone.
+    pub(crate) fn lock_of_channel(channel: &str) -> Option<(&str, bool)> {
+        let (kind, rest) = channel.split_once(':').filter(|(kind, _)| WAITING.contains(kind))?;
+        // The client's UUID follows.
+        let rest = if kind == WAKE { rest.rsplit_once(':')?.0 } else { rest };
+        let inside = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        // Braces within it are the name's own.
+        let lock = inside.filter(|inside| !inside.contains(['{', '}'])).unwrap_or(rest);
+        Some((lock, kind == WAKE))
     }
 
     /// The key for the end of each reader's lease.
@@ -129,7 +157,7 @@ impl Names {
     /// The beginning of the wake channels, on which a client is notified that its first waiter should try. A colon and
     /// the client's UUID follow.
     pub(crate) fn wake(&self) -> String {
-        self.of("redlock_wake")
+        self.of(WAKE)
     }
 
     /// The key for the average hold.
@@ -142,4 +170,10 @@ impl Names {
         let lock = self.lock.as_str();
         if lock.contains('{') { [kind, ":", lock].concat() } else { [kind, ":{", lock, "}"].concat() }
     }
+}
+
+/// A pattern that matches this text alone.
+pub(crate) fn escaped(text: &str) -> String {
+    let special = |character: char| matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
+    text.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()
 }

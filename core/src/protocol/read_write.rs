@@ -145,6 +145,11 @@ impl Protocol {
         self.sharded(joined(&read_write_scripts().end, [end.lists()]))
     }
 
+    /// Ends all tenures of a read/write lock, if one of them has one of these fields.
+    pub(crate) fn end_read_write_fields(&self, names: &Names, fields: &[String]) -> ScriptCall {
+        self.flagged(self.end_read_write(names)).with(Vec::new(), fields.to_vec())
+    }
+
     /// Reads the holders of a read/write lock.
     pub(crate) fn inspect_read_write(names: &Names) -> ScriptCall {
         let (lock, counter, readers) = (names.lock.clone(), names.counter(), names.readers());

@@ -111,6 +111,12 @@ scripts! {
     acquire, leave, renew, end, inspect, attach,
 }
 
+scripts! {
+    /// The scripts that look at a whole server.
+    SurveyScripts in "survey/" with ("", "");
+    listeners, scan,
+}
+
 /// Defines a function for scripts that both wires share. They are made once, and with a mutant again for each mutant.
 macro_rules! made_once {
     ($(#[$doc:meta])* $name:ident: $set:ident) => {
@@ -142,6 +148,11 @@ made_once! {
 made_once! {
     /// The scripts of a semaphore.
     semaphore_scripts: SemaphoreScripts
+}
+
+made_once! {
+    /// The scripts that look at a whole server.
+    survey_scripts: SurveyScripts
 }
 
 /// The scripts for a wire format.
@@ -191,13 +202,16 @@ pub struct ScriptCall {
     pub while_moving: WhileMoving,
     /// How many replicas must acknowledge its writes.
     pub replicas: u32,
+    /// On a cluster the address of the server that runs it, as [`NodeInfo`](crate::NodeInfo) has it; `None`: the one
+    /// that serves its keys.
+    pub server: Option<Arc<str>>,
 }
 
 impl ScriptCall {
     /// A call to which the node adds no arguments.
     pub fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Self {
         let (keys, args) = (Arc::new(keys), Arc::new(args));
-        Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0 }
+        Self { script, keys, args, identify: false, while_moving: WhileMoving::Wait, replicas: 0, server: None }
     }
 
     /// Appends KEYS and ARGV.

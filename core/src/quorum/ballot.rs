@@ -291,7 +291,7 @@ impl Ballot {
         let deadline = Deadline::new(since, quorum.settings.validity(self.ttl));
         if deadline.left() < self.ttl / 20 && !mutant!(NoCheckOnReturn) {
             let cause = format!("granted, but only after {:.1?} of a lease of {:?}", since.elapsed(), self.ttl);
-            let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, &cause)).collect();
+            let causes = tally.grants.iter().map(|(node, _)| quorum.cause(*node, cause.as_str())).collect();
             return Verdict::Unavailable { causes, permanent: false };
         }
         self.settled = true;
@@ -419,7 +419,7 @@ impl Ballot {
             // Until now their cause was that they have no marker yet. Now it is certain that they lost their keys.
             let detail = format!("lost its keys, votes again in {} s", quorum.settings.quarantine().as_secs() + 1);
             for (node, _) in &tally.missing {
-                let cause = quorum.cause(*node, &detail);
+                let cause = quorum.cause(*node, detail.as_str());
                 tally.causes.iter_mut().filter(|known| known.node == cause.node).for_each(|known| {
                     known.cause.clone_from(&cause.cause);
                 });

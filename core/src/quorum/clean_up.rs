@@ -67,7 +67,7 @@ pub(crate) async fn clean_up(
         // The server has become read-only, perhaps for a moment.
         NodeErrorKind::Refused => known,
         // The server refuses the release as it refused the acquire. A tenure that is there ends by its ttl.
-        NodeErrorKind::Permanent | NodeErrorKind::WrongType => false,
+        NodeErrorKind::Permanent | NodeErrorKind::Forbidden | NodeErrorKind::WrongType => false,
     };
     drop(retry(&node, CLEANUP_LIMIT, PAUSE, ask, again).await);
 }

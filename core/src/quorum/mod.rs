@@ -8,7 +8,6 @@ mod fan_out;
 mod markers;
 
 use std::{
-    fmt::Display,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -35,7 +34,7 @@ use crate::{
         script::{Reply, ScriptCall},
         sharding::slot,
     },
-    server::{ConnectionId, Node, NodeErrorKind, SentOn},
+    server::{ConnectionId, Node, NodeError, NodeErrorKind, SentOn},
     sync::Mutex,
 };
 
@@ -84,6 +83,30 @@ impl Presence {
     /// Gives up a request without a reply if it was not sent yet, and returns the presence then.
     pub(crate) fn given_up(sent: &SentOn) -> Self {
         sent.close().map_or(Self::Absent, Self::Unknown)
+    }
+}
+
+/// Why a node does not count.
+pub(crate) struct Why {
+    cause: String,
+    forbidden: bool,
+}
+
+impl From<NodeError> for Why {
+    fn from(error: NodeError) -> Self {
+        Self { forbidden: error.kind == NodeErrorKind::Forbidden, cause: error.detail }
+    }
+}
+
+impl From<&str> for Why {
+    fn from(cause: &str) -> Self {
+        cause.to_owned().into()
+    }
+}
+
+impl From<String> for Why {
+    fn from(cause: String) -> Self {
+        Self { cause, forbidden: false }
     }
 }
 
@@ -144,8 +167,9 @@ impl Quorum {
         NodeRequest::new(node, self.nodes[node].eval(driver, call, limit, sent))
     }
 
-    pub(crate) fn cause(&self, node: usize, cause: impl Display) -> NodeCause {
-        NodeCause { node: self.nodes[node].name().to_owned(), cause: cause.to_string() }
+    pub(crate) fn cause(&self, node: usize, why: impl Into<Why>) -> NodeCause {
+        let Why { cause, forbidden } = why.into();
+        NodeCause { node: self.nodes[node].name().to_owned(), cause, forbidden }
     }
 
     /// The causes when no node has answered.

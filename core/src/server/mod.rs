@@ -163,12 +163,14 @@ pub struct NodeInfo {
     pub run: Option<String>,
     /// The server's version.
     pub version: Option<String>,
+    /// The addresses of a cluster's masters; empty for a single server.
+    pub servers: Vec<String>,
 }
 
 impl NodeInfo {
     /// Creates the info, for implementations of [`Node`].
     pub fn new(run: Option<String>, version: Option<String>) -> Self {
-        Self { run, version }
+        Self { run, version, servers: Vec::new() }
     }
 }
 
@@ -209,8 +211,10 @@ pub(crate) enum Hint {
 pub enum NodeErrorKind {
     /// Never sent, or refused in a way that proves that it did not run. A later try may succeed.
     NotRun,
-    /// Refused, and a later try will not succeed: wrong password, missing right, TLS, protocol.
+    /// Refused, and a later try will not succeed: TLS, protocol, unknown command.
     Permanent,
+    /// The same, for a wrong user or password, or for a right that the user lacks.
+    Forbidden,
     /// Sent without a reply: it may have run, or may still run.
     Unknown,
     /// The key holds another type.
@@ -237,12 +241,12 @@ impl NodeError {
 
     /// Whether the request may have an effect on the server, now or later.
     pub fn may_have_run(&self) -> bool {
-        matches!(self.kind, NodeErrorKind::Unknown | NodeErrorKind::Refused | NodeErrorKind::Permanent)
+        matches!(self.kind, NodeErrorKind::Unknown | NodeErrorKind::Refused) || self.is_permanent()
     }
 
     /// Whether a later try cannot succeed.
     pub fn is_permanent(&self) -> bool {
-        self.kind == NodeErrorKind::Permanent
+        matches!(self.kind, NodeErrorKind::Permanent | NodeErrorKind::Forbidden)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     quorum::Quorum,
     server::{
         Hint,
-        NodeErrorKind::{Permanent, Refused, WrongType},
+        NodeErrorKind::{Refused, WrongType},
         SentOn,
     },
 };
@@ -66,7 +66,7 @@ async fn renew_batch(quorum: &Arc<Quorum>, node: usize, batch: &[Renewal]) -> bo
             let renewed: Vec<bool> = stream::iter(each).buffer_unordered(SLOTS_AT_ONCE).collect().await;
             return renewed.into_iter().all(|renewed| renewed);
         }
-        if matches!(error.kind, Refused | Permanent | WrongType) {
+        if error.is_permanent() || matches!(error.kind, Refused | WrongType) {
             return Box::pin(renew_apart(quorum, node, batch)).await;
         }
     }

@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     connection::CHECKED_AFTER_IDLE,
     connection::MOST_UNANSWERED,
-    errors::{error_from_reply_text, not_run_error, permanent_error},
+    errors::{error_from_reply_text, forbidden_error, not_run_error},
     sentinel::Sentinels,
     *,
 };
@@ -667,7 +667,7 @@ async fn rights_are_checked() {
             tested.node.ping(PATIENCE).await.map(drop),
         ] {
             let error = result.unwrap_err();
-            assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+            assert_eq!(error.kind, NodeErrorKind::Forbidden, "{error}");
             assert!(error.detail.starts_with("WRONGPASS"), "{error}");
             assert!(!error.detail.contains("hunter"), "{error}");
         }
@@ -681,12 +681,12 @@ async fn rights_are_checked() {
         call("return redis.call('DEL', 'other')", &["own"], &[]),
     ] {
         let error = bob.eval(call).await.unwrap_err();
-        assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+        assert_eq!(error.kind, NodeErrorKind::Forbidden, "{error}");
         assert!(!error.detail.contains("script: "), "{error}");
     }
     assert_eq!(bob.eval(del("own")).await, Ok(Reply::Int(0)));
     let error = bob.node.subscribe("other".to_owned()).await.map(drop).unwrap_err();
-    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+    assert_eq!(error.kind, NodeErrorKind::Forbidden, "{error}");
     bob.node.subscribe("own".to_owned()).await.map(drop).unwrap();
 
     // Without the right to CLIENT KILL the clean-up runs all the same, with a warning.
@@ -698,7 +698,7 @@ async fn rights_are_checked() {
     let plain = server.url();
     server.run("CONFIG SET requirepass secret");
     let error = Tested::new(&plain).eval(set("x")).await.unwrap_err();
-    assert_eq!(error.kind, NodeErrorKind::Permanent, "{error}");
+    assert_eq!(error.kind, NodeErrorKind::Forbidden, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -722,7 +722,7 @@ async fn what_a_server_refuses_is_told_apart() {
     let wrapped = "ERR Error running script (call to f_0): @user_script:1: -WRONGTYPE Operation";
     assert_eq!(error_from_reply_text(wrapped).kind, NodeErrorKind::WrongType);
     let noperm = "NOPERM User bob has no permissions to run the 'set' command";
-    assert_eq!(error_from_reply_text(noperm), permanent_error(noperm));
+    assert_eq!(error_from_reply_text(noperm), forbidden_error(noperm));
     assert_eq!(error_from_reply_text("BUSY Redis is busy").kind, NodeErrorKind::NotRun);
     assert_eq!(error_from_reply_text("LOADING Redis is loading").kind, NodeErrorKind::NotRun);
     assert_eq!(error_from_reply_text("ERR boom").detail, "boom");
@@ -758,7 +758,7 @@ async fn a_quorum_needs_to_know_the_run() {
     let mut call = set("x");
     tested.eval(call.clone()).await.unwrap();
     call.identify = true;
-    assert_eq!(tested.eval(call).await, Err(permanent_error("needs the right to run INFO")));
+    assert_eq!(tested.eval(call).await, Err(forbidden_error("needs the right to run INFO")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

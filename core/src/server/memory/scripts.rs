@@ -3,6 +3,7 @@
 
 mod read_write;
 mod semaphore;
+mod survey;
 
 use std::{fmt::Display, sync::Arc};
 
@@ -86,6 +87,8 @@ impl State {
             "semaphore/end" => lock.end_permits(given),
             "semaphore/inspect" => lock.inspect_permits(given),
             "semaphore/attach" => lock.attach_permit(given),
+            "survey/listeners" => Ok(lock.redis.listeners(&args)),
+            "survey/scan" => lock.redis.scan(given),
             other => Err(Fault::Script(format!("unknown script {other:?}"))),
         };
         result.map_err(|fault| match fault {
@@ -536,7 +539,9 @@ impl Wired<'_> {
         if pttl == -1 && !self.is_lock_without_ttl() {
             return Ok(Reply::Int(-1));
         }
+        let only = given.behind_flag();
         ended.retain(|field| owner.is_empty() || owner_of(field) == Some(owner));
+        ended.retain(|field| only.is_empty() || only.contains(&field.as_str()));
         let mut count = 0;
         for field in &ended {
             self.remove(key, field)?;

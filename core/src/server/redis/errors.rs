@@ -23,6 +23,22 @@ pub(super) fn permanent_error(detail: impl Into<String>) -> NodeError {
     NodeError::new(NodeErrorKind::Permanent, detail)
 }
 
+/// The error of a user, a password or a right that the server refuses.
+pub(super) fn forbidden_error(detail: impl Into<String>) -> NodeError {
+    NodeError::new(NodeErrorKind::Forbidden, detail)
+}
+
+/// The error if each of several servers failed with one of these.
+pub(super) fn joint_error<'a>(mut errors: impl Iterator<Item = &'a NodeError> + Clone, detail: String) -> NodeError {
+    if errors.clone().all(|error| error.kind == NodeErrorKind::Forbidden) {
+        forbidden_error(detail)
+    } else if errors.all(NodeError::is_permanent) {
+        permanent_error(detail)
+    } else {
+        not_run_error(detail)
+    }
+}
+
 /// The error of a node that was closed.
 pub(super) fn closed_error() -> NodeError {
     not_run_error("closed")
@@ -62,16 +78,19 @@ pub(super) fn error_from_reply_text(text: &str) -> NodeError {
     let has = |part: &str| lower.contains(part);
     let kind = if has("wrongtype") {
         NodeErrorKind::WrongType
-    } else if matches!(code, "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "CROSSSLOT")
+    } else if matches!(code, "WRONGPASS" | "NOAUTH" | "NOPERM")
         // Raised inside a script, where the code is ERR: by Redis 7.0, and by servers that still wrap the text.
         || has("the user executing the script can't")
         || has("-noperm")
+        || has("authentication required")
+    {
+        NodeErrorKind::Forbidden
+    } else if matches!(code, "DENIED" | "CROSSSLOT")
         || has("unknown command")
         || has("unknown redis command")
         || has("unknown subcommand")
         || has("db index")
         || has("without any password configured")
-        || has("authentication required")
         || has("cluster support disabled")
         || has("not allowed in cluster mode")
         || has("after non deterministic commands")
@@ -203,7 +222,7 @@ pub(super) fn connect_error(error: &RedisError) -> NodeError {
     }
     match error.kind() {
         // The crate drops the server's text.
-        ErrorKind::AuthenticationFailed => permanent_error("wrong user or password, or the server has none"),
+        ErrorKind::AuthenticationFailed => forbidden_error("wrong user or password, or the server has none"),
         ErrorKind::Parse if is_cut_short(error) => not_run_error(CLOSED_EARLY),
         ErrorKind::Parse => permanent_error(NO_REDIS),
         ErrorKind::InvalidClientConfig => permanent_error(error.to_string()),

@@ -186,7 +186,7 @@ impl Inner {
     /// Fails if a call needs the server's identity and INFO did not report it.
     pub(super) fn check_identity(&self, connection: &Connection, call: &ScriptCall) -> Result<(), NodeError> {
         if call.identify && self.guarded && connection.facts.run.is_none() {
-            return Err(NodeError::new(NodeErrorKind::Permanent, "needs the right to run INFO"));
+            return Err(NodeError::new(NodeErrorKind::Forbidden, "needs the right to run INFO"));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisResult, Value, 
 use tokio::sync::mpsc;
 
 use super::{
-    errors::{connect_error, error_from_reply, not_run_error, permanent_error},
+    errors::{connect_error, error_from_reply, joint_error, not_run_error, permanent_error},
     replies::into_text,
     setup::{Clients, client},
 };
@@ -190,10 +190,9 @@ async fn query_all(sentinels: Vec<Arc<Sentinel>>, service: Arc<str>, limit: Dura
     if let Some(latest) = masters.into_iter().max_by_key(|one| one.epoch) {
         return Ok(latest);
     }
-    let lasting = failed.iter().all(|(_, error)| error.is_permanent());
     let each: Vec<_> = failed.iter().map(|(address, error)| format!("{address}: {error}")).collect();
     let detail = format!("no Sentinel names a master: {}", each.join(", "));
-    Err(if lasting { permanent_error(detail) } else { not_run_error(detail) })
+    Err(joint_error(failed.iter().map(|(_, error)| error), detail))
 }
 
 /// Queries one Sentinel for the master of the service.

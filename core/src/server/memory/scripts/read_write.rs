@@ -581,8 +581,12 @@ impl Wired<'_> {
         if pttl == -1 || !matches!(mode.as_deref(), Some("read" | "write")) {
             return Ok(Reply::Int(-1));
         }
+        let only = given.behind_flag();
         let fields = self.redis.hkeys(lock)?.filter(|field| *field != "mode");
         let ended: Vec<String> = fields.map(|field| tenure_of(field).to_owned()).collect();
+        if !only.is_empty() && !ended.iter().any(|one| only.contains(&one.as_str())) {
+            return Ok(Reply::Int(0));
+        }
         let mut count = 0;
         for one in &ended {
             self.redis.del(&format!("{reader_key_prefix}:{one}:rwlock_timeout:1"));

@@ -21,7 +21,7 @@ use crate::{
         Node, NodeError,
         redis::{
             RedisNode,
-            errors::{closed_error, error_from_reply, not_run_error, permanent_error},
+            errors::{closed_error, error_from_reply, joint_error, not_run_error, permanent_error},
             replies::{into_text, reply},
             request::Pipelined,
             within_limit,
@@ -184,8 +184,7 @@ impl Inner {
         }
         best.ok_or_else(|| {
             let each: Vec<_> = failed.iter().map(|error| error.detail.clone()).collect();
-            let detail = format!("no server of the cluster answers: {}", each.join(", "));
-            if failed.iter().all(NodeError::is_permanent) { permanent_error(detail) } else { not_run_error(detail) }
+            joint_error(failed.iter(), format!("no server of the cluster answers: {}", each.join(", ")))
         })
     }
 

@@ -197,6 +197,12 @@ impl Inner {
         timeout: Duration,
         sent: SentOn,
     ) -> Result<Reply, NodeError> {
+        if let Some(server) = &call.server {
+            let member = self.map.lock().members.values().find(|member| member.name() == &**server).cloned();
+            let member = member.ok_or_else(|| not_run_error(format!("{server} has left the cluster")))?;
+            let reply = member.inner()?.run(driver, &call, timeout, &sent, false).await;
+            return reply.map_err(|error| with_server_name(&member, error));
+        }
         let deadline = Instant::now() + timeout;
         let slot = slot(call.keys.first().map_or("", String::as_str));
         if let [first, .., last] = &call.keys[..]
@@ -346,6 +352,7 @@ impl Inner {
                 facts = pong;
             }
         }
+        facts.servers = masters.iter().map(|member| member.name().to_owned()).collect();
         Ok(facts)
     }
 

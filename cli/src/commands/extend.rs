@@ -1,0 +1,47 @@
+//! `redlock extend`: extends the lease in a text, and prints the text that replaces it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{connect::ConnectOptions, duration, exit_code::ExitStatusCode, failure::Failure, secret, talk::Talk};
+
+/// Extend the lease in a text of acquire, and print the text that replaces it
+///
+/// Each text works once: use the new one for the next extend or release.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  lease=$(redlock extend \"$lease\" 10m)")]
+pub(crate) struct ExtendOptions {
+    /// The text of the lease; - reads it from stdin
+    #[arg(value_name = "LEASE|-", allow_hyphen_values = true)]
+    text: String,
+    /// How long the lease lasts from now on
+    #[arg(value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Duration,
+}
+
+pub(crate) fn run(options: &ExtendOptions, servers: &ConnectOptions, talk: &Talk) -> Result<ExitStatusCode, Failure> {
+    let client = servers.client(talk)?;
+    let lease = client.attach_blocking(&secret::read(&options.text)?)?;
+    let extended = lease.extend_blocking(options.ttl);
+    let (name, token, ttl) = (lease.name().to_owned(), lease.token(), lease.remaining());
+    // The lease may be held still if it was not extended, and the old text does not work any more.
+    let text = match (lease.detach(), extended.as_ref().err()) {
+        (Err(error), None) => return Err(error.into()),
+        (text, _) => text.ok(),
+    };
+    if let Some(text) = text {
+        if talk.json() {
+            let ttl = ttl.as_secs_f64();
+            talk.object(&json!({"name": name, "lease": text, "token": token.to_string(), "ttl": ttl}))?;
+        } else {
+            talk.line(&text)?;
+        }
+    }
+    extended?;
+    talk.detail(&format!("extended {name:?} with token {token} for {}", duration::show(ttl)));
+    client.close_blocking();
+    Ok(ExitStatusCode::DONE)
+}

@@ -1,0 +1,7 @@
+//! `redlock` with real servers: every command but `exec`, its output and its exit codes.
+
+mod failures;
+mod leases;
+mod looks;
+mod pages;
+mod support;

@@ -1,0 +1,327 @@
+//! `redlock exec` on a terminal, under a shell with job control: keys, stopped jobs, pipelines, scripts.
+//!
+//! Commands that Ctrl-Z stops sleep in a subshell. For a plain `sleep` dash calls vfork: if the key stops the child before
+//! its exec, the kernel cannot stop dash, and no parent sees a stop, with or without `redlock`.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    path::PathBuf,
+    process::{Child, Command},
+    sync::{Arc, Mutex, PoisonError},
+    thread::spawn,
+};
+
+use rustix::{
+    process::{Pid, Signal, ioctl_tiocsctty, kill_process_group, setsid},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+
+use crate::command::{Scene, is_alive, rounds, state, until};
+
+const INTERRUPT: &str = "\x03";
+const SUSPEND: &str = "\x1a";
+
+/// bash on a pseudo-terminal. Dropping it ends it with its jobs.
+struct Shell {
+    child: Child,
+    keys: File,
+    screen: Arc<Mutex<String>>,
+    terminal: PathBuf,
+}
+
+impl Shell {
+    #[allow(unsafe_code, reason = "std starts no session")]
+    fn start(scene: &Scene) -> Self {
+        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&keys).expect("a terminal");
+        unlockpt(&keys).expect("a terminal");
+        let terminal = PathBuf::from(ptsname(&keys, Vec::new()).expect("a name").into_string().expect("a name"));
+        let side = OpenOptions::new().read(true).write(true).open(&terminal).expect("a terminal");
+        let mut command = Command::new("bash");
+        command.args(["--norc", "--noprofile", "--noediting", "-i"]);
+        scene.in_folder(&mut command);
+        command.env("PATH", path_with_redlock()).env("PS1", "$ ").env("TERM", "dumb").env_remove("HISTFILE");
+        let stream = || OwnedFd::from(side.try_clone().expect("a stream"));
+        command.stdin(stream()).stdout(stream()).stderr(stream());
+        // SAFETY: two system calls. The standard input is the terminal by then.
+        unsafe {
+            command.pre_exec(|| {
+                setsid()?;
+                ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            })
+        };
+        let child = command.spawn().expect("bash starts");
+        let keys = File::from(keys);
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (mut output, shown) = (keys.try_clone().expect("a stream"), screen.clone());
+        spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails once the last process on the terminal has ended.
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..read]);
+                shown.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+            }
+        });
+        Self { child, keys, screen, terminal }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    fn enter(&mut self, line: &str) {
+        self.press(&format!("{line}\n"));
+    }
+
+    fn screen(&self) -> String {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the screen shows a text, which no line that was typed contains.
+    fn shows(&self, text: &str) {
+        let start = std::time::Instant::now();
+        while !self.screen().contains(text) {
+            assert!(start.elapsed() < crate::command::LIMIT, "no {text:?} on the screen:\n{}", self.screen());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    /// The exit code of the last command.
+    fn code(&mut self, code: i32) {
+        self.enter("echo code=$?;");
+        self.shows(&format!("code={code}"));
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Its jobs get SIGHUP when their terminal is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path_with_redlock() -> String {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_redlock"));
+    let folder = program.parent().expect("a folder").to_string_lossy().into_owned();
+    format!("{folder}:{}", std::env::var("PATH").expect("a PATH"))
+}
+
+/// The parent of a process: `redlock exec`, for a command.
+fn parent_of(pid: Pid) -> Pid {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).expect("a process");
+    let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)).expect("a parent");
+    crate::command::pid(parent.parse().expect("a pid"))
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_frees_the_lock() {
+    for _ in 0..rounds(2) {
+        let scene = Scene::new();
+        let mut shell = Shell::start(&scene);
+        shell.enter("redlock exec x -k 200ms -c 'sleep 100 & echo $! >child; echo $$ >pid; wait'");
+        let (command, child) = (scene.pid("pid"), scene.pid("child"));
+        assert!(scene.held("x"));
+        shell.press(INTERRUPT);
+        shell.code(130);
+        // A background job of a shell ignores SIGINT.
+        assert!(!is_alive(command) && !is_alive(child) && !scene.held("x"));
+    }
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter("redlock exec x -c 'echo >ready; read line; echo \"got $line\"'");
+    scene.note("ready");
+    shell.enter("hello");
+    shell.shows("got hello");
+    shell.code(0);
+    shell.enter("echo the shell $((1 + 1)) has the terminal");
+    shell.shows("the shell 2 has");
+}
+
+#[test]
+fn ctrl_z_stops_the_command_and_redlock_and_fg_continues_both() {
+    for _ in 0..rounds(2) {
+        let scene = Scene::new();
+        let mut shell = Shell::start(&scene);
+        shell.enter("redlock exec x -c 'echo $$ >pid; while [ ! -e go ]; do (sleep 0.02); done; echo $((6 * 7)) done'");
+        let command = scene.pid("pid");
+        let redlock = parent_of(command);
+        shell.press(SUSPEND);
+        shell.shows("Stopped");
+        assert_eq!((state(command), state(redlock)), (Some('T'), Some('T')));
+        scene.write("go");
+        shell.enter("fg");
+        shell.shows("42 done");
+        shell.code(0);
+        assert!(!scene.held("x"));
+    }
+}
+
+#[test]
+fn a_lock_that_is_lost_while_stopped_kills_the_command_before_it_runs_again() {
+    for _ in 0..rounds(2) {
+        let scene = Scene::new();
+        let mut shell = Shell::start(&scene);
+        let count = "echo $$ >pid; i=0; while :; do i=$((i + 1)); echo $i >count; (sleep 0.01); done";
+        shell.enter(&format!("redlock exec x --watchdog 2s -c '{count}'"));
+        let command = scene.pid("pid");
+        scene.note("count");
+        shell.press(SUSPEND);
+        shell.shows("Stopped");
+        until("the lease is over", || !scene.held("x"));
+        let before = fs::read_to_string(scene.folder.join("count")).expect("a file");
+        shell.enter("fg");
+        shell.code(79);
+        assert!(!is_alive(command));
+        assert_eq!(fs::read_to_string(scene.folder.join("count")).expect("a file"), before);
+    }
+}
+
+#[test]
+fn bg_continues_the_command_without_the_terminal() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter(
+        "redlock exec x -c 'echo $$ >pid; while [ ! -e go ]; do (sleep 0.02); done; read line; echo \"got $line\"'",
+    );
+    let command = scene.pid("pid");
+    shell.press(SUSPEND);
+    shell.shows("Stopped");
+    shell.enter("bg");
+    until("the command runs", || state(command) != Some('T'));
+    shell.enter("echo the shell $((1 + 1)) has the terminal");
+    shell.shows("the shell 2 has");
+    // It asks for the terminal, and stops until it gets it.
+    scene.write("go");
+    until("the command stops", || state(command) == Some('T') && state(parent_of(command)) == Some('T'));
+    shell.enter("fg");
+    until("the command runs", || state(command) != Some('T'));
+    shell.enter("hello");
+    shell.shows("got hello");
+    shell.code(0);
+}
+
+#[test]
+fn ctrl_c_ends_a_script_around_it() {
+    let scene = Scene::new();
+    for shell in ["sh", "bash"] {
+        let script = "redlock exec x -c 'echo >ready; exec sleep 100'\necho after >after\n";
+        fs::write(scene.folder.join("script"), script).expect("a file");
+        let mut terminal = Shell::start(&scene);
+        terminal.enter(&format!("{shell} script"));
+        scene.note("ready");
+        terminal.press(INTERRUPT);
+        terminal.code(130);
+        assert!(!scene.has("after") && !scene.held("x"), "{shell}");
+        scene.forget("ready");
+    }
+}
+
+#[test]
+fn ctrl_z_stops_a_script_around_it() {
+    for _ in 0..rounds(2) {
+        let scene = Scene::new();
+        let script = "redlock exec x -c 'echo $$ >pid; while [ ! -e go ]; do (sleep 0.02); done'\necho after >after\n";
+        fs::write(scene.folder.join("script"), script).expect("a file");
+        let mut shell = Shell::start(&scene);
+        shell.enter("sh script");
+        let command = scene.pid("pid");
+        shell.press(SUSPEND);
+        shell.shows("Stopped");
+        assert_eq!(state(command), Some('T'));
+        scene.write("go");
+        shell.enter("fg");
+        scene.note("after");
+        shell.code(0);
+    }
+}
+
+#[test]
+fn in_a_pipeline_the_command_gets_the_terminal_when_it_asks() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter("redlock exec x -c 'echo >ready; read line </dev/tty; echo \"got $line\"' | cat");
+    scene.note("ready");
+    shell.enter("hello");
+    shell.shows("got hello");
+    shell.code(0);
+    scene.forget("ready");
+    // A program at the other end of the pipeline may read it as well.
+    shell.enter(
+        "redlock exec x -c 'echo >ready; exec sleep 100' | (read line </dev/tty; echo \"the reader got $line\")",
+    );
+    scene.note("ready");
+    shell.enter("keys");
+    shell.shows("the reader got keys");
+    shell.press(INTERRUPT);
+    shell.enter("echo first=${PIPESTATUS[0]};");
+    shell.shows("first=130");
+    assert!(!scene.held("x"));
+}
+
+#[test]
+fn in_the_background_the_shell_keeps_the_terminal() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter("redlock exec x -c 'echo $$ >pid; exec sleep 100' &");
+    let command = scene.pid("pid");
+    shell.enter("echo the shell $((1 + 1)) has the terminal");
+    shell.shows("the shell 2 has");
+    shell.enter("kill %1; wait %1");
+    shell.code(143);
+    assert!(!is_alive(command) && !scene.held("x"));
+}
+
+#[test]
+fn in_the_foreground_keys_reach_the_command_once() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    let count = "trap \"echo caught >>caught\" INT; echo $$ >pid; while [ ! -e go ]; do (sleep 0.02); done";
+    shell.enter(&format!("redlock exec x --foreground -c '{count}'"));
+    let command = scene.pid("pid");
+    shell.press(INTERRUPT);
+    assert_eq!(scene.note("caught"), "caught");
+    shell.press(SUSPEND);
+    shell.shows("Stopped");
+    assert_eq!(state(command), Some('T'));
+    shell.enter("fg");
+    scene.write("go");
+    shell.code(0);
+    assert_eq!(scene.note("caught"), "caught");
+}
+
+#[test]
+fn the_wait_is_shown_and_ctrl_c_ends_it() {
+    let scene = Scene::new();
+    let mut holder = scene.start(&["x", "-c", "echo >ready; while [ ! -e go ]; do (sleep 0.02); done"]);
+    scene.note("ready");
+    let mut shell = Shell::start(&scene);
+    shell.enter("redlock exec x -- touch ran");
+    shell.shows("waiting for \"x\"");
+    shell.shows(&format!("held by pid {} (redlock) on ", holder.pid().as_raw_pid()));
+    shell.press(INTERRUPT);
+    shell.code(130);
+    scene.write("go");
+    assert_eq!(holder.code(), 0);
+    assert!(!scene.has("ran") && !scene.held("x"));
+}
+
+#[test]
+fn the_modes_of_the_terminal_are_restored_after_a_kill() {
+    let scene = Scene::new();
+    let mut shell = Shell::start(&scene);
+    shell.enter("redlock exec x -c 'stty raw -echo; echo $$ >pid; exec sleep 100'");
+    let command = scene.pid("pid");
+    kill_process_group(command, Signal::KILL).expect("it leads a group");
+    shell.code(137);
+    let modes = Command::new("stty").arg("-F").arg(&shell.terminal).arg("-a").output().expect("stty");
+    let modes = String::from_utf8_lossy(&modes.stdout).into_owned();
+    assert!(modes.contains(" icanon") && modes.contains(" echo "), "{modes}");
+}

@@ -1,0 +1,25 @@
+//! The calls of the scripts that look at a whole server.
+
+use std::sync::Arc;
+
+use crate::protocol::{
+    calls::{Protocol, ScanKeys, joined},
+    names::escaped,
+    script::{ScriptCall, survey_scripts},
+};
+
+impl Protocol {
+    /// Counts the listeners of the channels that match these patterns. `server`: of a cluster. `key`: on a cluster, asks
+    /// the server that serves it.
+    pub(crate) fn listeners(server: Option<Arc<str>>, key: Option<&str>, patterns: Vec<String>) -> ScriptCall {
+        let keys = key.map(str::to_owned).into_iter().collect();
+        ScriptCall { server, ..ScriptCall::new(&survey_scripts().listeners, keys, patterns) }
+    }
+
+    /// Visits about `count` keys from `cursor` on. `server`: of a cluster.
+    pub(crate) fn scan(&self, server: Option<Arc<str>>, cursor: &str, count: u32) -> ScriptCall {
+        let pattern = escaped(&self.settings.config.prefix) + "*";
+        let scan = ScanKeys { cursor: cursor.to_owned(), pattern, count: count.to_string() };
+        ScriptCall { server, ..joined(&survey_scripts().scan, [scan.lists()]) }
+    }
+}
