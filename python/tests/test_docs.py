@@ -46,7 +46,7 @@ STUBS = ROOT / "python/redlock/_native.pyi"
 SOURCES = [STUBS, *sorted(ROOT.glob("python/redlock/**/*.py"))]
 CODE = {"python", "js", "ts", "kotlin", "java", "rust"}
 # Blocks of these languages hold commands, output and data. No test runs them.
-OTHERS = {"sh", "text", "toml", "xml", "sql", "json", "lua", "yaml", ""}
+OTHERS = {"sh", "text", "toml", "ini", "xml", "sql", "json", "lua", "yaml", ""}
 PYTEST = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
 # Runs a fragment, which may await.
 FRAGMENT = """
