@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(crate) use redlock::rounded as show;
+
 /// The units, and their lengths in seconds. The longest suffix first.
 const UNITS: [(&str, f64); 5] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
@@ -16,18 +18,6 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| {
         "must be a number with ms, s, m, h or d, such as 500ms, 2.5s, 10m; without a unit it counts seconds".to_owned()
     })
-}
-
-/// Writes a duration with its two largest units: `2.5s`, `2m13s`, `1h05m`, `3d02h`.
-pub(crate) fn show(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..10 => format!("{:.1}s", duration.as_secs_f64()),
-        10..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
-    }
 }
 
 #[cfg(test)]

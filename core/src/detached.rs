@@ -14,7 +14,7 @@ use crate::{
     config::{LockOptions, MIN_TTL, NEVER, Settings, Wire, check_duration, check_owner},
     error::{LockError, LostReason},
     lease::Lease,
-    owner::{Owner, OwnerKey},
+    owner::{Owner, OwnerKey, is_explicit},
     process::driver::Driver,
     protocol::{
         calls::Label,
@@ -83,7 +83,7 @@ impl Detached {
             return Err(bad("comes from a client with another wire or prefix"));
         }
         let named = settings.check_lock(&parsed.name, &LockOptions::default()).is_ok()
-            && (!parsed.field.starts_with('=') || parsed.primitive.family() == Family::Lock)
+            && (!is_explicit(&parsed.field) || parsed.primitive.family() == Family::Lock)
             && (settings.endpoints.len() == 1 || !parsed.needs_one_server())
             && parsed.is_permit();
         let counted = i64::try_from(parsed.token).is_ok_and(|token| TOKENS.contains(&token));
@@ -111,7 +111,7 @@ impl Detached {
 
     /// Whether its lock may stay taken after the release.
     fn may_rest(&self) -> bool {
-        !self.primitive.is_shared() && !self.field.starts_with('=')
+        !self.primitive.is_shared() && !is_explicit(&self.field)
     }
 
     fn needs_one_server(&self) -> bool {

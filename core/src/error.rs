@@ -152,8 +152,9 @@ fn shown(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "somebody else".to_owned(), Holder::to_string)
 }
 
-/// A time with the two units that matter, such as `2m13s`.
-fn rounded(time: Duration) -> String {
+/// A time with its two largest units: `2.5s`, `2m13s`, `1h05m`, `3d02h`.
+#[doc(hidden)]
+pub fn rounded(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, 0..10) => format!("{:.1}s", time.as_secs_f64()),

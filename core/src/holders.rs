@@ -82,8 +82,7 @@ impl Found {
     /// `None` without fields.
     fn new(kind: Kind, fields: &[&str], ttl: Option<Duration>, token: u64, drawn: u64) -> Option<Self> {
         let field = (*fields.first()?).to_owned();
-        let owned = fields.iter().filter(|field| !owner::is_rest(field));
-        let owners: Vec<String> = owned.map(|field| owner::shown(field).to_owned()).collect();
+        let owners = owner::all_shown(fields.iter().copied());
         let (owner, host, pid, app, since) = (owners.first().cloned().unwrap_or_default(), None, None, None, None);
         let info = LockInfo { kind, owner, owners, ttl, token, host, pid, app, since };
         Some(Self { info, field, drawn })

@@ -100,6 +100,8 @@ pub use client::{Client, NodeStatus};
 #[doc(hidden)]
 pub use compat::{HeldValue, Retime};
 pub use config::{Config, LockOptions, Tls, TokenKey, Ttl, Wire};
+#[doc(hidden)]
+pub use error::rounded;
 pub use error::{Holder, LockError, LostReason, NodeCause};
 pub use event::{Event, EventSink, trace};
 pub use holders::LockInfo;

@@ -116,6 +116,11 @@ pub(crate) fn client(field: &str) -> Option<&str> {
     uuid::Uuid::try_parse(client).ok().map(|_| client)
 }
 
+/// The owners of fields, for people. A rest has none.
+pub(crate) fn all_shown<'a>(fields: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    fields.into_iter().filter(|field| !is_rest(field)).map(|field| shown(field).to_owned()).collect()
+}
+
 /// The owner of a field, for people: the explicit owner, or else the whole field.
 pub(crate) fn shown(field: &str) -> &str {
     match field.strip_prefix('=').and_then(|rest| rest.rsplit_once(':')) {

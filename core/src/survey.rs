@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 
 use crate::{
     client::Client,
-    config::Wire,
     error::{LockError, NodeCause},
     holders, owner,
     process::driver::Driver,
@@ -325,7 +324,7 @@ async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState,
         Permits::Held(permits) => Ok(NodeState {
             kind: (!permits.is_empty()).then_some(Kind::Semaphore),
             ttl: permits.iter().map(|permit| permit.left).max(),
-            owners: permits.iter().map(|permit| owner::shown(&permit.field).to_owned()).collect(),
+            owners: owner::all_shown(permits.iter().map(|permit| permit.field.as_str())),
             token: 0,
         }),
     }
@@ -333,8 +332,7 @@ async fn state(quorum: &Quorum, node: usize, names: &Names) -> Result<NodeState,
 
 fn held(holders: Holders) -> NodeState {
     let Holders { ttl, counter, kind, fields } = holders;
-    let owned = fields.iter().filter(|field| !owner::is_rest(field));
-    let owners: Vec<String> = owned.map(|field| owner::shown(field).to_owned()).collect();
+    let owners = owner::all_shown(fields.iter().map(String::as_str));
     let kind = match (fields.is_empty(), owners.is_empty()) {
         (true, _) => None,
         (_, true) => Some(Kind::Rest),
@@ -345,7 +343,7 @@ fn held(holders: Holders) -> NodeState {
 
 /// The error for a key that holds data of somebody else.
 fn foreign(quorum: &Quorum) -> NodeError {
-    let wire = if quorum.protocol.wire() == Wire::Token { "token" } else { "redisson" };
+    let wire = quorum.protocol.wire().as_str();
     let detail = format!("WRONGTYPE: the key holds something that is no lock of wire {wire}");
     NodeError::new(NodeErrorKind::WrongType, detail)
 }

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clock,
     config::{LARGEST_EXACT, Wire},
+    owner::is_explicit,
     protocol::{
         calls::{
             Acquire, Arguments, Attach, Bump, End, Enter, Identity, Inspect, Learn, Leave, MarkerCheck,
@@ -381,7 +382,7 @@ impl Wired<'_> {
         let left = !entry.is_empty() && self.redis.zrem(queue, entry)?;
         // A key of another type is somebody else's data.
         let removed = self.remove(key, field).unwrap_or(false);
-        let alone = removed && !field.starts_with('=');
+        let alone = removed && !is_explicit(field);
         if alone || (removed || left) && !self.redis.exists(key) {
             let hand_over = HandOver { key, counter, counter_ttl, queue, alive, wake, handover };
             if !self.hand_over(&hand_over)? {
@@ -502,7 +503,7 @@ impl Wired<'_> {
         if !self.remove(key, field).unwrap_or(false) {
             return Ok(Reply::Int(0));
         }
-        if !field.starts_with('=') || !self.redis.exists(key) {
+        if !is_explicit(field) || !self.redis.exists(key) {
             self.redis.publish(channel);
         }
         Ok(Reply::Int(1))

@@ -6,7 +6,7 @@ use redis::{Cmd, Value, aio::MultiplexedConnection};
 
 use super::{
     errors::{connect_error, error_from_reply, not_run_error, permanent_error},
-    replies::reply,
+    replies::{client_field, reply},
 };
 use crate::{protocol::script::Reply, server::NodeError};
 
@@ -36,7 +36,7 @@ pub(super) async fn identify(redis: &MultiplexedConnection) -> Result<Facts, Nod
     )?;
     let mut facts = Facts::default();
     if let Reply::Text(text) = reply(client).unwrap_or(Reply::Int(0)) {
-        let field = |name| text.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let field = |name| client_field(&text, name);
         facts.peer = field("id").and_then(|id| id.parse().ok()).zip(field("addr").map(Arc::from));
     } else if let Value::Int(id) = request(redis, &["CLIENT", "ID"]).await? {
         // Servers before 6.2 lack CLIENT INFO.

@@ -15,7 +15,7 @@ use redis::{Cmd, ServerError, Value, aio::MultiplexedConnection};
 use super::{
     Inner,
     errors::{error_from_reply, permanent_error},
-    replies::reply,
+    replies::{client_field, reply},
     request::Pipelined,
 };
 use crate::{
@@ -90,7 +90,7 @@ impl Inner {
 /// Reads the reply to CLIENT LIST. Leaves out connections without a name of this library.
 fn named(list: &str) -> Vec<NamedConnection> {
     let each = list.lines().filter_map(|line| {
-        let field = |name| line.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let field = |name| client_field(line, name);
         let address = field("addr").filter(|address| !address.is_empty()).map(str::to_owned);
         Some(NamedConnection { identity: Identity::parse(field("name")?)?, address })
     });

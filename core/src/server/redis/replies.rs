@@ -23,6 +23,11 @@ pub(super) fn reply(value: Value) -> Result<Reply, NodeError> {
     })
 }
 
+/// A field of a line of the reply to CLIENT INFO or CLIENT LIST.
+pub(super) fn client_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
 fn unexpected() -> NodeError {
     NodeError::new(NodeErrorKind::Refused, "unexpected kind of reply")
 }
