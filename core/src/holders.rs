@@ -49,7 +49,7 @@ pub struct LockInfo {
     pub token: u64,
     /// The name of the machine on which `owner` holds the lock. `None` for Redisson and other peers, for explicit owners,
     /// and if the holder's connections have no name or this client may not read it. Of a detached lease, the client
-    /// that acquired it.
+    /// that detached it.
     pub host: Option<String>,
     /// The number of its process on that machine.
     pub pid: Option<u32>,
