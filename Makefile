@@ -404,7 +404,7 @@ bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/
 # In the development profile, and just long enough to see that everything runs.
 bench-test: python node bench-tools
 	$(call step,bench-rust,Benchmarks: of Rust; compiled) -- cargo build --quiet --package redlock-bench
-	$(call step,bench-kotlin,Benchmarks: the Kotlin package) -- $(MVN) install -Dmaven.test.skip=true
+	$(call step,bench-kotlin,Benchmarks: the Kotlin package; as `make kotlin` compiled it) -- $(MVN) jar:jar install:install
 	$(call step,bench-jvm,Benchmarks: of the JVM; compiled) --after bench-kotlin -- mvn -q -B -ntp -f bench/jvm package
 	$(call step,bench-short,Benchmarks: a short form; only whether they run) --after "bench-rust bench-jvm" -- \
 		env PYTHONPATH=python BENCH_RUST=target/debug/bench-contender $(BENCH)/bin/python bench/run.py --smoke
@@ -445,7 +445,8 @@ check-lint:
 
 # `make test` waits most of the time: for leases to end, for servers and processes to start. So it builds the packages
 # once and then runs three lanes in parallel. A lane makes its targets in turn, each with a make of its own, and prints
-# its output at its end. All targets that write to node/dist or kotlin/target are in the last lane.
+# its output at its end. All targets that write to node/dist or kotlin/target are in the last lane. The other lanes run
+# programs from there, so a file that is already right is not written again.
 #
 # A failure ends neither the run nor its lane, so the exit codes of the makes below are ignored. scripts/failures then
 # decides whether the run passed. A target or lane without a result counts as failed.
@@ -464,9 +465,9 @@ lane = +@for target in $(in-$@); do \
 			./scripts/step $$target --title "all of its steps" --target $$target --lane $@ --unmade; \
 	done; printf '%(%s)T\n' -1 >> $(LANES)/$@
 
-in-rust-lane := rust-test cli-test
-in-python-lane := $(reading-lint) scripts-test model-test python-test release-test
-in-node-kotlin-lane := $(writing-lint) node-test kotlin-test languages-test interop-test bench-test packages-trial
+in-rust-lane := rust-test cli-test release-test
+in-python-lane := $(reading-lint) scripts-test model-test python-test languages-test interop-test
+in-node-kotlin-lane := $(writing-lint) node-test kotlin-test bench-test packages-trial
 lanes := rust-lane python-lane node-kotlin-lane
 $(lanes):
 	$(lane)

@@ -4,9 +4,9 @@
 // (the same code, a tenth of the build time), into dist/redlock-core.node. --javascript leaves the native module out.
 
 import { spawnSync } from "node:child_process";
-import { copyFileSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -32,12 +32,31 @@ function cargo(profile) {
   return made.filenames.find((name) => /\.(so|dylib|dll)$/.test(name));
 }
 
-/** Compiles src/ into dist/. */
+/** The files in a folder and in those below it, relative to it. */
+function files(folder) {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((entry) => entry.isFile()).map((entry) => relative(folder, join(entry.parentPath, entry.name)));
+}
+
+function same(one, other) {
+  return existsSync(other) && readFileSync(one).equals(readFileSync(other));
+}
+
+/** Compiles src/ into dist/. A file that stays the same is not touched: programs may be running from it. */
 function compile() {
-  // Files in dist/ whose source may be gone.
-  const stale = readdirSync(here).includes("dist") ? readdirSync(dist).filter((name) => !name.endsWith(".node")) : [];
-  for (const name of stale) rmSync(join(dist, name), { recursive: true });
-  run(process.execPath, [createRequire(import.meta.url).resolve("typescript/bin/tsc"), "--project", here]);
+  const fresh = join(dist, `fresh-${process.pid}`);
+  process.on("exit", () => rmSync(fresh, { recursive: true, force: true }));
+  const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
+  run(process.execPath, [tsc, "--project", here, "--outDir", fresh]);
+  const made = new Set(files(fresh));
+  // Files whose source is gone.
+  const stale = files(dist).filter((name) => !name.endsWith(".node") && !name.startsWith("fresh-") && !made.has(name));
+  for (const name of stale) rmSync(join(dist, name));
+  for (const name of made) {
+    if (same(join(fresh, name), join(dist, name))) continue;
+    mkdirSync(dirname(join(dist, name)), { recursive: true });
+    renameSync(join(fresh, name), join(dist, name));
+  }
 }
 
 compile();

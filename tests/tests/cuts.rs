@@ -337,7 +337,7 @@ async fn event_loops_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscriptions_leave_nothing() {
-    every_byte(1, &[Call::Wait], 1).await;
+    every_byte(1, &[Call::Wait], number("REDLOCK_CUT_STRIDE").unwrap_or(13)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
