@@ -37,6 +37,8 @@ pub(super) struct Prepared {
 pub(super) struct Variables<'a> {
     pub(super) name: &'a str,
     pub(super) token: u64,
+    /// The number of the slot that a permit holds.
+    pub(super) slot: Option<u32>,
     pub(super) ttl: Duration,
     pub(super) owner: Option<&'a str>,
 }
@@ -66,10 +68,13 @@ impl Prepared {
         command.env("REDLOCK_NAME", variables.name);
         command.env("REDLOCK_TOKEN", variables.token.to_string());
         command.env("REDLOCK_TTL_MS", variables.ttl.as_millis().to_string());
-        match variables.owner {
-            Some(owner) => command.env("REDLOCK_OWNER", owner),
-            None => command.env_remove("REDLOCK_OWNER"),
-        };
+        let slot = variables.slot.map(|slot| slot.to_string());
+        for (name, value) in [("REDLOCK_SLOT", slot.as_deref()), ("REDLOCK_OWNER", variables.owner)] {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command
     }
 }

@@ -18,6 +18,7 @@ mod report;
 #[cfg(unix)]
 mod run;
 #[cfg(unix)]
+mod sharing;
 mod signals;
 #[cfg(unix)]
 mod supervise;

@@ -2,9 +2,10 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use redlock::{Config, LockOptions, Ttl};
+use redlock::{Client, Config, Lock, LockError, LockOptions, Ttl};
 
 use super::{
+    sharing::Sharing,
     signals,
     supervision::{Rules, Warning},
 };
@@ -34,7 +35,8 @@ answered; 77 refused by a node; 65 the key is no lock; 64 usage; 70 internal err
 Examples:
   redlock exec nightly -- ./report.sh
   redlock exec migrate --wait 10m -- alembic upgrade head
-  redlock exec tick -n -E 0 --min-hold 50 -- ./tick.sh")]
+  redlock exec tick -n -E 0 --min-hold 50 -- ./tick.sh
+  redlock exec gpu --limit 4 -- ./train.sh")]
 pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(super) name: String,
@@ -50,6 +52,8 @@ pub(crate) struct ExecOptions {
     /// How long to wait for the lock; 0 is --no-wait [default: without limit]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
+    #[command(flatten)]
+    sharing: Sharing,
     /// The exit code if the lock was not obtained; 0 suits cron
     #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
     pub(super) conflict_exit_code: u8,
@@ -130,9 +134,14 @@ impl ExecOptions {
         name
     }
 
+    /// The lock that these options describe.
+    pub(super) fn lock(&self, client: &Client) -> Result<Lock, LockError> {
+        self.sharing.lock(client, &self.name, self.lock_options())
+    }
+
     /// The options of the lock. `max_hold` is not among them: the command is ended in time, and the lock is released
     /// after it.
-    pub(super) fn lock_options(&self) -> LockOptions {
+    fn lock_options(&self) -> LockOptions {
         let mut options = LockOptions::default();
         options.ttl = self.ttl.map_or(Ttl::Watchdog, Ttl::Fixed);
         options.wait = if self.no_wait { Some(Duration::ZERO) } else { self.wait };
@@ -231,6 +240,17 @@ mod tests {
             "x -E 256 -- y",
             "x -s NONE -- y",
             "x --min-hold 5 --owner o -- y",
+            "x --shared --exclusive -- y",
+            "x --shared --min-hold 5 -- y",
+            "x --shared --fair -- y",
+            "x --exclusive --owner o -- y",
+            "x --limit 0 -- y",
+            "x --limit 65537 -- y",
+            "x --limit -1 -- y",
+            "x --limit two -- y",
+            "x --limit 2 --shared -- y",
+            "x --limit 2 --fair -- y",
+            "x --limit 2 --min-hold 5 -- y",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

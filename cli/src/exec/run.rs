@@ -89,7 +89,7 @@ impl Run {
     }
 
     fn under_the_lock(self, talk: &Talk) -> Result<Finish, Failure> {
-        let lock = self.client.lock(&self.options.name, self.options.lock_options())?;
+        let lock = self.options.lock(&self.client)?;
         match waiting::acquire(&lock, &self.signals, talk) {
             Ok(lease) => self.with(&lease, talk),
             Err(NoLease::Signal(signal)) => Ok(Finish::from((128 + signal) as u8)),
@@ -148,6 +148,7 @@ impl Run {
         let command = self.prepared.command(&Variables {
             name: lease.name(),
             token: lease.token(),
+            slot: lease.slots().first().map(|slot| slot.number),
             ttl: self.options.lease(),
             owner: self.options.owner.as_deref(),
         });

@@ -6,6 +6,7 @@ mod codes;
 mod command;
 #[cfg(target_os = "linux")]
 mod containers;
+mod kinds;
 mod losses;
 mod signals;
 #[cfg(target_os = "linux")]
