@@ -61,10 +61,11 @@ pub(crate) fn want_all_events(wanted: bool) {
     PROCESS.events.set_verbose(wanted);
 }
 
-/// Releases the locks of all clients, within a second. For the exit of the process.
+/// Releases the locks of all clients, within a second. For the exit of the process. Then one `fetch` returns nothing.
 #[uniffi::export]
 pub(crate) fn close_all() {
     let _ = ffi::close_all(&mut || Ok::<_, LockError>(()));
+    calls().interrupt();
 }
 
 /// Reads the interrupt flag of the calling thread.

@@ -90,6 +90,8 @@ pub struct Calls {
     results: Option<Results>,
     /// The event loop has ended.
     has_ended: AtomicBool,
+    /// The next [`Calls::fetch`] returns without results.
+    is_interrupted: AtomicBool,
 }
 
 /// Wakes a thread that waits for results.
@@ -106,7 +108,8 @@ impl Calls {
     }
 
     fn with(queue: Arc<CompletionQueue<QueuedResult>>, results: Option<Results>) -> Self {
-        Self { queue: Tied::new(queue), results, has_ended: AtomicBool::new(false) }
+        let queue = Tied::new(queue);
+        Self { queue, results, has_ended: AtomicBool::new(false), is_interrupted: AtomicBool::new(false) }
     }
 
     /// Makes calls for an event loop that watches [`Calls::fd`] and drains whenever that is readable. The loop's own
@@ -167,14 +170,36 @@ impl Calls {
     }
 
     /// Blocks until calls have ended, and returns their numbers and results. A lease in them is a preview of an
-    /// uncollected grant: its waiter takes it ([`Calls::take`]) when it runs.
+    /// uncollected grant: its waiter takes it ([`Calls::take`]) when it runs. The result is empty once after
+    /// [`Calls::interrupt`].
     pub fn fetch(&self) -> Result<Vec<(u64, Outcome)>, LockError> {
         loop {
+            // Before the wait: an earlier round may have consumed the wake-up together with results.
+            if self.is_interrupted.swap(false, SeqCst) {
+                return Ok(Vec::new());
+            }
             self.wait();
             let ended = self.queue()?.announce();
             if !ended.is_empty() {
                 return Ok(ended);
             }
+        }
+    }
+
+    /// Makes one [`Calls::fetch`] return without results: the one that blocks now, or else the next.
+    pub fn interrupt(&self) {
+        self.is_interrupted.store(true, SeqCst);
+        self.wake_waiter();
+    }
+
+    /// Wakes the thread in [`Calls::wait`].
+    fn wake_waiter(&self) {
+        if let Some(Results { sender, .. }) = &self.results {
+            sender.send(()).unwrap_or_default();
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(reactor) = self.queue.get().and_then(|queue| queue.reactor()) {
+            reactor.make_readable();
         }
     }
 
@@ -198,14 +223,11 @@ impl Calls {
     /// continue in the background.
     pub fn abandon_all(&self) {
         self.has_ended.store(true, SeqCst);
-        if let Some(Results { sender, .. }) = &self.results {
-            sender.send(()).unwrap_or_default();
-        }
         #[cfg(target_os = "linux")]
         if let Some(reactor) = self.queue.get().and_then(|queue| queue.reactor()) {
             reactor.close();
-            reactor.make_readable();
         }
+        self.wake_waiter();
     }
 
     fn queue(&self) -> Result<&Arc<CompletionQueue<QueuedResult>>, LockError> {

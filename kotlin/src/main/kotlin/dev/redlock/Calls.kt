@@ -8,14 +8,12 @@
 package dev.redlock
 
 import dev.redlock.internal.Happening
-import dev.redlock.internal.Interrupts
 import dev.redlock.internal.Outcome
 import dev.redlock.internal.Refusal
 import dev.redlock.internal.abandon
 import dev.redlock.internal.closeAll
 import dev.redlock.internal.endOf
 import dev.redlock.internal.fetch
-import dev.redlock.internal.heed
 import dev.redlock.internal.take
 import dev.redlock.internal.wantAllEvents
 import dev.redlock.internal.watchEvents
@@ -25,6 +23,7 @@ import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.ExecutionException
 import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.locks.LockSupport
 import kotlin.concurrent.thread
 import kotlin.coroutines.Continuation
 import kotlin.coroutines.CoroutineContext
@@ -42,6 +41,10 @@ internal object Calls {
 
     private val fetcher: Thread
 
+    /** Whether all clients are closed because the process is ending. */
+    @Volatile
+    private var isExiting = false
+
     /** Receives the result of a call. Both methods run on the fetching thread or the caller's, and must not block. */
     interface Waiter {
         fun end(outcome: Outcome)
@@ -51,11 +54,6 @@ internal object Calls {
     }
 
     init {
-        heed(
-            object : Interrupts {
-                override fun interrupted() = Thread.interrupted()
-            },
-        )
         fetcher = thread(name = "redlock", isDaemon = true) { fetchForEver() }
         Events.listen()
         try {
@@ -71,12 +69,23 @@ internal object Calls {
     private fun fetchForEver() {
         while (true) {
             try {
-                for (ended in fetch()) pass(ended.call, ended.outcome)
+                if (isExiting) awaitCall()
+                val results = fetch()
+                if (results.isEmpty()) isExiting = true
+                for (ended in results) pass(ended.call, ended.outcome)
             } catch (failure: Throwable) {
                 // Some results were fetched and lost. It is unknown which calls they belong to, so all calls fail.
                 for ((call, waiter) in waiting) if (waiter is Waiter) fail(call, waiter, failure)
             }
         }
+    }
+
+    /**
+     * Blocks until a call is pending, besides the one for events. The JVM ends at once while a thread waits here, but waits
+     * 0.3 s for a daemon thread in native code. Other shutdown hooks may still make calls.
+     */
+    private fun awaitCall() {
+        while (waiting.values.all { it === Events }) LockSupport.park(this)
     }
 
     private fun pass(call: Long, outcome: Outcome) {
@@ -117,7 +126,11 @@ internal object Calls {
 
     /** Registers the waiter of a call. If the result was fetched already, `waiter` gets it at once. */
     fun await(call: Long, waiter: Waiter) {
-        val early = waiting.putIfAbsent(call, waiter) ?: return
+        val early = waiting.putIfAbsent(call, waiter)
+        if (early == null) {
+            if (isExiting) LockSupport.unpark(fetcher)
+            return
+        }
         waiting.remove(call)
         deliver(call, waiter, early as Outcome)
     }

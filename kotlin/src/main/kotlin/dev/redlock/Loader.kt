@@ -9,6 +9,7 @@ import java.io.InputStream
 import java.net.URL
 import java.net.URLConnection
 import java.net.URLStreamHandler
+import java.nio.file.Path
 import java.util.concurrent.FutureTask
 
 private const val LIBRARY = "redlock_kotlin"
@@ -40,42 +41,61 @@ internal object Loader {
     val opened: NativeLibrary by lazy(::open)
 
     /**
-     * Opens the library. A second thread reads it from the jar while this one initialises JNA. Neither may hold the lock
-     * of a class or of a lazy value that the other needs. So `Platform`, which both use, is initialised first.
+     * Opens the library. A second thread unpacks it while this one initialises JNA. Neither may hold the lock of a class or
+     * of a lazy value that the other needs. So `Platform`, which both use, is initialised first.
      */
     private fun open(): NativeLibrary {
         val own = Loader::class.java.classLoader
         System.getProperty(OVERRIDE)?.let { return NativeLibrary.getInstance(it, own) }
         val platform = Platform.RESOURCE_PREFIX
-        val reading = FutureTask { read(own, resource(platform)) }
-        try {
-            Thread(null, reading, "redlock-load", 0, false).apply { isDaemon = true }.start()
-        } catch (_: OutOfMemoryError) {
-            // No thread can be started: JNA reads the library.
-            reading.cancel(false)
+        val copies = LibraryCopies.ofUser()
+        val unpacking = FutureTask { unpack(own, resource(platform), copies) }
+        inBackground {
+            unpacking.run()
+            FirstLock.link()
         }
-        Class.forName(NativeLibrary::class.java.name)
-        // JNA reads the library itself if this failed, and its error says why it cannot.
-        val bytes = runCatching { reading.uninterrupted() }.getOrNull()
-            ?: return NativeLibrary.getInstance(library, own)
-        val loader = LibraryInMemory(own, resource(platform), bytes)
-        return loader.use { NativeLibrary.getInstance(library, it) }
+        startJna(copies)
+        val unpacked = runCatching { unpacking.uninterrupted() }.getOrNull()
+        return unpacked?.copy?.let { openCopy(it, own) }
+            ?: unpacked?.contents?.let { contents ->
+                LibraryInMemory(own, resource(platform), contents).use { NativeLibrary.getInstance(library, it) }
+            }
+            // JNA reads the library itself, and its error says why it cannot.
+            ?: NativeLibrary.getInstance(library, own)
+    }
+
+    /** Null if that fails: the folder may be mounted `noexec`, or another JVM deleted the copy as too old. */
+    private fun openCopy(copy: Path, own: ClassLoader): NativeLibrary? = try {
+        NativeLibrary.getInstance("$copy", own)
+    } catch (_: UnsatisfiedLinkError) {
+        null
     }
 
     /** The path of the library in the jar. */
     private fun resource(platform: String) = "$platform/${System.mapLibraryName(library)}"
 
-    /** Reads the library from the jar. Null if there is none, or if it is a file, which JNA opens where it is. */
-    private fun read(own: ClassLoader, resource: String): ByteArray? {
-        val connection = own.getResource(resource)?.takeIf { it.protocol != "file" }?.openConnection() ?: return null
+    /** Unpacks the library from the jar. Null if there is none, or if it is a file, which JNA opens where it is. */
+    private fun unpack(own: ClassLoader, resource: String, copies: LibraryCopies?): Unpacked? {
+        val library = own.getResource(resource)?.takeIf { it.protocol != "file" } ?: return null
+        copies?.copy(library)?.let { return Unpacked(it, null) }
+        val connection = library.openConnection()
         return connection.getInputStream().use { stream ->
             val bytes = ByteArray(connection.contentLength)
-            bytes.takeIf { stream.readNBytes(it, 0, it.size) == it.size && stream.read() < 0 }
+            val isComplete = stream.readNBytes(bytes, 0, bytes.size) == bytes.size && stream.read() < 0
+            if (isComplete) Unpacked(null, bytes) else null
         }
     }
 
     /** Why the library cannot be used. A class that failed to load never will. */
-    private val failure: Throwable? by lazy { runCatching(::uniffiEnsureInitialized).exceptionOrNull() }
+    private val failure: Throwable? by lazy { runCatching { opened.let { register() } }.exceptionOrNull() }
+
+    /** Registers the functions of the library with JNA. A second thread registers and compares their checksums. */
+    private fun register() {
+        val comparing = FutureTask { IntegrityCheckingUniffiLib.ensureInitialized() }
+        inBackground(comparing::run)
+        UniffiLib.ensureInitialized()
+        comparing.uninterrupted()
+    }
 
     /**
      * Loads the library, once. Whatever comes first to this process calls it.
@@ -101,6 +121,9 @@ internal object Loader {
     }
 }
 
+/** A library outside of its jar: a copy in a file, or its contents. */
+private class Unpacked(val copy: Path?, val contents: ByteArray?)
+
 /** Finds the library in memory and everything else with `parent`. JNA writes the library to a file and opens that. */
 private class LibraryInMemory(parent: ClassLoader, private val resource: String, bytes: ByteArray) :
     ClassLoader(parent),
@@ -123,6 +146,15 @@ private class LibraryInMemory(parent: ClassLoader, private val resource: String,
 
             override fun getInputStream(): InputStream = bytes.inputStream()
         }
+    }
+}
+
+/** Runs `task` in another thread, or in this one if no other can be started. */
+private fun inBackground(task: () -> Unit) {
+    try {
+        Thread(null, task, "redlock-load", 0, false).apply { isDaemon = true }.start()
+    } catch (_: OutOfMemoryError) {
+        task()
     }
 }
 

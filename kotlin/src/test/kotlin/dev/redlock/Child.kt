@@ -23,6 +23,7 @@ fun main(arguments: Array<String>) {
         "waits as a thread" -> thread(isDaemon = true) { lock.asJavaLock().lock() }
         "stays" -> runBlocking { lock.stay() }
         "loses" -> failsWith<LockLost> { runBlocking { lock.stay() } }
+        "exits" -> Runtime.getRuntime().addShutdownHook(thread(start = false) { callAtExit(url) })
         "throws" -> runBlocking { lock.acquire().also { error("on purpose") } }
     }
     if (what == "loses") println("lost")
@@ -31,3 +32,13 @@ fun main(arguments: Array<String>) {
 }
 
 private suspend fun Lock.stay(): Unit = withLock { println("ready").also { awaitCancellation() } }
+
+/** Makes a call once the thread that fetches results waits in Java, and checks that it waits there again. */
+private fun callAtExit(url: String) {
+    val fetcher = Thread.getAllStackTraces().keys.single { it.name == "redlock" }
+    val isIdle = { fetcher.state == Thread.State.WAITING }
+    eventually("it waits in Java", isIdle)
+    runBlocking { Redlock(url).lock("late").acquire().release() }
+    eventually("it waits in Java again", isIdle)
+    println("fetched")
+}

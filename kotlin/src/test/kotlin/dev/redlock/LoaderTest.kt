@@ -9,23 +9,12 @@ import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.condition.EnabledOnOs
 import org.junit.jupiter.api.condition.OS.LINUX
 import org.junit.jupiter.api.io.TempDir
-import java.io.File
 import java.nio.channels.FileChannel
-import java.nio.file.FileSystems
-import java.nio.file.Files
 import java.nio.file.Path
 import java.util.concurrent.CyclicBarrier
-import java.util.zip.ZipEntry
-import java.util.zip.ZipOutputStream
 import kotlin.concurrent.thread
-import kotlin.io.path.createDirectories
 import kotlin.io.path.createFile
-import kotlin.io.path.isDirectory
-import kotlin.io.path.name
-import kotlin.io.path.outputStream
-import kotlin.io.path.readBytes
 import kotlin.io.path.writeBytes
-import kotlin.io.path.writeLines
 
 /** Two threads at once acquire a lock or print why they cannot; so does the main thread afterwards. Maps `files`. */
 fun main(files: Array<String>) {
@@ -60,29 +49,12 @@ class LoaderTest {
     private val library = checkNotNull(Redlock::class.java.getResource("/$here/$file")).readBytes()
     private val garbage = "no library".toByteArray()
 
-    private val tested = Path.of(Redlock::class.java.protectionDomain.codeSource.location.toURI())
-    private val others = classPath().split(File.pathSeparator).filterNot { Path.of(it) == tested }
-
-    /** Makes a copy of the tested package with these native libraries and no others. */
-    private fun carrying(vararg libraries: Pair<String, ByteArray>): Path {
-        val made = folder.resolve("package")
-        fun put(name: String, bytes: ByteArray) =
-            made.resolve(name).apply { parent.createDirectories() }.writeBytes(bytes)
-
-        fun copy(root: Path) = Files.walk(root).use { paths ->
-            for (path in paths.filter { !it.isDirectory() && "redlock_kotlin." !in it.name }) {
-                put("${root.relativize(path)}", path.readBytes())
-            }
-        }
-        if (tested.isDirectory()) copy(tested) else FileSystems.newFileSystem(tested).use { copy(it.getPath("/")) }
-        for ((name, bytes) in libraries) put(name, bytes)
-        made.resolve("dev/redlock/internal/natives").writeLines(libraries.map { it.first })
-        return made
-    }
+    private fun carrying(vararg libraries: Pair<String, ByteArray>) = packageWith(folder.resolve("package"), *libraries)
 
     /** Runs [main] on such a package. Returns its output, which must be the same both times. */
     private fun says(made: Path, vararg options: String, maps: List<Path> = emptyList()): String {
-        val command = arrayOf(*options, "-cp", (listOf(made) + others).joinToString(File.pathSeparator))
+        val copies = "-Dredlock.cache=${folder.resolve("copies")}"
+        val command = arrayOf(copies, *options, "-cp", classPathWith(made))
         val child = java(*command, "dev.redlock.LoaderTestKt", *maps.map { "$it" }.toTypedArray()).start()
         val lines = child.inputStream.bufferedReader().readLines()
         val errors = child.errorStream.bufferedReader().readText()
@@ -157,13 +129,7 @@ class LoaderTest {
     fun `the library is read from a jar while JNA starts`() {
         for ((content, outcome) in listOf(library to "works", garbage to "redlock-core cannot load ")) {
             val made = carrying("$here/$file" to content)
-            val jar = folder.resolve("package.jar")
-            ZipOutputStream(jar.outputStream()).use { zip ->
-                for (path in Files.walk(made).filter { !it.isDirectory() }) {
-                    zip.putNextEntry(ZipEntry(made.relativize(path).joinToString("/")))
-                    zip.write(path.readBytes())
-                }
-            }
+            val jar = folder.resolve("package.jar").also(made::packInto)
             val line = says(jar)
             assertTrue(line.startsWith(outcome)) { line }
         }

@@ -61,6 +61,14 @@ class ProcessTest : OnServer() {
     }
 
     @Test
+    fun `at the exit no thread stays in native code, and other hooks can call`() =
+        Child("exits", "exits").use { child ->
+            val (code, said) = child.ends()
+            assertEquals(0, code) { said }
+            assertTrue("fetched" in said) { said }
+        }
+
+    @Test
     fun `a process that fails releases`() = Child("throws", "failing").use { child ->
         val (code, said) = child.ends()
         assertEquals(1, code)
