@@ -17,7 +17,7 @@ use crate::{
 
 /// The facts about a node, while the connections to its servers are open.
 pub(super) struct Node {
-    node: String,
+    name: String,
     kind: NodeKind,
     error: Option<NodeError>,
     pub(super) servers: Vec<Looked>,
@@ -26,16 +26,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn new(node: String, kind: NodeKind) -> Self {
-        Self { node, kind, error: None, servers: Vec::new(), sentinels: Vec::new(), cluster: None }
+    fn new(name: String, kind: NodeKind) -> Self {
+        Self { name, kind, error: None, servers: Vec::new(), sentinels: Vec::new(), cluster: None }
     }
 
     pub(super) fn into_facts(self) -> NodeFacts {
-        let Self { node, kind, error, servers, sentinels, cluster } = self;
+        let Self { name, kind, error, servers, sentinels, cluster } = self;
         NodeFacts {
             error: error.map(NotTold::from),
             servers: servers.into_iter().map(|looked| looked.facts).collect(),
-            node,
+            node: name,
             kind,
             sentinels,
             cluster,
@@ -208,12 +208,7 @@ async fn in_cluster(examined: &Examined<'_>, endpoint: &Endpoint, node: Node, ma
     let asked = masters
         .chain(replicas)
         .map(|(address, found)| async move { look(examined, &at(endpoint, address, tls), found).await });
-    let without = map.masters.iter().filter(|(_, replicas)| replicas.is_empty());
-    let facts = ClusterFacts {
-        ok: map.ok,
-        orphaned_slots: SLOTS.saturating_sub(map.served),
-        without_replica: without.map(|(master, _)| master.to_string()).collect(),
-    };
+    let facts = ClusterFacts { ok: map.ok, orphaned_slots: SLOTS.saturating_sub(map.served) };
     Node { servers: join_all(asked).await, cluster: Some(facts), ..node }
 }
 

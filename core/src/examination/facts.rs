@@ -202,6 +202,4 @@ pub struct ClusterFacts {
     pub ok: bool,
     /// How many of its slots no master serves.
     pub orphaned_slots: usize,
-    /// The addresses of masters without a replica.
-    pub without_replica: Vec<String>,
 }

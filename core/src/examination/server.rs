@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn markers_times_and_logs_are_read() {
-        let marker = Marker { run: "abc".to_owned(), lost_at: Duration::from_micros(1_500_000) };
+        let marker = Marker { run: "abc".to_owned(), lost_at: Duration::from_millis(1500) };
         assert_eq!(read_marker("abc 1500000"), Some(marker));
         assert_eq!(read_marker("abc"), None);
         let time_of = |seconds, micros| time(&Reply::List(vec![text(seconds), text(micros)]));

@@ -17,7 +17,7 @@ use crate::{
     protocol::script::Reply,
     server::{NamedConnection, NodeError},
     sync::Mutex,
-    url::Endpoint,
+    url::{Endpoint, Transport},
 };
 
 /// How many times `reply_timeout` a server may take for all replies.
@@ -36,7 +36,29 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Connects and logs in. Fails after `connect_timeout`. A server that asks for a login refuses the first command.
+    ///
+    /// A server without TLS waits for the end of what it takes for a command, and never answers. So if TLS fails, a
+    /// connection without it and without a login shows the mistake, and may take the same time again.
     pub(crate) async fn connect(endpoint: &Endpoint, config: &Config) -> Result<Self, NodeError> {
+        match Self::open(endpoint, config).await {
+            Err(error) if !error.is_permanent() && Self::lacks_tls(endpoint, config).await => {
+                Err(permanent_error("TLS: the port has no TLS, it seems: use redis://"))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Whether the endpoint has TLS, and its server answers without.
+    async fn lacks_tls(endpoint: &Endpoint, config: &Config) -> bool {
+        let Transport::Tls { host, port } = &endpoint.transport else { return false };
+        let transport = Transport::Tcp { host: host.clone(), port: *port };
+        let plain = Endpoint { transport, db: 0, username: None, password: None, resp2: true };
+        let Ok(probe) = Self::open(&plain, config).await else { return false };
+        // An error reply is an answer, too.
+        probe.ask(&["PING"]).await.is_ok() || probe.silent.get().is_none()
+    }
+
+    async fn open(endpoint: &Endpoint, config: &Config) -> Result<Self, NodeError> {
         let client = client(endpoint, &config.tls, ProtocolVersion::RESP2);
         let client = client.map_err(|error| permanent_error(error.to_string()))?;
         let options = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
