@@ -13,6 +13,12 @@ impl ExitStatusCode {
     pub(crate) const DONE: Self = Self(0);
     /// Only from `inspect`: nobody holds the lock.
     pub(crate) const FREE: Self = Self(1);
+    /// Only from `doctor`: something may go wrong.
+    pub(crate) const WARNING: Self = Self(1);
+    /// Only from `doctor`: locks cannot be acquired, or are not exclusive.
+    pub(crate) const CRITICAL: Self = Self(2);
+    /// Only from `doctor`: a check could not be made.
+    pub(crate) const UNKNOWN: Self = Self(3);
     /// `EX_USAGE`: an option or argument is wrong.
     pub(crate) const USAGE: Self = Self(64);
     /// `EX_DATAERR`: the key holds something that is no lock.

@@ -8,6 +8,7 @@ use crate::{
     commands,
     commands::{
         acquire::AcquireOptions,
+        doctor::DoctorOptions,
         explain::ExplainOptions,
         extend::ExtendOptions,
         inspect::InspectOptions,
@@ -50,6 +51,7 @@ enum Command {
     Release(ReleaseOptions),
     Ls(LsOptions),
     Inspect(InspectOptions),
+    Doctor(DoctorOptions),
     Explain(ExplainOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -76,6 +78,7 @@ impl Line {
             Command::Release(options) => commands::release::run(&options, &self.servers, &talk),
             Command::Ls(options) => commands::ls::run(&options, &self.servers, &talk),
             Command::Inspect(options) => commands::inspect::run(&options, &self.servers, &talk),
+            Command::Doctor(options) => commands::doctor::run(&options, &self.servers, &talk),
             Command::Explain(options) => commands::explain::run(&options, &talk),
             Command::Completions(options) => commands::pages::completions(&options),
             Command::Man(options) => commands::pages::man(&options, &talk),

@@ -5,6 +5,7 @@
 mod block;
 mod commands;
 mod connect;
+mod doctor;
 mod duration;
 mod exec;
 mod exit_code;

@@ -87,6 +87,11 @@ impl Talk {
         self.level == Level::Quiet
     }
 
+    /// Whether details are printed.
+    pub(crate) fn verbose(&self) -> bool {
+        self.level == Level::Verbose
+    }
+
     /// Prints a detail on stderr, with `--verbose`.
     pub(crate) fn detail(&self, text: &str) {
         if self.level == Level::Verbose {
@@ -122,6 +127,12 @@ impl Talk {
     /// A text for stdout that stands out.
     pub(crate) fn bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// A text for stdout that is red, or yellow.
+    pub(crate) fn marked(&self, text: &str, is_red: bool) -> String {
+        let start = if is_red { "\x1b[31m" } else { "\x1b[33m" };
+        if self.color { format!("{start}{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// Prints a line of data.

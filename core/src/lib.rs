@@ -65,6 +65,8 @@ mod connected;
 mod detached;
 mod error;
 mod event;
+#[doc(hidden)]
+pub mod examination;
 #[cfg(all(test, feature = "shuttle"))]
 mod faults;
 #[doc(hidden)]

@@ -57,7 +57,7 @@ pub(crate) enum Transport {
 }
 
 /// A host and its port.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,

@@ -46,6 +46,7 @@ mod hosted;
 mod identify;
 mod naming;
 mod order;
+mod probe;
 mod pubsub;
 mod replies;
 mod request;
@@ -53,7 +54,7 @@ mod sentinel;
 mod setup;
 mod target;
 
-pub(crate) use self::cluster::ClusterNode;
+pub(crate) use self::{cluster::ClusterNode, probe::Probe};
 use self::{
     connection::{Connection, Lane, LaneState},
     errors::forked_error,

@@ -88,7 +88,7 @@ impl Inner {
 }
 
 /// Reads the reply to CLIENT LIST. Leaves out connections without a name of this library.
-fn named(list: &str) -> Vec<NamedConnection> {
+pub(super) fn named(list: &str) -> Vec<NamedConnection> {
     let each = list.lines().filter_map(|line| {
         let field = |name| client_field(line, name);
         let address = field("addr").filter(|address| !address.is_empty()).map(str::to_owned);
