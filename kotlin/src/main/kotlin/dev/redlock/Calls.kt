@@ -27,6 +27,7 @@ import java.util.concurrent.ExecutionException
 import java.util.concurrent.atomic.AtomicBoolean
 import kotlin.concurrent.thread
 import kotlin.coroutines.Continuation
+import kotlin.coroutines.ContinuationInterceptor
 import kotlin.coroutines.CoroutineContext
 import kotlin.coroutines.EmptyCoroutineContext
 import kotlin.coroutines.intrinsics.startCoroutineUninterceptedOrReturn
@@ -186,7 +187,10 @@ internal object Calls {
     private class Once<T>(private val caller: Continuation<T>) : Continuation<T> {
         private val resumed = AtomicBoolean()
 
-        override val context: CoroutineContext get() = caller.context
+        // A caller without a dispatcher, such as `suspend fun main`, would run on in the thread `redlock`, and fail
+        // when it blocks, as `Redlock.close` does.
+        override val context: CoroutineContext =
+            caller.context.let { if (it[ContinuationInterceptor] == null) it + Dispatchers.Default else it }
 
         override fun resumeWith(result: Result<T>) {
             if (resumed.compareAndSet(false, true)) caller.resumeWith(result)
