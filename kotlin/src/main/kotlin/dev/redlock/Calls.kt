@@ -38,7 +38,7 @@ import kotlin.coroutines.resumeWithException
 import kotlin.math.abs
 
 internal object Calls {
-    /** For each pending call its [Waiter], or its [Outcome] if that was fetched before the waiter was added. */
+    /** For each pending call its [Waiter], or its `Outcome` if that was fetched before the waiter was added. */
     val waiting = ConcurrentHashMap<Long, Any>()
 
     private val fetcher: Thread
