@@ -53,10 +53,6 @@ fn message(error: &LockError, code: ExitStatusCode) -> String {
         LockError::Conflict { .. } => {
             sentences(&error.to_string(), "Choose another name or --prefix; the same --wire as the other clients.")
         }
-        LockError::Unavailable { nodes: 1, causes, .. } if causes.len() == 1 => {
-            let NodeCause { node, cause, .. } = &causes[0];
-            sentences(&format!("cannot use {node}: {cause}"), outage(causes, code))
-        }
         LockError::Unavailable { causes, .. } => sentences(&error.to_string(), outage(causes, code)),
         _ => error.to_string(),
     }

@@ -55,7 +55,7 @@ pub enum LockError {
     },
     /// Fewer nodes answered than must agree: an outage, not contention. A try fails with it at once, a waiting acquire
     /// after the client's [`patience`](crate::Config::patience), or after its own `wait` if that is shorter.
-    #[error("needs {needed} of {nodes} nodes, {}", list(causes))]
+    #[error("{}", outage(*needed, *nodes, causes))]
     Unavailable {
         /// How many nodes must agree.
         needed: usize,
@@ -177,12 +177,16 @@ pub struct NodeCause {
     pub forbidden: bool,
 }
 
-fn list(causes: &[NodeCause]) -> String {
-    if causes.is_empty() {
-        return "which did not answer".to_owned();
+/// What failed. A client of one node has no quorum to speak of.
+fn outage(needed: usize, nodes: usize, causes: &[NodeCause]) -> String {
+    match (nodes, causes) {
+        (_, []) => format!("needs {needed} of {nodes} nodes, which did not answer"),
+        (1, [only]) => format!("cannot use {}: {}", only.node, only.cause),
+        _ => {
+            let each: Vec<_> = causes.iter().map(|c| format!("{}: {}", c.node, c.cause)).collect();
+            format!("needs {needed} of {nodes} nodes, {}", each.join("; "))
+        }
     }
-    let each: Vec<_> = causes.iter().map(|c| format!("{}: {}", c.node, c.cause)).collect();
-    each.join("; ")
 }
 
 /// Why a lock was lost.
@@ -254,5 +258,22 @@ mod tests {
             let expected = format!("lock \"report\" is held by pid 812 (billing) on web-3{shown}; gave up after 2.0s");
             assert_eq!(message(held_for, others), expected);
         }
+    }
+
+    #[test]
+    fn an_outage_of_the_only_node_speaks_of_no_quorum() {
+        let message = |needed, nodes, causes: &[&str]| {
+            let cause = |node: &&str| NodeCause {
+                node: (*node).to_owned(),
+                cause: "connection refused".to_owned(),
+                forbidden: false,
+            };
+            LockError::Unavailable { needed, nodes, causes: causes.iter().map(cause).collect() }.to_string()
+        };
+        assert_eq!(message(1, 1, &["a:6379"]), "cannot use a:6379: connection refused");
+        assert_eq!(message(1, 1, &[]), "needs 1 of 1 nodes, which did not answer");
+        let two = "needs 2 of 3 nodes, a:6379: connection refused; b:6379: connection refused";
+        assert_eq!(message(2, 3, &["a:6379", "b:6379"]), two);
+        assert_eq!(message(2, 3, &["a:6379"]), "needs 2 of 3 nodes, a:6379: connection refused");
     }
 }

@@ -26,6 +26,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import java.util.concurrent.locks.LockSupport
 import kotlin.concurrent.thread
 import kotlin.coroutines.Continuation
+import kotlin.coroutines.ContinuationInterceptor
 import kotlin.coroutines.CoroutineContext
 import kotlin.coroutines.EmptyCoroutineContext
 import kotlin.coroutines.intrinsics.startCoroutineUninterceptedOrReturn
@@ -36,7 +37,7 @@ import kotlin.coroutines.resumeWithException
 import kotlin.math.abs
 
 internal object Calls {
-    /** For each pending call its [Waiter], or its [Outcome] if that was fetched before the waiter was added. */
+    /** For each pending call its [Waiter], or its `Outcome` if that was fetched before the waiter was added. */
     val waiting = ConcurrentHashMap<Long, Any>()
 
     private val fetcher: Thread
@@ -199,7 +200,10 @@ internal object Calls {
     private class Once<T>(private val caller: Continuation<T>) : Continuation<T> {
         private val resumed = AtomicBoolean()
 
-        override val context: CoroutineContext get() = caller.context
+        // A caller without a dispatcher, such as `suspend fun main`, would run on in the thread `redlock`, and fail
+        // when it blocks, as `Redlock.close` does.
+        override val context: CoroutineContext =
+            caller.context.let { if (it[ContinuationInterceptor] == null) it + Dispatchers.Default else it }
 
         override fun resumeWith(result: Result<T>) {
             if (resumed.compareAndSet(false, true)) caller.resumeWith(result)

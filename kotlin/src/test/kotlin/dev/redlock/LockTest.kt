@@ -1,8 +1,10 @@
 package dev.redlock
 
+import kotlinx.coroutines.CompletableDeferred
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.completeWith
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
@@ -15,6 +17,9 @@ import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import java.util.concurrent.atomic.AtomicInteger
+import kotlin.coroutines.Continuation
+import kotlin.coroutines.EmptyCoroutineContext
+import kotlin.coroutines.startCoroutine
 import kotlin.time.Duration
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
@@ -319,6 +324,17 @@ class LockTest : OnServer() {
         }
         lease.release()
         failure.await().let { assertTrue(it is IllegalStateException) { "$it" } }
+    }
+
+    @Test
+    fun `a coroutine without a dispatcher, such as suspend fun main, may block`(): Unit = runBlocking {
+        val lock = client.lock("main")
+        val lease = lock.acquire()
+        val closed = CompletableDeferred<Unit>()
+        val main = suspend { lock.acquire().close() }
+        main.startCoroutine(Continuation(EmptyCoroutineContext) { closed.completeWith(it) })
+        lease.release()
+        closed.await()
     }
 
     @Test
