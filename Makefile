@@ -148,7 +148,7 @@ node-lint: node node/test/fixtures/node_modules/.ready
 	$(call step,biome,biome) --in node -- npx biome check --error-on-warnings .
 	$(call step,tsc,tsc) --in node -- bash -ec 'node scripts/build.mjs --javascript; npx tsc --project test'
 	$(call step,biome-packages,biome for the packages) --in node -- \
-		npx biome check --config-path=. ../release/run.mjs ../release/consumers/node ../release/tests/asked.cjs
+		npx biome check --config-path=. ../cli/npm ../release/consumers/node ../release/tests/asked.cjs
 
 kotlin-lint: kotlin-tools
 	$(call step,ktlint,ktlint) -- $(MVN) ktlint:check

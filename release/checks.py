@@ -40,7 +40,7 @@ WINDOWS = re.compile(r"(api-ms-win-.*|kernel32|ntdll|ws2_32|bcrypt(primitives)?|
 
 @dataclass(frozen=True)
 class Package:
-    """A package that users install: a wheel, an npm tarball or a jar."""
+    """A package that users install: a wheel, an npm tarball, a jar, or the archive of a program."""
 
     path: Path
     budget: int
@@ -49,7 +49,7 @@ class Package:
     @property
     def files(self) -> dict[str, bytes]:
         """The contents of each file in the package, by path."""
-        if self.path.suffix == ".tgz":
+        if self.path.suffix in (".tgz", ".gz"):
             with tarfile.open(self.path) as archive:
                 members = [
                     (member.name, archive.extractfile(member)) for member in archive.getmembers() if member.isfile()
@@ -71,7 +71,8 @@ def is_binary(content: bytes) -> bool:
 
 def packages(folder: Path) -> list[Package]:
     """Every package that users install, with its budget."""
-    found = [(path, 3 * MEGABYTE) for kind in ("python/*.whl", "npm/*.tgz") for path in sorted(folder.glob(kind))]
+    small = ("python/*.whl", "npm/*.tgz", "archives/*")
+    found = [(path, 3 * MEGABYTE) for kind in small for path in sorted(folder.glob(kind))]
     jars = [
         path for path in sorted(folder.glob("maven/**/*.jar")) if not re.search(r"-(sources|javadoc)\.jar$", path.name)
     ]
@@ -133,7 +134,8 @@ class Checks:
         self.tool("twine", "check", "--strict", *files)
         self.demand(any(path.name.endswith(".tar.gz") for path in files), "no source distribution")
         for wheel in (path for path in files if path.suffix == ".whl"):
-            self.tool("check-wheel-contents", wheel)
+            # The wheel of a program has no library.
+            self.tool("check-wheel-contents", *(["--ignore=W007"] if "-py3-none-" in wheel.name else []), wheel)
             # auditwheel expects Alpine's name of the C library in a wheel for musl. `elf` checks those wheels instead.
             if "manylinux" in wheel.name:
                 self.tool("auditwheel", "show", wheel, judge=audited)
@@ -142,20 +144,25 @@ class Checks:
 
     def tarballs(self) -> None:
         """Check npm tarballs: no install scripts, not private, equal versions, only platform packages of the list."""
-        names = {f"{self.release.npm.platforms}-{target.npm.platform}" for target in self.release.published()}
+        library = self.release.npm
+        mains = {library.manifest["name"]: library.platforms}
+        mains |= {program.npm: program.platforms for program in self.release.programs}
+        targets = [target.npm.platform for target in self.release.published()]
+        names = {main: {f"{prefix}-{platform}" for platform in targets} for main, prefix in mains.items()}
         for path in sorted((self.folder / "npm").glob("*.tgz")):
             manifest = json.loads(Package(path, 0).files["package/package.json"])
             self.demand("scripts" not in manifest, f"{path.name}: has scripts")
             self.demand("private" not in manifest, f"{path.name}: is private")
             self.demand(manifest["version"] == version(), f"{path.name}: is version {manifest['version']}")
-            if manifest["name"] == self.release.npm.manifest["name"]:
-                self.demand(
-                    set(manifest["optionalDependencies"]) == names, f"{path.name}: other platforms than the list's"
-                )
+            if manifest["name"] in names:
+                wanted = names[manifest["name"]]
+                fits = set(manifest["optionalDependencies"]) == wanted
+                self.demand(fits, f"{path.name}: other platforms than the list's")
                 self.npm_tool("publint", str(path), "--strict")
-                self.npm_tool("attw", str(path), "--format", "ascii")
-            elif manifest["name"].startswith(self.release.npm.platforms):
-                self.demand(manifest["name"] in names, f"{path.name}: not in the list")
+                if "types" in manifest:
+                    self.npm_tool("attw", str(path), "--format", "ascii")
+            else:
+                self.demand(manifest["name"] in set().union(*names.values()), f"{path.name}: not in the list")
 
     def npm_tool(self, name: str, *arguments: str) -> None:
         """Run a checker from npm, which node/test/fixtures installs."""

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from release import roots, runtimes
+from release import programs, roots, runtimes
 from release.here import Here
 from release.refused import Refused
 from release.targets import ROOT
@@ -50,6 +50,7 @@ class Elsewhere:
             self.old_python(self.root.old_python)
         if self.root.java:
             self.jvm(self.root.java)
+        self.programs()
 
     def node(self, node: str) -> None:
         """Install with npm into an empty folder, and run the consumer with Node."""
@@ -107,6 +108,18 @@ class Elsewhere:
         separator = ";" if self.root.is_windows else ":"
         command = [java, "-cp", separator.join(map(self.inside, classpath)), JVM_MAIN, *self.servers]
         self.note("the jar", 0, jar.stat().st_size, self.run(command, self.trial.folder("java")))
+
+    def programs(self) -> None:
+        """Run the programs from their archives."""
+        for program in self.trial.release.programs:
+            path = programs.unpacked(self.trial, program, self.target)
+            there, unix = self.inside(path), not self.root.is_windows
+            said = programs.use(program, there, self.servers, self.run_program, unix=unix)
+            self.note("archive", 0, path.stat().st_size, said)
+
+    def run_program(self, words: list[str | Path]) -> str:
+        """Run a command in the root, in an empty folder."""
+        return self.run([*map(str, words)], self.trial.folder("program"))
 
     def note(self, installer: str, seconds: float, size: int, said: str) -> None:
         """Add a row to the table, for this kind of machine."""

@@ -6,10 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-from release import kotlins, runtimes
+from release import kotlins, programs, runtimes
 from release.refused import Refused
 from release.targets import version
-from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, ended, line, refused, run, shown, size_of, timed
+from release.trial import CONSUMERS, JVM_MAIN, NPM_QUIET, Trial, bare, ended, line, refused, run, shown, size_of, timed
 
 LOAD = ["--eval", 'import("redlock-core").catch((error) => { console.error(error.message); process.exit(1); })']
 
@@ -39,6 +39,7 @@ class Here:
             self.old_node(old_node, *combinations[0])
         self.jvm(runtimes.jdks())
         kotlins.use(self, runtimes.at_hand()[3], kotlins.ALL)
+        self.programs(runtimes.pythons()[:1], combinations)
 
     def quick(self) -> None:
         """Try the packages with one interpreter of each language that this machine has; fetch none."""
@@ -49,6 +50,21 @@ class Here:
         self.node_refusals(node, npm)
         self.jvm([jdk])
         kotlins.use(self, jdk, [kotlins.OLDEST, kotlins.NEWEST])
+        self.programs([python], [(node, npm)])
+
+    def programs(self, pythons: list[runtimes.Python], nodes: list[tuple[runtimes.Node, runtimes.Npm]]) -> None:
+        """Install each program with pip, with npm and from its archive, and run it."""
+        host = self.trial.release.host()
+        env = bare(self.trial.work, PATH="/nonexistent")
+        for program in self.trial.release.programs:
+            for python in pythons:
+                programs.by_pip(self, program, python)
+            for node, npm in nodes:
+                programs.by_npm(self, program, node, npm)
+            path = programs.unpacked(self.trial, program, host)
+            unix = host.system != "windows"
+            said = programs.use(program, path, self.trial.servers, lambda words: run(words, env=env), unix=unix)
+            self.note("archive", 0, path.stat().st_size, said)
 
     def python(self, python: runtimes.Python) -> None:
         """Install with pip into an empty environment, and run the consumer."""
@@ -84,10 +100,12 @@ class Here:
         """The environment of a machine that has only Node and a shell."""
         return bare(self.trial.work, PATH=bare_path(self.trial.folder("path"), node.path, "sh", "env"))
 
-    def npm_install(self, npm: list[str], folder: Path, env: dict[str, str], *options: str) -> None:
-        """Install the package into the folder. Raises Refused if npm fails or warns."""
+    def npm_install(
+        self, npm: list[str], folder: Path, env: dict[str, str], *options: str, package: str = "redlock-core"
+    ) -> None:
+        """Install a package into the folder. Raises Refused if npm fails or warns."""
         (folder / "package.json").write_text('{"name": "consumer", "private": true}\n')
-        install = [*npm, "install", "--registry", self.trial.urls.npm, *NPM_QUIET, "redlock-core", *options]
+        install = [*npm, "install", "--registry", self.trial.urls.npm, *NPM_QUIET, package, *options]
         done = ended(install, env, folder)
         if done.returncode or "warn" in done.stderr:
             raise Refused(f"{shown(done)}\nneither a failure nor a warning was expected")
@@ -156,12 +174,6 @@ def pairs(nodes: list[runtimes.Node], npms: list[runtimes.Npm]) -> list[tuple[ru
         (next(node for node in nodes if npm.fits(node)), npm) for npm in npms if npm not in [npm for _, npm in found]
     ]
     return found
-
-
-def bare(home: Path, **variables: str) -> dict[str, str]:
-    """Environment variables that inherit nothing from this process, except three that Windows needs."""
-    kept = {name: os.environ[name] for name in ("SystemRoot", "TMP", "TEMP") if name in os.environ}
-    return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
 def bare_path(folder: Path, *programs: str | Path) -> str:

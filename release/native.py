@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from release import licences, sbom, toolchain
@@ -53,9 +54,9 @@ class Build:
         self.environment = os.environ | ({} if self.is_dev else self._environment())
         self.cargo_target = Path(self.environment.get("CARGO_TARGET_DIR", ROOT / "target"))
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, *, program: bool = False) -> dict[str, str]:
         flags = [
-            *toolchain.rustflags(self.target.rust),
+            *toolchain.rustflags(self.target.rust, program=program),
             *(f"--remap-path-prefix={old}={new}" for old, new in remapped()),
         ]
         # mimalloc contains its compilation date. SOURCE_DATE_EPOCH does not help: zig's cache ignores it and returns
@@ -82,22 +83,21 @@ class Build:
         self._run("cargo", build, "--locked", "--quiet", "--profile", self.profile, "--target", target, *packages)
         return self.cargo_target / self.target.rust / self.profile
 
-    def wheel(self, folder: str, crate: str, arguments: list[str]) -> None:
+    def wheel(self, folder: str, crate: str, arguments: list[str]) -> Path:
         """Build the wheel of the Python project in `folder`, with the crate's licences and bill of materials."""
-        wheels = self.folder / "wheels"
-        before = set(wheels.glob("*.whl"))
-        maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
-        maturin += ["--out", str(wheels), *arguments]
-        if not self.is_dev:
-            maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
-        if self.by_zig:
-            maturin.append("--zig")
-        self._run(*maturin, cwd=ROOT / folder)
-        (made,) = set(wheels.glob("*.whl")) - before
         with tempfile.TemporaryDirectory() as work:
+            maturin = [str(toolchain.tools() / "maturin"), "build", "--locked", "--quiet", "--profile", self.profile]
+            maturin += ["--out", work, *arguments]
+            if not self.is_dev:
+                maturin += ["--target", self.target.rust, "--compatibility", self.target.wheel]
+            if self.by_zig:
+                maturin.append("--zig")
+            self._run(*maturin, cwd=ROOT / folder)
+            (made,) = Path(work).glob("*.whl")
             texts = Path(work, sbom.LICENCES)
             licences.write([crate], self.target.rust, texts)
             sbom.rewrite(made, [crate], self.target.rust, texts)
+            return self._keep(made, f"wheels/{made.name}")
 
     def node(self) -> None:
         """Build the Node module."""
@@ -123,20 +123,26 @@ class Build:
             self.wheel(self.release.python.folder, self.release.python.crate, ABIS[abi])
 
     def programs(self) -> None:
-        """Build the programs, and the wheels that put them on the PATH."""
+        """Build the wheels that put the programs on the PATH. All other packages have the program from its wheel."""
+        if not self.is_dev:
+            self.environment |= self._environment(program=True)
         for program in self.release.programs:
-            made = self.libraries([program.crate])
-            self._keep(made / self.target.program(program.name), f"programs/{self.target.program(program.name)}")
-            self.wheel(program.folder, program.crate, [])
+            wheel = self.wheel(program.folder, program.crate, [] if self.is_dev else ["--strip"])
+            name = self.target.program(program.name)
+            with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as work:
+                (entry,) = [entry for entry in archive.namelist() if entry.endswith(f".data/scripts/{name}")]
+                made = Path(archive.extract(entry, work))
+                made.chmod(0o755)
+                self._keep(made, f"programs/{name}")
 
-    def _keep(self, made: Path, name: str) -> None:
+    def _keep(self, made: Path, name: str) -> Path:
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         # Replace the file instead of writing into it: a process may have the old one loaded.
         fresh = place.with_name(f"{place.name}.new")
         shutil.copyfile(made, fresh)
         shutil.copymode(made, fresh)
-        fresh.replace(place)
+        return fresh.replace(place)
 
     def _run(self, *command: str, cwd: Path = ROOT) -> None:
         subprocess.run(command, check=True, env=self.environment, cwd=cwd)

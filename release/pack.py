@@ -8,7 +8,7 @@ reads OUT/TARGET/ of every target that is there and writes OUT/packages/:
     npm/         the main packages, and one for each target with its compiled files
     maven/       a repository: jars with the libraries of all those targets, sources, documentation, checksums
     crates/      the crates that cargo publishes
-    archives/    programs
+    archives/    the programs, each with its manual pages and completions, for users who want no package
     SHA256SUMS   the checksums of all of these
 """
 
@@ -36,6 +36,8 @@ from release.targets import ROOT, Npm, Program, Release, Target, load, version
 LICENCE = ROOT / "LICENSE"
 THIRD_PARTY = sbom.LICENCES
 SBOM = "sbom.cdx.json"
+# The shells for which an archive has completions, and the names under which they load them.
+COMPLETIONS = {"bash": "{}.bash", "fish": "{}.fish", "zsh": "_{}"}
 
 
 class Packer:
@@ -76,9 +78,9 @@ class Packer:
                 library.crate,
                 [(self.out / target.rust / library.file, library.file)],
             )
-        self._npm_library(library, manifest)
+        self._npm_library(library)
         for program in self.release.programs:
-            self.npm_program(program, manifest)
+            self._npm_program(program)
 
     def _npm_platform(
         self, target: Target, prefix: str, manifest: dict[str, Any], crate: str, files: list[tuple[Path, str]]
@@ -94,6 +96,8 @@ class Packer:
             **({"libc": [platform.libc]} if platform.libc else {}),
             **{key: manifest[key] for key in ("license", "author", "homepage", "repository", "bugs", "engines")},
             "publishConfig": {"access": "public"},
+            # Yarn Plug'n'Play leaves packages zipped otherwise.
+            "preferUnplugged": True,
         }
         if len(files) == 1 and files[0][1].endswith(".node"):
             own["main"] = files[0][1]
@@ -103,45 +107,33 @@ class Packer:
             beside = [(Path(work, name), name) for name in (THIRD_PARTY, SBOM)]
             self._npm_pack(own, [*files, *beside])
 
-    def _npm_library(self, library: Npm, manifest: dict[str, Any]) -> None:
+    def _npm_library(self, library: Npm) -> None:
         folder = ROOT / library.folder
         self._run("node", "scripts/build.mjs", "--javascript", cwd=folder)
-        # In the repository, package.json says private, so that nobody publishes the folder itself.
-        published = {
-            key: value for key, value in manifest.items() if key not in ("private", "devDependencies", "scripts")
-        }
-        published["optionalDependencies"] = self._npm_platforms(library.platforms)
         compiled = [
             path for path in (folder / "dist").rglob("*") if path.name.endswith((".js", ".mjs", ".d.ts", ".d.mts"))
         ]
         files = [(path, str(path.relative_to(folder))) for path in sorted(compiled)]
         files += [(folder / name, name) for name in ("README.md", "compat/redlock/package.json")]
-        self._npm_pack(published, files)
+        self._npm_main(library, files)
 
-    def npm_program(self, program: Program, manifest: dict[str, Any]) -> None:
-        about = {"name": program.npm, "description": f"The program {program.name}, which comes compiled"}
+    def _npm_program(self, program: Program) -> None:
+        manifest = program.manifest
         for target in self.targets:
             name = target.program(program.name)
-            self._npm_platform(
-                target,
-                program.platforms,
-                manifest | about,
-                program.crate,
-                [(self.out / target.rust / "programs" / name, f"bin/{name}")],
-            )
-        own = {
-            **about,
-            "version": version(),
-            "bin": {program.name: "run.mjs"},
-            **{key: manifest[key] for key in ("license", "author", "homepage", "repository", "bugs", "engines")},
-            "optionalDependencies": self._npm_platforms(program.platforms),
-            "redlock": {"program": program.name, "platforms": program.platforms},
-        }
-        runner = ROOT / "release" / "run.mjs"
-        self._npm_pack(own, [(runner, "run.mjs"), (ROOT / program.folder / "README.md", "README.md")])
+            compiled = (self.out / target.rust / "programs" / name, f"bin/{name}")
+            self._npm_platform(target, program.platforms, manifest, program.crate, [compiled])
+        starter = manifest["bin"][program.name]
+        self._npm_main(program, [(ROOT / program.folder / name, name) for name in (starter, "README.md")])
 
-    def _npm_platforms(self, prefix: str) -> dict[str, str]:
-        return {f"{prefix}-{target.npm.platform}": version() for target in self.release.published()}
+    def _npm_main(self, package: Npm | Program, files: list[tuple[Path, str]]) -> None:
+        """Make the package that users name. It needs those of the targets."""
+        # In the repository, package.json says private, so that nobody publishes the folder itself.
+        not_published = ("private", "devDependencies", "scripts")
+        published = {key: value for key, value in package.manifest.items() if key not in not_published}
+        platforms = [f"{package.platforms}-{target.npm.platform}" for target in self.release.published()]
+        published["optionalDependencies"] = dict.fromkeys(platforms, version())
+        self._npm_pack(published, files)
 
     def _npm_pack(self, manifest: dict[str, Any], files: Iterable[tuple[Path, str]]) -> None:
         with tempfile.TemporaryDirectory() as work:
@@ -196,13 +188,37 @@ class Packer:
         folder = self._fresh("archives")
         for program in self.release.programs:
             for target in self.targets:
-                stem = f"{program.name}-{version()}-{target.rust}"
-                compiled = self.out / target.rust / "programs" / target.program(program.name)
+                name = target.program(program.name)
                 with tempfile.TemporaryDirectory() as work:
-                    licences.write([program.crate], target.rust, Path(work, THIRD_PARTY))
-                    files = [(compiled, 0o755), (LICENCE, 0o644), (Path(work, THIRD_PARTY), 0o644)]
-                    pack = _zip if target.system == "windows" else _tar_gz
-                    pack(folder, stem, files, int(native.EPOCH))
+                    made = Path(work, f"{program.name}-{version()}-{target.rust}")
+                    made.mkdir()
+                    sources = [self.out / target.rust / "programs" / name, ROOT / program.folder / "README.md", LICENCE]
+                    for source in sources:
+                        shutil.copyfile(source, made / source.name)
+                    licences.write([program.crate], target.rust, made / THIRD_PARTY)
+                    sbom.write([program.crate], target.rust, made / SBOM)
+                    if target.system == "windows":
+                        _zip(folder, made, name)
+                    else:
+                        self._pages(program, made)
+                        _tar_gz(folder, made, name)
+
+    def _pages(self, program: Program, folder: Path) -> None:
+        """Write the manual pages and completions. They are the same for all Unix systems, so this machine's program
+        prints them.
+        """
+        here = self.out / self.release.host().rust / "programs" / program.name
+        if not here.exists():
+            raise Refused(f"{here}, which prints the manual pages, is missing: python3 -m release.native host OUT")
+        with tempfile.TemporaryDirectory() as work:
+            # Uploads between machines of a workflow lose the mode.
+            runs = shutil.copyfile(here, Path(work, program.name))
+            runs.chmod(0o755)
+            self._run(str(runs), "man", str(folder / "man"))
+            (folder / "completions").mkdir()
+            for shell, name in COMPLETIONS.items():
+                script = subprocess.run([runs, "completions", shell], check=True, stdout=subprocess.PIPE).stdout
+                (folder / "completions" / name.format(program.name)).write_bytes(script)
 
     def sums(self) -> None:
         """Write SHA256SUMS."""
@@ -233,27 +249,35 @@ class Packer:
             done.check_returncode()
 
 
-def _tar_gz(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
-    path = folder / f"{stem}.tar.gz"
+def _tar_gz(folder: Path, packed: Path, program: str) -> None:
+    """Make an archive of a folder, with equal dates and owners and the program as the only executable."""
+    date = int(native.EPOCH)
     with (
-        path.open("wb") as raw,
+        (folder / f"{packed.name}.tar.gz").open("wb") as raw,
         gzip.GzipFile("", "wb", mtime=date, fileobj=raw) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as archive,
     ):
-        for source, mode in files:
-            entry = tarfile.TarInfo(f"{stem}/{source.name}")
+        for name, source, mode in _entries(packed, program):
+            entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, date
             with source.open("rb") as content:
                 archive.addfile(entry, content)
 
 
-def _zip(folder: Path, stem: str, files: list[tuple[Path, int]], date: int) -> None:
-    with zipfile.ZipFile(folder / f"{stem}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for source, mode in files:
-            entry = zipfile.ZipInfo(f"{stem}/{source.name}", (1980, 1, 1, 0, 0, 0))
+def _zip(folder: Path, packed: Path, program: str) -> None:
+    """The same for Windows."""
+    with zipfile.ZipFile(folder / f"{packed.name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source, mode in _entries(packed, program):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.external_attr = mode << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, source.read_bytes())
+
+
+def _entries(packed: Path, program: str) -> Iterable[tuple[str, Path, int]]:
+    """The files of a folder, each with its name and mode in an archive."""
+    for path in sorted(path for path in packed.rglob("*") if path.is_file()):
+        yield path.relative_to(packed.parent).as_posix(), path, 0o755 if path.name == program else 0o644
 
 
 @in_one_line("release.pack")

@@ -70,6 +70,26 @@ def maven(work: Path, given: Given) -> None:
     run("java", "-cp", f"{project / 'target' / 'classes'}{os.pathsep}{classpath}", "dev.redlock.consumer.Use", cwd=work)
 
 
+def pip_program(work: Path, given: Given) -> None:
+    """Install the command line with pip, as an extra of the package, and run it."""
+    run(sys.executable, "-m", "venv", work / "venv", cwd=work)
+    programs = work / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    index = ["--index-url", given.pip] if given.pip else []
+    install = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    wanted = f"redlock-core[cli]=={versions.python(given.version)}"
+    patiently(given, lambda: run(*install, *index, "--only-binary", ":all:", wanted, cwd=work))
+    run(programs / "redlock", "--version", cwd=work)
+
+
+def npm_program(work: Path, given: Given) -> None:
+    """Install the command line with npm, and run it."""
+    (work / "package.json").write_text("{}")
+    registry = ["--registry", given.npm] if given.npm else []
+    install = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--cache", work / "cache", *registry]
+    patiently(given, lambda: run(*install, f"redlock-cli@{given.version}", cwd=work))
+    run(work / "node_modules" / ".bin" / "redlock", "--version", cwd=work)
+
+
 def crate(work: Path, given: Given) -> None:
     """The crate, which the compiler must accept; it alone needs Rust."""
     run("cargo", "init", "--quiet", "--vcs", "none", "--name", "published", work, cwd=work)
@@ -78,7 +98,14 @@ def crate(work: Path, given: Given) -> None:
     run("cargo", "check", "--quiet", "--target-dir", work / "target", cwd=work)
 
 
-KINDS: dict[str, Callable[[Path, Given], None]] = {"python": python, "npm": npm, "maven": maven, "crate": crate}
+KINDS: dict[str, Callable[[Path, Given], None]] = {
+    "python": python,
+    "npm": npm,
+    "maven": maven,
+    "crate": crate,
+    "pip-program": pip_program,
+    "npm-program": npm_program,
+}
 
 
 def patiently(given: Given, install: Callable[[], None]) -> None:

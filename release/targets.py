@@ -105,6 +105,11 @@ class Python:
     """There is a wheel for each: `abi3`, `cp314t`, `abi3t`."""
 
 
+def package_json(folder: str) -> dict[str, Any]:
+    """The package.json in a folder of the repository."""
+    return json.loads((ROOT / folder / "package.json").read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True)
 class Npm:
     """The Node package."""
@@ -121,7 +126,7 @@ class Npm:
     @property
     def manifest(self) -> dict[str, Any]:
         """Its package.json in the repository."""
-        return json.loads((ROOT / self.folder / "package.json").read_text(encoding="utf-8"))
+        return package_json(self.folder)
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,12 @@ class Program:
     """The prefix of the names of its platform packages on npm."""
 
     folder: str
-    """The folder of its crate, which also has a pyproject.toml for maturin and a README.md."""
+    """The folder of its crate, which also has a pyproject.toml for maturin, a package.json for npm and a README.md."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Its package.json in the repository."""
+        return package_json(self.folder)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ SUITE = "trixie-backports"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m release.toolchain", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="such as aarch64-unknown-linux-musl")
-    parser.add_argument("--check", action="store_true", help="compile the core and all bindings for them, link nothing")
+    parser.add_argument("--check", action="store_true", help="compile the core, bindings and programs, link nothing")
     arguments = parser.parse_args()
     for target in arguments.targets:
         if arguments.check:
@@ -122,10 +122,15 @@ def environment(target: str) -> dict[str, str]:
     return added
 
 
-def rustflags(target: str) -> list[str]:
-    """The flags of rustc that a target requires."""
+def rustflags(target: str, *, program: bool = False) -> list[str]:
+    """The flags of rustc that a target requires for libraries, or for programs."""
+    if "-musl" not in target:
+        return []
+    # A program for musl is static, so that it runs on every Linux. zig has the C library's start files.
+    if program:
+        return ["-C", "target-feature=+crt-static", "-C", "link-self-contained=no"]
     # A library that a host loads uses the host's C library. Two words: maturin adds the flag unless it finds these.
-    return ["-C", "target-feature=-crt-static"] if "-musl" in target else []
+    return ["-C", "target-feature=-crt-static"]
 
 
 @cache
@@ -244,7 +249,7 @@ def check(target: str) -> None:
     _say(f"compiling for {target}")
     rust_target = target.partition(".")[0]
     flags = " ".join(["-Dwarnings", *rustflags(target)])
-    packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin")]
+    packages = [f"--package=redlock-{name}" for name in ("core", "python", "node", "kotlin", "cli")]
     _run(
         *("cargo", "check", "--locked", "--quiet", "--target", rust_target, *packages),
         env={**environment(target), "RUSTFLAGS": flags},

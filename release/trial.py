@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
@@ -97,6 +98,12 @@ def line(said: str, about: str) -> str:
         if about in candidate:
             return candidate.strip()
     raise Refused(f"nothing about “{about}” in:\n{said}")
+
+
+def bare(home: Path, **variables: str) -> dict[str, str]:
+    """Environment variables that inherit nothing from this process, except three that Windows needs."""
+    kept = {name: os.environ[name] for name in ("SystemRoot", "TMP", "TEMP") if name in os.environ}
+    return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
 def timed(work: Callable[[], object]) -> float:

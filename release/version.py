@@ -48,6 +48,8 @@ PLACES = [
     Place("Cargo.lock", r'^name = "redlock-[a-z-]+"\nversion = "([^"]+)"\n(?!source)'),
     Place("node/package.json", r'^  "version": "([^"]+)"'),
     Place("cli/package.json", r'^  "version": "([^"]+)"'),
+    # pip reads a candidate in Cargo's spelling, too.
+    Place("python/pyproject.toml", r'^cli = \["redlock-cli==([^"]+)"\]'),
     Place("kotlin/pom.xml", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
     Place("kotlin/README.md", r"<artifactId>redlock-core</artifactId>\s*<version>([^<]+)"),
     Place("README.md", r"dev\.redlock:redlock-core:([^`\")\s]+)"),

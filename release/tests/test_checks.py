@@ -65,6 +65,14 @@ def test_contents_without_faults(tmp_path: Path) -> None:
     assert found(tmp_path, "contents", checks.Package(tarball(tmp_path / "x.tgz", files=files), 10_000)) == []
 
 
+def test_the_archive_of_a_program_is_checked_like_a_package(tmp_path: Path) -> None:
+    (tmp_path / "archives").mkdir()
+    tarball(tmp_path / "archives" / "redlock-x.tar.gz", files={"LICENSE": LICENSE, "redlock": b"\x7fELF"})
+    (package,) = checks.packages(tmp_path)
+    wrong = found(tmp_path, "contents", package)
+    assert [line.split(": ")[1] for line in wrong] == ["no THIRD-PARTY-LICENSES", "no bill of materials"]
+
+
 @pytest.mark.parametrize(
     ("manifest", "fault"),
     [

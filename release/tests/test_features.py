@@ -8,7 +8,7 @@ from collections import defaultdict
 from release.targets import ROOT
 
 # Each is built by itself, so cargo chooses features for each separately.
-CRATES = ["redlock-python", "redlock-node", "redlock-kotlin", "redlock-toy"]
+CRATES = ["redlock-python", "redlock-node", "redlock-kotlin"]
 
 
 def asked(crate: str) -> dict[str, set[str]]:

@@ -1,72 +1,98 @@
-"""An entry in the list of targets is enough to add a program: a toy is added, built, packed, installed and run."""
+"""What npm installs as the command `redlock` starts the program of this machine's package, or says what is missing."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import os
 import shutil
+import signal
 import subprocess
-import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from release import native, pack, registry, targets
+from release import targets
 
-PROGRAM = "redlock-toy"
-# Like an entry under "programs" in targets.json.
-ENTRY = targets.Program(PROGRAM, PROGRAM, PROGRAM, PROGRAM, "@redlock/toy", "release/tests/toy")
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    release = dataclasses.replace(targets.load(), programs=[ENTRY], jvm=[])
-    out = tmp_path_factory.mktemp("program")
-    build = native.Build(release, release.host(), out, "dev")
-    build.programs()
-    packer = pack.Packer(release, out)
-    for kind in ("python", "npm", "archives"):
-        (packer.packages / kind).mkdir(parents=True)
-    shutil.copy(next((out / release.host().rust / "wheels").glob("*.whl")), packer.packages / "python")
-    packer.npm_program(ENTRY, release.npm.manifest)
-    packer.archives()
-    packer.sums()
-    return packer.packages
+(PROGRAM,) = targets.load().programs
+STARTER = targets.ROOT / PROGRAM.folder / PROGRAM.manifest["bin"][PROGRAM.name]
+MACHINE = subprocess.run(
+    ["node", "-p", "`${process.platform}-${process.arch}`"], check=True, stdout=subprocess.PIPE, text=True
+).stdout.strip()
+# Versions of Node that cannot replace their process start the program as a child.
+AS_CHILD = {"NODE_OPTIONS": "--import=data:text/javascript,delete%20process.execve"}
 
 
-def works(*command: str | Path) -> None:
-    done = subprocess.run([*command, "7"], check=False, stdout=subprocess.PIPE, text=True)
-    assert (int(done.stdout) > 0, done.returncode) == (True, 7)
+def installed(folder: Path, *platforms: str, script: str = 'echo "$0 $*"') -> Path:
+    """Install the package and those of these platforms; return the path of the command."""
+    modules = folder / "node_modules"
+    main = modules / PROGRAM.npm
+    (main / "npm").mkdir(parents=True)
+    shutil.copy(STARTER, main / "npm")
+    listed = {f"{PROGRAM.platforms}-{target.npm.platform}": "0.0.0" for target in targets.load().published()}
+    (main / "package.json").write_text(json.dumps(PROGRAM.manifest | {"optionalDependencies": listed}))
+    for platform in platforms:
+        package = modules / f"{PROGRAM.platforms}-{platform}"
+        (package / "bin").mkdir(parents=True)
+        (package / "package.json").write_text("{}")
+        (package / "bin" / PROGRAM.name).write_text(f"#!/bin/sh\n{script}\n")
+        (package / "bin" / PROGRAM.name).chmod(0o755)
+    return main / "npm" / STARTER.name
 
 
-def test_by_pip(packages: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    with registry.serving(packages) as urls:
-        install = ["-m", "pip", "install", "--quiet", "--no-cache-dir", "--index-url", urls.pip, "redlock-toy"]
-        subprocess.run([tmp_path / "venv" / "bin" / "python", *install], check=True, env={"PATH": "/nonexistent"})
-    works(tmp_path / "venv" / "bin" / PROGRAM)
+def started(command: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["node", command, *arguments], check=False, capture_output=True, text=True, env=os.environ | variables
+    )
 
 
-def test_by_npm(packages: Path, tmp_path: Path) -> None:
-    (tmp_path / "package.json").write_text("{}")
-    with registry.serving(packages) as urls:
-        install = ["npm", "install", "--silent", "--registry", urls.npm, "--cache", tmp_path / "cache", "redlock-toy"]
-        subprocess.run(install, cwd=tmp_path, check=True)
-    program = tmp_path / "node_modules" / ".bin" / PROGRAM
-    works(program)
-    shutil.rmtree(tmp_path / "node_modules" / "@redlock")
-    missing = subprocess.run([program], check=False, capture_output=True, text=True)
-    assert missing.returncode == 1
-    assert missing.stderr.startswith("redlock-toy has no program for ")
-    assert len(missing.stderr.splitlines()) == 1
+@pytest.mark.parametrize("variables", [{}, AS_CHILD], ids=["in its place", "as a child"])
+def test_the_program_gets_the_arguments_and_gives_the_exit_code(tmp_path: Path, variables: dict[str, str]) -> None:
+    command = installed(tmp_path, f"{MACHINE}-gnu", script='echo "$1:$2"; exit 79')
+    done = started(command, "a b", "--c", **variables)
+    assert (done.stdout, done.stderr, done.returncode) == ("a b:--c\n", "", 79)
 
 
-def test_by_archive(packages: Path, tmp_path: Path) -> None:
-    (archive,) = (packages / "archives").glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path, filter="data")
-    (folder,) = tmp_path.iterdir()
-    assert sorted(os.listdir(folder)) == ["LICENSE", "THIRD-PARTY-LICENSES", PROGRAM]
-    works(folder / PROGRAM)
-    assert archive.name in (packages / "SHA256SUMS").read_text()
+def test_a_static_program_is_preferred_if_both_are_installed(tmp_path: Path) -> None:
+    command = installed(tmp_path, f"{MACHINE}-gnu", f"{MACHINE}-musl")
+    assert f"{MACHINE}-musl/bin/" in started(command).stdout
+
+
+@pytest.mark.parametrize("variables", [{}, AS_CHILD], ids=["in its place", "as a child"])
+def test_a_signal_reaches_the_program_and_ends_both(tmp_path: Path, variables: dict[str, str]) -> None:
+    script = """
+        sleep 60 &
+        trap 'kill $!; echo told; trap - TERM; kill -TERM $$' TERM
+        echo ready
+        wait
+    """
+    command = installed(tmp_path, f"{MACHINE}-gnu", script=script)
+    environment = os.environ | variables
+    with subprocess.Popen(["node", command], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "told\n"
+        assert process.wait(timeout=60) == -signal.SIGTERM
+
+
+def test_a_missing_package_is_reported_with_the_remedy(tmp_path: Path) -> None:
+    done = started(installed(tmp_path))
+    assert done.returncode == 70
+    assert done.stderr.startswith(f"redlock: the program for {MACHINE} is not installed. Install redlock-cli again ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_machine_without_a_package_is_told_to_build(tmp_path: Path) -> None:
+    other = "--import=data:text/javascript,Object.defineProperty(process,'arch',{value:'mips'})"
+    done = started(installed(tmp_path), NODE_OPTIONS=other)
+    assert done.returncode == 70
+    assert done.stderr.startswith("redlock: no package has a program for ")
+    assert done.stderr.endswith("-mips. Build one: cargo install redlock-cli\n")
+
+
+def test_a_checkout_without_its_program_is_told_to_run_the_scripts(tmp_path: Path) -> None:
+    command = installed(tmp_path)
+    (command.parent.parent / "package.json").write_text(json.dumps(PROGRAM.manifest))
+    done = started(command)
+    assert done.returncode == 70
+    assert done.stderr.endswith("is missing. Install the package with scripts: npm install --foreground-scripts\n")

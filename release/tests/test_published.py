@@ -18,20 +18,35 @@ USE_PY = "import redlock\nassert redlock.works\n"
 USE_MJS = 'import redlock from "redlock-core";\nif (!redlock.works) process.exit(1);\n'
 
 
+NUMBER = version.python(version.current(ROOT))
+
+
 def wheel(folder: Path, *, works: bool = True) -> None:
-    number = version.python(version.current(ROOT))
-    with zipfile.ZipFile(folder / f"redlock_core-{number}-py3-none-any.whl", "w") as packed:
-        info = f"redlock_core-{number}.dist-info"
-        packed.writestr("redlock.py", f"works = {works}\n")
-        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: redlock-core\nVersion: {number}\n")
+    extra = f"Provides-Extra: cli\nRequires-Dist: redlock-cli=={NUMBER}; extra == 'cli'\n"
+    distribution(folder, "redlock-core", "redlock.py", f"works = {works}\n", extra)
+
+
+def distribution(folder: Path, name: str, file: str, text: str, about: str = "") -> None:
+    stem = f"{name.replace('-', '_')}-{NUMBER}"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as packed:
+        info = f"{stem}.dist-info"
+        content = zipfile.ZipInfo(file.format(stem))
+        content.external_attr = 0o100755 << 16
+        packed.writestr(content, text)
+        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {NUMBER}\n{about}")
         packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         packed.writestr(f"{info}/RECORD", "")
 
 
-def package(folder: Path) -> None:
-    manifest = {"name": "redlock-core", "version": version.current(ROOT), "main": "index.js"}
-    files = {"package.json": json.dumps(manifest), "index.js": "exports.works = true;\n"}
-    with tarfile.open(folder / "redlock-core.tgz", "w:gz") as packed:
+def programs(folder: Path, code: int = 0) -> None:
+    distribution(folder, "redlock-cli", "{}.data/scripts/redlock", f"#!python\nraise SystemExit({code})\n")
+    package(folder, "redlock-cli", f"#!/usr/bin/env node\nprocess.exit({code});\n", bin={"redlock": "index.js"})
+
+
+def package(folder: Path, name: str = "redlock-core", text: str = "exports.works = true;\n", **about: object) -> None:
+    manifest = {"name": name, "version": version.current(ROOT), "main": "index.js", **about}
+    files = {"package.json": json.dumps(manifest), "index.js": text}
+    with tarfile.open(folder / f"{name}.tgz", "w:gz") as packed:
         for name, text in files.items():
             entry = tarfile.TarInfo(f"package/{name}")
             entry.size = len(text)
@@ -70,6 +85,17 @@ def test_an_installed_package_that_does_not_work_is_reported(
     wheel(folder, works=False)
     assert published.main([*arguments[:-2]]) == 1  # Python only
     assert f"python: {version.current(ROOT)}: python" in capfd.readouterr().out
+
+
+def test_published_programs_are_installed_and_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wheel(tmp_path)
+    for code in (0, 1):
+        programs(tmp_path, code)
+        with registry.serving(tmp_path) as urls:
+            given = ["--pip", urls.pip, "--npm", urls.npm, "--patience", "0"]
+            assert published.main([*given, "--only", "pip-program", "--only", "npm-program"]) == code
+        said = [line for line in capfd.readouterr().out.splitlines() if "published, and works" in line]
+        assert len(said) == (0 if code else 2)
 
 
 def test_a_registry_that_lacks_the_package_is_polled(
