@@ -395,7 +395,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8])) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// Changes the version's first digit. It stands at the beginning of the reply to INFO, so that it is never in two reads.
+/// Changes the version's first digit. The reply to INFO begins with it, so that it is never in two reads.
 fn age(bytes: &mut [u8]) {
     const FIELD: &[u8] = b"redis_version:";
     if let Some(at) = bytes.windows(FIELD.len()).position(|window| window == FIELD)

@@ -1,5 +1,5 @@
-//! Facts about the nodes, for `redlock doctor`: what each server says of itself, on connections of their own. The caller
-//! judges them. Nothing here is on the path of an acquire, and nothing is written.
+//! Facts about the nodes, for `redlock doctor`: what each server says of itself, on connections of their own. The
+//! caller judges them. Nothing here is on the path of an acquire, and nothing is written.
 
 mod discovery;
 mod facts;

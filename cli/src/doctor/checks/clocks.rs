@@ -1,5 +1,5 @@
-//! Whether the clocks of the servers agree, and run as fast as this machine's. Keys expire by a server's wall clock, and
-//! a token counter that was lost starts again from it.
+//! Whether the clocks of the servers agree, and run as fast as this machine's. Keys expire by a server's wall clock,
+//! and a token counter that was lost starts again from it.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -39,7 +39,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
             report.critical(
                 one.address(),
                 format!(
-                    "is a replica with appendfsync always behind {}: promoted and restarted, it votes without the last locks",
+                    "is a replica of {} with appendfsync always: after a failover and a restart it votes too early",
                     one.node.node
                 ),
                 "Put no replica behind a node of a quorum, or none with appendfsync always.",

@@ -1,5 +1,5 @@
-//! Which nodes of a quorum vote. A node that restarted, lost its keys or was promoted does not vote for a while: it is in
-//! quarantine. Its marker and its run id tell.
+//! Which nodes of a quorum vote. A node that restarted, lost its keys or was promoted does not vote for a while: it is
+//! in quarantine. Its marker and its run id tell.
 
 use std::time::Duration;
 

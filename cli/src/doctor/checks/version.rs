@@ -23,7 +23,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
             }
             (Product::Redis, Some(release)) if release < (6, 0) => report.warning(
                 one.address(),
-                format!("Redis {version} is too old: it has no RESP3, so losses are noticed later, and locks are not tested with it"),
+                format!("Redis {version} is too old: without RESP3, losses are noticed later"),
                 ADVICE,
             ),
             (Product::Redis, Some(release)) if release < (6, 2) => report.warning(

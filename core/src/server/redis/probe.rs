@@ -1,5 +1,5 @@
-//! A connection of its own to one server, on which an examination sends commands. It shares nothing with the connections
-//! of a node: it also leads to replicas and Sentinels, and a failure on it is no failure of the node.
+//! A connection of its own to one server, on which an examination sends commands. It shares nothing with the
+//! connections of a node: it also leads to replicas and Sentinels, and a failure on it is no failure of the node.
 
 use std::{sync::OnceLock, time::Duration};
 
