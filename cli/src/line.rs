@@ -19,6 +19,10 @@ use crate::{
     exec::{self, ExecOptions},
     exit_code::ExitStatusCode,
     failure::Failure,
+    live::{
+        watch::{self, WatchOptions},
+        web::{self, WebOptions},
+    },
     talk::TalkOptions,
 };
 
@@ -50,6 +54,8 @@ enum Command {
     Release(ReleaseOptions),
     Ls(LsOptions),
     Inspect(InspectOptions),
+    Watch(WatchOptions),
+    Web(WebOptions),
     Explain(ExplainOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -76,6 +82,8 @@ impl Line {
             Command::Release(options) => commands::release::run(&options, &self.servers, &talk),
             Command::Ls(options) => commands::ls::run(&options, &self.servers, &talk),
             Command::Inspect(options) => commands::inspect::run(&options, &self.servers, &talk),
+            Command::Watch(options) => watch::run(&options, &self.servers, &talk),
+            Command::Web(options) => web::run(&options, &self.servers, &talk),
             Command::Explain(options) => commands::explain::run(&options, &talk),
             Command::Completions(options) => commands::pages::completions(&options),
             Command::Man(options) => commands::pages::man(&options, &talk),

@@ -12,6 +12,7 @@ mod failure;
 mod glob;
 mod holder;
 mod line;
+mod live;
 mod secret;
 mod table;
 mod talk;
