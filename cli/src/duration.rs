@@ -20,6 +20,15 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// The least pause between two looks at the servers.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads the pause between two looks, for clap.
+pub(crate) fn pause(text: &str) -> Result<Duration, String> {
+    let pause = parse(text)?;
+    if pause < LEAST_PAUSE { Err("must be at least 100ms".to_owned()) } else { Ok(pause) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,10 @@ use crate::{
     exec::{self, ExecOptions},
     exit_code::ExitStatusCode,
     failure::Failure,
+    live::{
+        watch::{self, WatchOptions},
+        web::{self, WebOptions},
+    },
     talk::TalkOptions,
 };
 
@@ -52,6 +56,8 @@ enum Command {
     Ls(LsOptions),
     Inspect(InspectOptions),
     Doctor(DoctorOptions),
+    Watch(WatchOptions),
+    Web(WebOptions),
     Explain(ExplainOptions),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -79,6 +85,8 @@ impl Line {
             Command::Ls(options) => commands::ls::run(&options, &self.servers, &talk),
             Command::Inspect(options) => commands::inspect::run(&options, &self.servers, &talk),
             Command::Doctor(options) => commands::doctor::run(&options, &self.servers, &talk),
+            Command::Watch(options) => watch::run(&options, &self.servers, &talk),
+            Command::Web(options) => web::run(&options, &self.servers, &talk),
             Command::Explain(options) => commands::explain::run(&options, &talk),
             Command::Completions(options) => commands::pages::completions(&options),
             Command::Man(options) => commands::pages::man(&options, &talk),

@@ -13,6 +13,7 @@ mod failure;
 mod glob;
 mod holder;
 mod line;
+mod live;
 mod secret;
 mod table;
 mod talk;

@@ -118,6 +118,11 @@ impl Talk {
         self.print("\x1b[31m", text);
     }
 
+    /// Prints what must be on record on stderr, also with `--quiet`.
+    pub(crate) fn audit(&self, text: &str) {
+        self.print("", text);
+    }
+
     fn print(&self, color: &str, text: &str) {
         let (start, end) = if self.error_color && !color.is_empty() { (color, "\x1b[0m") } else { ("", "") };
         // A stderr that is gone is no reason to fail.

@@ -1,10 +1,11 @@
 //! A client: the nodes, and the locks on them. It connects on its first use. A forked child starts with a new session,
 //! in which nothing is held.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     acquire::uncollected_grant::{Restart, UncollectedGrant},
+    clock,
     compat::HeldValue,
     config::{Config, LockOptions},
     connected,
@@ -48,6 +49,8 @@ pub struct NodeStatus {
     pub node: String,
     /// What the node reports of itself, or why it did not answer.
     pub state: Result<NodeInfo, String>,
+    /// The time until its answer, or until it failed.
+    pub round_trip: Duration,
 }
 
 impl Client {
@@ -125,8 +128,11 @@ impl Client {
             let session = session?;
             let limit = session.settings.config.reply_timeout;
             let pings = session.quorum.nodes.iter().map(|node| {
-                let (name, pong) = (node.name().to_owned(), node.ping(limit));
-                async move { NodeStatus { node: name, state: pong.await.map_err(|error| error.to_string()) } }
+                let (name, pong, sent) = (node.name().to_owned(), node.ping(limit), clock::now());
+                async move {
+                    let state = pong.await.map_err(|error| error.to_string());
+                    NodeStatus { node: name, state, round_trip: sent.elapsed() }
+                }
             });
             let all = futures_util::future::join_all(pings.collect::<Vec<_>>());
             run_to_completion(async { Ok(all.await) }).await
@@ -134,8 +140,8 @@ impl Client {
     }
 
     /// The clients of this library that are connected to the nodes and name their connections, as the nodes list them now.
-    /// Ordered by program, machine and process. Waits for `reply_timeout` (default: 2 s) at most. Fails with
-    /// `unavailable` if no node lists its clients.
+    /// For ten seconds after it, `inspect` finds the processes of holders among them. Ordered by program, machine and
+    /// process. Waits for `reply_timeout` (default: 2 s) at most. Fails with `unavailable` if no node lists its clients.
     #[doc(hidden)]
     pub fn connected_clients(&self) -> impl Future<Output = Result<Vec<ConnectedClient>, LockError>> + Send + use<> {
         let session = self.inner.session();

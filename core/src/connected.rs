@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::{
     FutureExt, StreamExt,
-    future::{Shared, join_all},
+    future::{Shared, join_all, ready},
     stream::FuturesUnordered,
 };
 
@@ -53,6 +53,15 @@ struct Seen {
     looks: HashMap<String, Look>,
     /// The differences of settings that this process has warned of.
     warned: HashSet<String>,
+}
+
+impl Seen {
+    /// Keeps a look at a server, and forgets those that are too old.
+    fn share(&mut self, node: &str, look: Look) {
+        let now = look.began;
+        self.looks.retain(|_, look| look.is_fresh(now));
+        self.looks.insert(node.to_owned(), look);
+    }
 }
 
 fn seen() -> MutexGuard<'static, Seen> {
@@ -102,8 +111,7 @@ fn look_at(session: &Arc<Session>, node: &Arc<dyn Node>) -> Shared<BoxFuture<Lis
     });
     let look: BoxFuture<Listed> = Box::pin(look.map(Option::flatten));
     let listed = look.shared();
-    seen.looks.retain(|_, look| look.is_fresh(now));
-    seen.looks.insert(node.name().to_owned(), Look { began: now, listed: listed.clone() });
+    seen.share(node.name(), Look { began: now, listed: listed.clone() });
     listed
 }
 
@@ -148,15 +156,30 @@ fn differences(own: &Identity, other: &Identity) -> Option<String> {
     (!each.is_empty()).then(|| each.join(", "))
 }
 
-/// Lists the clients that are connected to the nodes, now. Fails with `unavailable` if no node lists its clients.
+impl Identity {
+    /// How the settings of another client of the same program and prefix differ from these; `None` if they do not.
+    #[doc(hidden)]
+    pub fn differences(&self, other: &Self) -> Option<String> {
+        differences(self, other)
+    }
+}
+
+/// Lists the clients that are connected to the nodes, now, and shares the look. Fails with `unavailable` if no node
+/// lists its clients.
 pub(crate) async fn list(session: &Session) -> Result<Vec<ConnectedClient>, LockError> {
     let quorum = &session.quorum;
-    let limit = session.settings.config.reply_timeout;
+    let (limit, began) = (session.settings.config.reply_timeout, clock::now());
     let lists = join_all(quorum.nodes.iter().map(|node| node.clients(limit))).await;
     let (mut clients, mut causes) = (HashMap::<String, ConnectedClient>::new(), Vec::new());
     for (node, list) in lists.into_iter().enumerate() {
         match list {
-            Ok(list) => list.into_iter().for_each(|one| add(&mut clients, one)),
+            Ok(list) => {
+                let listed: Listed = Some(list.as_slice().into());
+                seen().share(quorum.nodes[node].name(), Look { began, listed: ready(listed).boxed().shared() });
+                for one in list {
+                    add(&mut clients, one);
+                }
+            }
             Err(error) => causes.push(quorum.cause(node, error)),
         }
     }

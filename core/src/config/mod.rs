@@ -42,7 +42,8 @@ pub enum TokenKey {
 
 impl Wire {
     /// The word that [`FromStr`] reads.
-    pub(crate) fn as_str(self) -> &'static str {
+    #[doc(hidden)]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Redisson => "redisson",
             Self::Token => "token",

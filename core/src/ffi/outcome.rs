@@ -31,7 +31,7 @@ pub struct NodeStatus {
 }
 
 impl From<client::NodeStatus> for NodeStatus {
-    fn from(client::NodeStatus { node, state }: client::NodeStatus) -> Self {
+    fn from(client::NodeStatus { node, state, .. }: client::NodeStatus) -> Self {
         match state {
             Ok(info) => Self { node, ok: true, run: info.run, version: info.version, cause: None },
             Err(cause) => Self { node, ok: false, run: None, version: None, cause: Some(cause) },

@@ -1,0 +1,410 @@
+//! `redlock web`, by raw requests: what it refuses, and what it answers.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::Stdio,
+    sync::mpsc::{Receiver, channel},
+    thread::{sleep, spawn},
+    time::Duration,
+};
+
+use redlock_tests::server::Server;
+use serde_json::Value;
+
+use crate::support::{LIMIT, Running, acquire, command, release, until};
+
+struct Web {
+    running: Running,
+    address: String,
+    stderr: Receiver<String>,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    fn has(&self, header: &str) -> bool {
+        self.head.lines().any(|line| line.to_ascii_lowercase().starts_with(header))
+    }
+}
+
+impl Web {
+    fn start(urls: &str, arguments: &[&str]) -> Self {
+        let own = ["web", "--listen", "127.0.0.1:0", "--every", "100ms"];
+        let mut web = command(urls, &[&own[..], arguments].concat());
+        web.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running::start(web);
+        let mut line = String::new();
+        BufReader::new(running.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let address =
+            line.trim().strip_prefix("http://").and_then(|url| url.strip_suffix('/')).expect("a URL").to_owned();
+        let (lines, stderr) = channel();
+        let reader = BufReader::new(running.0.stderr.take().expect("a pipe"));
+        // Ends with the process.
+        spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+        Self { running, address, stderr }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
+        stream
+    }
+
+    /// Sends a request as it is.
+    fn send(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut bytes = Vec::new();
+        // A refused request may be reset after its answer.
+        let _ = stream.read_to_end(&mut bytes);
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        Answer { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
+    fn get(&self, path: &str, headers: &str) -> Answer {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{headers}\r\n", self.address))
+    }
+
+    fn post(&self, headers: &str, body: &str) -> Answer {
+        let (address, length) = (&self.address, body.len());
+        self.send(&format!(
+            "POST /api/release HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        ))
+    }
+
+    /// The headers of the page's own release.
+    fn own_headers(&self) -> String {
+        format!("X-Redlock: 1\r\nContent-Type: application/json\r\nOrigin: http://{}\r\n", self.address)
+    }
+
+    fn locks(&self) -> Vec<Value> {
+        self.get("/api/snapshot", "").json()["locks"].as_array().expect("locks").clone()
+    }
+}
+
+fn body(name: &str, token: &str, confirm: &str) -> String {
+    serde_json::json!({ "name": name, "token": token, "confirm": confirm }).to_string()
+}
+
+#[test]
+fn only_known_host_names_are_answered() {
+    let server = Server::start();
+    let web = Web::start(&server.url(), &["--host", "locks.example"]);
+    let port = web.address.rsplit_once(':').expect("a port").1;
+    let ask =
+        |path: &str, host: &str| web.send(&format!("GET {path} HTTP/1.1\r\n{host}Connection: close\r\n\r\n")).status;
+    for path in ["/", "/healthz", "/metrics", "/api/snapshot"] {
+        for host in [&web.address, &format!("localhost:{port}"), &format!("LOCALHOST:{port}"), &format!("[::1]:{port}")]
+        {
+            assert_eq!(ask(path, &format!("Host: {host}\r\n")), 200, "{path} {host}");
+        }
+        assert_eq!(ask(path, "Host: Locks.Example\r\n"), 200, "{path}");
+        for host in
+            ["evil.example", "127.0.0.1", "127.0.0.1:1", &format!("evil.example:{port}"), "locks.example.evil", ""]
+        {
+            assert_eq!(ask(path, &format!("Host: {host}\r\n")), 403, "{path} {host}");
+        }
+        let twice = ask(path, &format!("Host: {}\r\nHost: evil.example\r\n", web.address));
+        assert!([400, 403].contains(&twice), "{path} {twice}");
+        let absolute = format!("http://evil.example{path}");
+        assert_eq!(ask(&absolute, &format!("Host: {}\r\n", web.address)), 403, "{absolute}");
+    }
+    let old = web.send("GET / HTTP/1.0\r\n\r\n").status;
+    assert!([400, 403].contains(&old), "{old}");
+}
+
+#[test]
+fn every_answer_has_the_headers_that_protect_it() {
+    let server = Server::start();
+    let web = Web::start(&server.url(), &[]);
+    let evil = "GET / HTTP/1.1\r\nHost: evil\r\nConnection: close\r\n\r\n";
+    for answer in [web.get("/", ""), web.get("/api/snapshot", ""), web.get("/nothing", ""), web.send(evil)] {
+        for header in [
+            "content-security-policy: default-src 'none'; connect-src 'self';",
+            "x-content-type-options: nosniff",
+            "x-frame-options: deny",
+            "cache-control: no-store",
+            "referrer-policy: no-referrer",
+            "cross-origin-resource-policy: same-origin",
+        ] {
+            assert!(answer.has(header), "{header}: {answer:?}");
+        }
+        assert!(!answer.has("access-control") && !answer.has("set-cookie"), "{answer:?}");
+    }
+    let preflight = format!(
+        "OPTIONS /api/release HTTP/1.1\r\nHost: {}\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n\
+         Access-Control-Request-Headers: x-redlock,content-type\r\nConnection: close\r\n\r\n",
+        web.address
+    );
+    let answer = web.send(&preflight);
+    assert!(answer.status == 405 && !answer.has("access-control"), "{answer:?}");
+}
+
+#[test]
+fn requests_of_other_sites_are_refused() {
+    let server = Server::start();
+    let web = Web::start(&server.url(), &["--allow-release"]);
+    for site in ["cross-site", "same-site"] {
+        for path in ["/api/snapshot", "/api/stream", "/metrics"] {
+            assert_eq!(web.get(path, &format!("Sec-Fetch-Site: {site}\r\n")).status, 403, "{path}");
+        }
+        let headers = format!("{}Sec-Fetch-Site: {site}\r\n", web.own_headers());
+        assert_eq!(web.post(&headers, &body("x", "1", "x")).status, 403);
+    }
+    // A link to the page.
+    assert_eq!(web.get("/", "Sec-Fetch-Site: cross-site\r\n").status, 200);
+    let unknown = format!("{}Sec-Fetch-Site: none\r\n", web.own_headers());
+    assert_eq!(web.post(&unknown, &body("x", "1", "x")).status, 403);
+    for headers in ["", "X-Redlock: 0\r\n"] {
+        assert_eq!(web.get("/api/scan", headers).status, 403);
+    }
+    assert_eq!(web.get("/api/scan", "X-Redlock: 1\r\n").status, 204);
+    assert_eq!(web.get("/api/release", "X-Redlock: 1\r\n").status, 405);
+}
+
+#[test]
+fn a_page_is_read_only_by_default() {
+    let server = Server::start();
+    acquire(&server, "x");
+    let web = Web::start(&server.url(), &["--scan"]);
+    let token = web.locks()[0]["token"].as_str().expect("a token").to_owned();
+    let refused = web.post(&web.own_headers(), &body("x", &token, "x"));
+    assert!(refused.status == 403 && refused.body.contains("--allow-release"), "{refused:?}");
+    assert_eq!(web.get("/api/snapshot", "").json()["release"], false);
+    assert_eq!(web.locks().len(), 1);
+}
+
+#[test]
+fn a_release_is_checked_and_on_record() {
+    let server = Server::start();
+    acquire(&server, "x");
+    let web = Web::start(&server.url(), &["--scan", "--allow-release", "--read-header", "X-User"]);
+    let token = web.locks()[0]["token"].as_str().expect("a token").to_owned();
+    let (good, own) = (body("x", &token, "x"), web.own_headers());
+    let without = |header: &str| {
+        let kept = own.split_inclusive("\r\n").filter(|line| !line.starts_with(header));
+        kept.collect::<String>()
+    };
+    let refused = |headers: &str, body: &str, status: u16| {
+        let refused = web.post(headers, body);
+        assert_eq!(refused.status, status, "{headers:?} {body:?} {refused:?}");
+    };
+    refused("", &good, 403);
+    refused(&without("X-Redlock"), &good, 403);
+    refused(&without("Content-Type"), &good, 415);
+    refused(&format!("{}Content-Type: text/plain\r\n", without("Content-Type")), &good, 415);
+    refused(&without("Origin"), &good, 403);
+    refused(&format!("{}Origin: http://evil.example\r\n", without("Origin")), &good, 403);
+    refused(&format!("{}Origin: null\r\n", without("Origin")), &good, 403);
+    refused(&own, "{", 400);
+    refused(&own, "[]", 400);
+    refused(&own, &body("x", &token, "y"), 400);
+    refused(&own, &body("x", "no number", "x"), 400);
+    refused(&own, &body("x", "0", "x"), 400);
+    refused(&own, &body("", &token, ""), 400);
+    // A little more than the limit.
+    refused(&own, &body("x", &token, &"x".repeat(16_384)), 413);
+    assert_eq!(web.post(&own, &body("x", "5", "x")).json()["released"], false);
+    assert_eq!(web.locks().len(), 1, "nothing was released so far");
+    let headers = format!("{own}X-User: ann\r\n");
+    assert_eq!(web.post(&headers, &good).json()["released"], true);
+    assert_eq!(web.locks().len(), 0);
+    let lines: Vec<String> = (0..3).map(|_| web.stderr.recv_timeout(LIMIT).expect("a line")).collect();
+    assert!(lines[1].contains("an unnamed user") && lines[1].ends_with("does not hold it"), "{lines:?}");
+    let expected = format!("redlock: \"x\" with token {token}, for ann from 127.0.0.1:");
+    assert!(lines[2].starts_with(&expected) && lines[2].ends_with(": released"), "{lines:?}");
+}
+
+#[test]
+fn data_needs_the_token() {
+    let server = Server::start();
+    let folder = Folder::new();
+    let file = folder.0.join("token");
+    fs::write(&file, "correct-horse-battery\n").expect("a file");
+    let path = file.to_str().expect("UTF-8");
+    let web = Web::start(&server.url(), &["--token-file", path]);
+    assert_eq!(web.get("/", "").status, 200);
+    assert_eq!(web.get("/healthz", "").status, 200);
+    for path in ["/api/snapshot", "/api/stream", "/api/scan", "/metrics"] {
+        for given in
+            ["", "Bearer wrong", "Bearer correct-horse-batter", "Basic correct-horse-battery", "correct-horse-battery"]
+        {
+            let header = if given.is_empty() { String::new() } else { format!("Authorization: {given}\r\n") };
+            let refused = web.get(path, &format!("{header}X-Redlock: 1\r\n"));
+            assert!(refused.status == 401 && refused.has("www-authenticate: bearer"), "{path} {given} {refused:?}");
+        }
+    }
+    assert_eq!(web.post(&web.own_headers(), &body("x", "1", "x")).status, 401);
+    assert_eq!(web.get("/api/snapshot", "Authorization: Bearer correct-horse-battery\r\n").status, 200);
+}
+
+/// A folder that is removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("redlock-web-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn others_may_not_look_without_a_token() {
+    let server = Server::start();
+    for (arguments, part) in [
+        (&["--listen", "0.0.0.0:0"][..], "--token-file"),
+        (&["--listen", "[::]:0"][..], "--token-file"),
+        (&["--token-file", "/dev/null"][..], "at least 16"),
+        (&["--token-file", "/does/not/exist"][..], "cannot read"),
+        (&["--listen", "127.0.0.1:0", "--every", "1ms"][..], "100ms"),
+        (&["--read-header", "X-User"][..], "--allow-release"),
+    ] {
+        let output = command(&server.url(), &[&["web"], arguments].concat()).output().expect("redlock runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(64) && stderr.contains(part), "{arguments:?} {output:?}");
+    }
+    let web = Web::start(&server.url(), &[]);
+    let twice = command(&server.url(), &["web", "--listen", &web.address]).output().expect("redlock runs");
+    assert_eq!(twice.status.code(), Some(64), "{twice:?}");
+}
+
+/// Reads the next event of a stream.
+fn event(reader: &mut impl BufRead) -> Value {
+    loop {
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).expect("a line") > 0, "the stream ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            return serde_json::from_str(data).expect("an object");
+        }
+    }
+}
+
+#[test]
+fn a_stream_shows_each_change_and_the_servers_are_asked_only_while_it_is_read() {
+    let server = Server::start();
+    let lease = acquire(&server, "order:1");
+    let web = Web::start(&server.url(), &["--scan", "--name", "prod"]);
+    let mut stream = web.connect();
+    // HTTP/1.0 has no chunks.
+    let request = format!("GET /api/stream HTTP/1.0\r\nHost: {}\r\n\r\n", web.address);
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut reader = BufReader::new(stream);
+    let first = event(&mut reader);
+    assert_eq!((&first["name"], &first["locks"][0]["name"]), (&"prod".into(), &"order:1".into()), "{first}");
+    assert_eq!((&first["trouble"], &first["quorum"]), (&Value::Null, &1.into()), "{first}");
+    let node = &first["nodes"][0];
+    assert!(node["error"].is_null() && node["round_trip"].is_f64() && node["version"].is_string(), "{first}");
+    assert!(first["clients"].as_array().is_some_and(|all| all.iter().any(|one| one["app"] == "redlock")), "{first}");
+    release(&server, &lease);
+    until("the lock is gone", || event(&mut reader)["locks"].as_array().is_some_and(Vec::is_empty));
+    drop(reader);
+    let calls = || -> String { server.command::<String>(&["INFO", "commandstats"]) };
+    let evals = |stats: String| stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned);
+    let mut last = None;
+    until("nobody asks any more", || {
+        // Several times as long as --every.
+        sleep(Duration::from_secs(1));
+        let before = last.replace(evals(calls()));
+        before == last
+    });
+    web.get("/metrics", "");
+    assert_ne!(last, Some(evals(calls())), "a request asks the servers");
+}
+
+#[test]
+fn metrics_have_groups_and_no_names() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let urls = urls.join(",");
+    for name in ["order:1", "order:2", "report"] {
+        let output = command(&urls, &["acquire", name, "--ttl", "60"]).output().expect("redlock runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let web = Web::start(&urls, &["--scan"]);
+    let answer = web.get("/metrics", "");
+    let metrics = &answer.body;
+    for line in [
+        "redlock_held{group=\"order:*\"} 2",
+        "redlock_held{group=\"report\"} 1",
+        "redlock_waiting{group=\"report\"} 0",
+        "redlock_locks_known 1",
+        "redlock_odd_clients 0",
+        &format!("redlock_node_up{{node=\"127.0.0.1:{}\"}} 1", servers[0].port()),
+        "# TYPE redlock_held gauge",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "{line} is not in {metrics}");
+    }
+    assert!(answer.has("content-type: text/plain; version=0.0.4") && !metrics.contains("order:1"), "{answer:?}");
+    let locks = web.locks();
+    assert!(locks.len() == 3 && locks.iter().all(|lock| lock["nodes"].as_u64() >= Some(2)), "{locks:?}");
+}
+
+#[test]
+fn an_outage_is_shown() {
+    let mut server = Server::start();
+    acquire(&server, "x");
+    let web = Web::start(&server.url(), &["--scan"]);
+    assert_eq!(web.locks().len(), 1);
+    server.stop();
+    let mut shown = Value::Null;
+    until("the outage is seen", || {
+        shown = web.get("/api/snapshot", "").json();
+        shown["trouble"].is_string()
+    });
+    assert!(shown["nodes"][0]["error"].is_string() && shown["locks"] == serde_json::json!([]), "{shown}");
+    assert_eq!(web.get("/healthz", "").status, 200);
+    assert!(web.get("/metrics", "").body.contains("redlock_locks_known 0"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_with_0() {
+    let server = Server::start();
+    let mut web = Web::start(&server.url(), &[]);
+    web.running.signal(rustix::process::Signal::TERM);
+    assert_eq!(web.running.code(), Some(0));
+}
+
+#[test]
+fn the_documented_rights_of_a_viewer_suffice_to_look_and_for_nothing_else() {
+    let server = Server::start();
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/live.md");
+    let page = fs::read_to_string(page).expect("a page");
+    let rule = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER viewer ")).expect("a rule");
+    let words: Vec<&str> = ["ACL", "SETUSER", "viewer"].into_iter().chain(rule.split(' ')).collect();
+    let _: () = server.command(&words);
+    acquire(&server, "app:lock");
+    let url = format!("redis://viewer:secret@127.0.0.1:{}", server.port());
+    let web = Web::start(&url, &["--scan", "--prefix", "app:", "--allow-release"]);
+    let shown = web.get("/api/snapshot", "").json();
+    assert_eq!((&shown["trouble"], &shown["locks"][0]["name"]), (&Value::Null, &"lock".into()), "{shown}");
+    assert!(shown["clients"].is_array() && shown["nodes"][0]["error"].is_null(), "{shown}");
+    let token = shown["locks"][0]["token"].as_str().expect("a token");
+    let refused = web.post(&web.own_headers(), &body("lock", token, "lock"));
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(web.locks().len(), 1);
+    let acquired = command(&url, &["acquire", "x", "--ttl", "60", "--prefix", "app:"]).output().expect("redlock runs");
+    assert_eq!(acquired.status.code(), Some(77), "{acquired:?}");
+}
