@@ -404,7 +404,7 @@ bench-tools: python-tools node-tools kotlin-tools bench/.venv/.ready bench/node/
 # In the development profile, and just long enough to see that everything runs.
 bench-test: python node bench-tools
 	$(call step,bench-rust,Benchmarks: of Rust; compiled) -- cargo build --quiet --package redlock-bench
-	$(call step,bench-kotlin,Benchmarks: the Kotlin package; as `make kotlin` compiled it) -- $(MVN) jar:jar install:install
+	$(call step,bench-kotlin,Benchmarks: the Kotlin package; as make kotlin compiled it) -- $(MVN) jar:jar install:install
 	$(call step,bench-jvm,Benchmarks: of the JVM; compiled) --after bench-kotlin -- mvn -q -B -ntp -f bench/jvm package
 	$(call step,bench-short,Benchmarks: a short form; only whether they run) --after "bench-rust bench-jvm" -- \
 		env PYTHONPATH=python BENCH_RUST=target/debug/bench-contender $(BENCH)/bin/python bench/run.py --smoke

@@ -22,9 +22,10 @@ fn options(min_hold: Duration) -> LockOptions {
     options
 }
 
-/// The fields of a lock on a server.
+/// The fields of a lock on a server, none if that server has not executed the acquire yet: a quorum does not wait for it.
 fn fields(server: &Server, name: &str) -> Vec<String> {
     match &*server.command::<String>(&["TYPE", name]) {
+        "none" => Vec::new(),
         "hash" => server.command(&["HKEYS", name]),
         "string" => vec![server.command(&["GET", name])],
         other => panic!("{name} is a {other}"),
