@@ -23,7 +23,7 @@ use crate::{
     release::{ReleaseStart, begin_release},
     server::NodeErrorKind,
     session::{Session, run_to_completion},
-    tenure::{Claim, ExtendError, Fate, InsteadOfRelease, ReleaseOutcome, Tenure, Terms},
+    tenure::{Claim, ExtendError, Fate, InsteadOfRelease, ReleaseOutcome, Tenure, TenureStatus, Terms},
 };
 
 /// A held lock. Dropping it releases the lock in the background.
@@ -219,10 +219,9 @@ impl Lease {
         let (tenure, claim) = (self.tenure.clone(), self.claim.clone());
         async move {
             let Some(tenure) = tenure.get() else { return Some(LostReason::Forked) };
-            let mut status = tenure.status.subscribe();
-            let ended = status.wait_for(|status| status.fate != Fate::Held || claim.released_early.load(Relaxed)).await;
-            match ended.map(|status| status.fate) {
-                Ok(Fate::Lost(reason)) if !claim.released_early.load(Relaxed) => Some(reason),
+            let over = |status: &TenureStatus| status.fate != Fate::Held || claim.released_early.load(Relaxed);
+            match tenure.status.until(over).await.fate {
+                Fate::Lost(reason) if !claim.released_early.load(Relaxed) => Some(reason),
                 _ => None,
             }
         }

@@ -135,7 +135,5 @@ impl ReleaseStart {
 
 /// Waits for the outcome of a release that another call makes.
 async fn outcome_of_other_call(tenure: Arc<Tenure>) -> ReleaseOutcome {
-    let mut status = tenure.status.subscribe();
-    let known = status.wait_for(|status| status.outcome.is_some()).await.ok().and_then(|status| status.outcome);
-    known.unwrap_or(ReleaseOutcome::Unconfirmed)
+    tenure.status.until(|status| status.outcome.is_some()).await.outcome.unwrap_or(ReleaseOutcome::Unconfirmed)
 }

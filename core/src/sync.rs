@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 #[cfg(all(test, feature = "shuttle"))]
 use shuttle::sync;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub(crate) use self::sync::{MutexGuard, atomic};
 
@@ -45,6 +45,42 @@ impl<T> Mutex<T> {
             Ok(guard) => Some(guard),
             Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// A value that several tasks may wait for. A change wakes them in the order in which they started to wait. tokio's
+/// `watch` wakes them in a random order, and a simulated run could not be repeated.
+#[derive(Debug, Default)]
+pub(crate) struct OrderedWatch<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Copy> OrderedWatch<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        *self.value.lock()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut T)) {
+        change(&mut self.value.lock());
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves once `is` accepts the value, with that value.
+    pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) -> T {
+        loop {
+            // Created before the check: it is notified of every change from here on, polled or not.
+            let changed = self.changed.notified();
+            let value = self.get();
+            if is(&value) {
+                return value;
+            }
+            changed.await;
         }
     }
 }

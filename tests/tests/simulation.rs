@@ -83,7 +83,8 @@ fn bugs_that_were_mended_stay_mended() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for seed in (0..2_000).step_by(100) {
+    // Seed 41 once depended on the order in which tokio woke two waiters.
+    for seed in (1..2_000).step_by(40) {
         let (one, other) = (run(Plan::new(seed), false), run(Plan::new(seed), true));
         assert_eq!((one.events, one.digest), (other.events, other.digest), "seed {seed}");
     }

@@ -24,7 +24,7 @@ impl LeaseEnd {
         let Err(LockError::NotHeld { .. }) = lease.check() else { return None };
         match tenure.current_fate() {
             Fate::Detached => Some(Self::Detached),
-            Fate::Released if tenure.status.borrow().outcome != Some(ReleaseOutcome::Released) => None,
+            Fate::Released if tenure.status.get().outcome != Some(ReleaseOutcome::Released) => None,
             _ => Some(Self::Released),
         }
     }

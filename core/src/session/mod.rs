@@ -234,7 +234,7 @@ impl Session {
             tenure.lose(LostReason::Closed);
         }
         self.registry.wake_all();
-        let ended = |tenure: &Tenure| tenure.status.borrow().fate == Fate::Lost(LostReason::Closed);
+        let ended = |tenure: &Tenure| tenure.status.get().fate == Fate::Lost(LostReason::Closed);
         let releases =
             ending.into_iter().filter(|tenure| ended(tenure)).map(|tenure| tenure.release(Driver::Background));
         let releases = stream::iter(releases).buffer_unordered(RELEASES_AT_ONCE).for_each(|_| async {});

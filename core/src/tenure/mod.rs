@@ -19,8 +19,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
-
 pub use self::release::ReleaseOutcome;
 use self::{
     min_hold::MinHold,
@@ -37,12 +35,11 @@ use crate::{
     protocol::{calls::Label, names::Names, primitive::Primitive, reply::Slot},
     quorum::{Grant, Quorum},
     sync::{
-        Mutex,
+        Mutex, OrderedWatch,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
-        notify,
     },
 };
 
@@ -82,6 +79,7 @@ impl Fate {
 }
 
 /// The status of a tenure, for the waiters for its end.
+#[derive(Clone, Copy)]
 pub(crate) struct TenureStatus {
     pub(crate) fate: Fate,
     /// The outcome of its release, once that is over.
@@ -149,7 +147,7 @@ pub(crate) struct Tenure {
     /// How many lease handles the host still refers to.
     pub(crate) handles: AtomicUsize,
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) status: watch::Sender<TenureStatus>,
+    pub(crate) status: OrderedWatch<TenureStatus>,
     events: EventSink,
     state: Mutex<State>,
     mode: Mutex<Mode>,
@@ -176,7 +174,7 @@ impl Tenure {
             generation: fork::generation(),
             handles: AtomicUsize::new(0),
             quorum,
-            status: watch::Sender::new(TenureStatus { fate: Fate::Held, outcome: None }),
+            status: OrderedWatch::new(TenureStatus { fate: Fate::Held, outcome: None }),
             events,
             state: Mutex::new(state),
             mode: Mutex::default(),
@@ -205,7 +203,7 @@ impl Tenure {
         }
         if let Some(fate) = fate {
             // An end is final, so this notifies once.
-            notify(&self.status, |status| status.fate = fate);
+            self.status.change(|status| status.fate = fate);
         }
         for run in instead_of_release {
             run();
@@ -323,7 +321,7 @@ impl Tenure {
         let end = self.change(|state, effects| state.unclaim(claim, clock::now(), effects));
         if matches!(end, Unclaimed::OthersRemain) {
             // Wakes the waiters for the end of this lease: they check `released_early`.
-            notify(&self.status, |_| {});
+            self.status.change(|_| {});
         }
         end
     }
@@ -364,8 +362,7 @@ impl Tenure {
         let free = |status: &TenureStatus| {
             status.fate != Fate::Held && (status.fate != Fate::Released || status.outcome.is_some())
         };
-        // The sender is in `self`.
-        let _ = self.status.subscribe().wait_for(free).await;
+        self.status.until(free).await;
     }
 
     /// Its newest unreleased claim.

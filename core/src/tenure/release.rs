@@ -10,7 +10,6 @@ use crate::{
     protocol::{calls::Label, primitive::Primitive, reply, script::ScriptCall},
     quorum::{Count, FanOut, MINORITY_GRACE, NodeRequest, Presence, Quorum, clean_up, insist, retry},
     server::{NodeErrorKind, SentOn},
-    sync::notify,
 };
 
 /// The pause before a release is tried again that could not be sent.
@@ -117,7 +116,7 @@ impl Tenure {
 
     /// Reports the outcome of a release: notifies the waiters for it, and sends an event.
     pub(crate) fn report_release(&self, outcome: ReleaseOutcome) {
-        notify(&self.status, |status| status.outcome = Some(outcome));
+        self.status.change(|status| status.outcome = Some(outcome));
         let (name, held) = (self.terms.names.name().to_owned(), self.since.elapsed());
         (self.events)(&Event::Released { name, token: self.token(), held });
     }
@@ -215,10 +214,8 @@ impl Drop for Releasing<'_> {
             let unconfirmed = tenure.state.lock().give_up_release(unconfirmed);
             tenure.release_later(unconfirmed);
             // If the caller gave up, nobody has set the outcome.
-            tenure.status.send_if_modified(|status| {
-                let open = status.outcome.is_none();
+            tenure.status.change(|status| {
                 status.outcome = status.outcome.or(Some(ReleaseOutcome::Unconfirmed));
-                open
             });
         });
     }

@@ -343,7 +343,7 @@ fn one_end() {
     for thread in [looking, losing, renewing] {
         thread.join().expect("a thread");
     }
-    let fate = tenure.status.borrow().fate;
+    let fate = tenure.status.get().fate;
     assert_eq!(tenure.current_fate(), fate, "what is told is not what happened");
     let lost = server.lost.load(SeqCst);
     match fate {

@@ -17,8 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::ordered_watch::OrderedWatch;
-use crate::{process::runtime, protocol::names::Names, quorum::Quorum, server::Node};
+use crate::{process::runtime, protocol::names::Names, quorum::Quorum, server::Node, sync::OrderedWatch};
 
 /// How long to wait for enough subscriptions before the other nodes get one, too.
 const STAND_IN: Duration = Duration::from_millis(200);

@@ -2,7 +2,6 @@
 
 pub(crate) mod backoff;
 mod listener;
-mod ordered_watch;
 pub(crate) mod place;
 pub(crate) mod placed_waiters;
 pub(crate) mod queued_waiter;
