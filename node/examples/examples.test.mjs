@@ -69,3 +69,27 @@ test("scheduler: each tick is done once, also those whose worker died or hung", 
   assert.deepEqual(server.locks(), []);
   assert.equal(server.cli("EXISTS", "redlock_token:{scheduler:report}"), "1");
 });
+
+test("job queue: all jobs run, and no licence is used twice at the same time", async (t) => {
+  const server = await Server.of(t);
+  const lines = await run("job_queue.mjs", server);
+  const ran = lines.map((line) => /^worker \d ran job (\d+) with licence (\d)$/.exec(line)).filter(Boolean);
+  assert.deepEqual(
+    ran.map(([, job]) => Number(job)).sort((a, b) => a - b),
+    Array.from({ length: 12 }, (_, index) => index + 1),
+  );
+  assert.deepEqual(new Set(ran.map(([, , licence]) => licence)), new Set(["0", "1", "2"]));
+  assert.equal(lines.at(-1), "12 jobs, 3 at once at most");
+  assert.deepEqual(server.locks(), []);
+  assert.equal(server.cli("HLEN", "redlock_slot_tokens:{renderer:licences}"), "3");
+});
+
+test("shared cache: each version is rebuilt by one reader, and no reader sees half of it", async (t) => {
+  const server = await Server.of(t);
+  assert.deepEqual(await run("shared_cache.mjs", server), [
+    "rebuilt: 1, 2, 3",
+    "24 reads by 8 readers, all of them whole",
+  ]);
+  assert.deepEqual(server.locks(), []);
+  assert.equal(server.cli("EXISTS", "redlock_token:{prices:cache}"), "1");
+});

@@ -126,3 +126,23 @@ def test_ticks(server: Server) -> None:
     assert locks(server) == []
     with redis.Redis.from_url(server.url) as peer:
         assert peer.exists("redlock_token:{ticks:report}"), "the lock was taken on this server"
+
+
+def test_job_queue(server: Server) -> None:
+    """All jobs run, no licence is used twice at the same time, and all licences are used."""
+    lines = run("job_queue.py", server)
+    ran = [re.fullmatch(r"worker \d ran job (\d+) with licence (\d)", line) for line in lines[:-1]]
+    assert sorted(int(match[1]) for match in ran if match) == list(range(1, 13))
+    assert {match[2] for match in ran if match} == {"0", "1", "2"}
+    assert lines[-1] == "12 jobs, 3 at once at most"
+    assert locks(server) == []
+    with redis.Redis.from_url(server.url) as peer:
+        assert peer.hlen("redlock_slot_tokens:{renderer:licences}") == 3, "the slots were held on this server"
+
+
+def test_shared_cache(server: Server) -> None:
+    """Each version is rebuilt by one reader, and no reader sees half of it."""
+    assert run("shared_cache.py", server) == ["rebuilt: 1, 2, 3", "24 reads by 8 readers, all of them whole"]
+    assert locks(server) == []
+    with redis.Redis.from_url(server.url) as peer:
+        assert peer.exists("redlock_token:{prices:cache}"), "the lock was taken on this server"

@@ -67,4 +67,20 @@ class ExamplesTest : OnServer() {
         assertTrue(lines.dropWhile { it != "worker $dead dies" }.drop(1).none { it.startsWith("worker $dead ") })
         assertEquals(1L, server.command("EXISTS", "redlock_token:{scheduler:report}"), "taken on this server")
     }
+
+    @Test
+    fun `job queue - all jobs run, and no licence is used twice at the same time`() {
+        val lines = run("JobQueue")
+        val ran = lines.mapNotNull(Regex("worker \\d ran job (\\d+) with licence (\\d)")::matchEntire)
+        assertEquals((1..12).toList(), ran.map { it.groupValues[1].toInt() }.sorted())
+        assertEquals(setOf("0", "1", "2"), ran.map { it.groupValues[2] }.toSet())
+        assertEquals("12 jobs, 3 at once at most", lines.last())
+        assertEquals(3L, server.command("HLEN", "redlock_slot_tokens:{renderer:licences}"), "held on this server")
+    }
+
+    @Test
+    fun `shared cache - each version is rebuilt by one reader, and no reader sees half of it`() {
+        assertEquals(listOf("rebuilt: 1, 2, 3", "24 reads by 8 readers, all of them whole"), run("SharedCache"))
+        assertEquals(1L, server.command("EXISTS", "redlock_token:{prices:cache}"), "taken on this server")
+    }
 }
