@@ -89,6 +89,10 @@ mod switched {
         DeadPlaceKept,
         /// A try acquires a free lock although others wait.
         TryBarges,
+        /// The deadline of a queued acquire counts from the reply, not from before the request.
+        PlaceDeadlineFromReply,
+        /// A waiter that gives up leaves the queue, and keeps a lock that it was handed meanwhile.
+        LeaveKeepsGrant,
         /// A reader's release deletes the lock although others read.
         ReaderEndsAll,
         /// Readers are removed before their own leases are over, by the leases of others (redis-semaphore).
@@ -109,7 +113,7 @@ mod switched {
 
     impl Mutant {
         /// All of them.
-        pub const ALL: [Self; 37] = [
+        pub const ALL: [Self; 39] = [
             Self::DeadlineFromReply,
             Self::NoCheckOnReturn,
             Self::ResumeAfterDeadline,
@@ -139,6 +143,8 @@ mod switched {
             Self::PlaceAnew,
             Self::DeadPlaceKept,
             Self::TryBarges,
+            Self::PlaceDeadlineFromReply,
+            Self::LeaveKeepsGrant,
             Self::ReaderEndsAll,
             Self::ReadersPurgedEarly,
             Self::UpgradeBesideReaders,
@@ -182,6 +188,10 @@ mod switched {
                 (Self::TryBarges, "enter") => {
                     &[("if not head or head == entry then", "if not head or head == entry or ARGV[6] == '0' then")]
                 }
+                (Self::LeaveKeepsGrant, "leave") => &[(
+                    "local removed = remove(KEYS[1], ARGV[1])",
+                    "local removed = ARGV[2] == '' and remove(KEYS[1], ARGV[1])",
+                )],
                 (Self::ReaderEndsAll, "read_write/leave") => {
                     &[("if was and redis.call('HLEN', lock) == 1 then", "if was then")]
                 }
@@ -220,9 +230,9 @@ mod switched {
 
     pub(crate) fn alters_scripts() -> bool {
         use Mutant::{
-            BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, PlaceAnew, ReaderEndsAll,
-            ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates, RestOwned, TryBarges,
-            UpgradeBesideReaders,
+            BumpByValue, BumpUnconditional, CountHolds, DeadPlaceKept, DowngradeTellsNobody, LeaveKeepsGrant,
+            PlaceAnew, ReaderEndsAll, ReadersHaveWritersToken, ReadersPurgedEarly, ReleaseUnchecked, RenewalRecreates,
+            RestOwned, TryBarges, UpgradeBesideReaders,
         };
         let known = [
             BumpByValue,
@@ -230,6 +240,7 @@ mod switched {
             CountHolds,
             DeadPlaceKept,
             DowngradeTellsNobody,
+            LeaveKeepsGrant,
             PlaceAnew,
             ReaderEndsAll,
             ReadersHaveWritersToken,

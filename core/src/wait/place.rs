@@ -143,6 +143,7 @@ impl Place {
 
     /// Turns the server's reply into a grant. Fails if less than a twentieth of the ttl is left.
     pub(crate) fn into_grant(mut self, token: i64, slots: Vec<Slot>, since: Stamp) -> Result<Grant, NodeError> {
+        let since = if mutant!(PlaceDeadlineFromReply) { clock::now() } else { since };
         let deadline = Deadline::new(since, self.request.quorum.settings.validity(self.request.entry.ttl));
         if deadline.left() < self.request.entry.ttl / 20 {
             let detail =

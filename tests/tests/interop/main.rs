@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         let languages = if current { ours.len() } else { 1 };
         let handoffs = |usual, part| if current { handoffs(usual, part) } else { handoffs(usual / 4, part * 4) };
         let (label, place) = ("", alone.clone());
-        let alone = Ground { label, place, patient: true, languages, handoffs: handoffs(2000, 1) };
+        let alone = Ground { label, place, patient: true, languages, handoffs: handoffs(1000, 1) };
         checks.extend(redisson::checks(peer, &ours, &alone));
         let (label, place) = (", cluster", on_cluster.clone());
         let on_cluster = Ground { label, place, patient: false, languages, handoffs: handoffs(400, 4) };

@@ -300,7 +300,8 @@ async fn leases_expire(peer: &Party, place: &Place) {
 
 async fn it_waits_for_the_rest(peer: &Party, place: &Place) {
     let (redisson, ours) = (serve(peer, place, LONG), client(&place.url(), |_| {}));
-    let lease = resting(&ours, "x", Duration::from_secs(4)).acquire().await.unwrap();
+    // Longer than the steps up to `locked` take on a busy machine: it begins with the grant.
+    let lease = resting(&ours, "x", Duration::from_secs(8)).acquire().await.unwrap();
     redisson.tell("a", "lock x");
     place.somebody_listens("x");
     sleeps(&redisson, "a");
