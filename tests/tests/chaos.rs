@@ -141,12 +141,11 @@ fn one_name() {
 /// The faults of a server that keeps its keys, each of a kind of its own: the others strike the plain locks.
 const FAULTS: &[Fault] = &[Freeze, ForgetScripts, Disconnect, Delay, Hold, Lose, CutBytes, HalfClose, Restart];
 
-/// Few locks, for which many wait. Waiters that were killed delay the others for up to 5 s, so few are.
+/// Few locks, for which others wait. Waiters that were killed delay the others for up to 5 s, so few are.
 fn contended(name: &'static str, kind: Kind) -> Campaign {
     Campaign {
         kind,
-        names: 4,
-        tasks: 8,
+        names: 16,
         durable: true,
         faults: FAULTS.to_vec(),
         pauses: true,
@@ -176,7 +175,6 @@ fn read_write_locks_on_five_servers() {
     let _turn = turn();
     let campaign = Campaign {
         nodes: 5,
-        names: 16,
         durable: false,
         faults: [FAULTS, &[Flush, Failover]].concat(),
         deaths: 0.2,

@@ -103,6 +103,7 @@ struct Head<'a> {
     name: &'a str,
     kind: &'a str,
     permits: u32,
+    shares_tokens: bool,
 }
 
 /// Any other line of a history.
@@ -121,14 +122,14 @@ struct Line<'a> {
 pub fn write_tenures(path: &Path, name: &str, kind: Kind, holds: &[Hold]) -> io::Result<()> {
     let mut sorted: Vec<&Hold> = holds.iter().collect();
     sorted.sort_by_key(|hold| hold.from);
-    let (kind, permits) = match kind {
-        Kind::Lock => ("lock", 0),
-        Kind::Fair => ("fair", 0),
-        Kind::ReadWrite { .. } => ("read_write", 0),
-        Kind::Semaphore { permits } => ("semaphore", permits),
+    let (kind, permits, shares_tokens) = match kind {
+        Kind::Lock => ("lock", 0, false),
+        Kind::Fair => ("fair", 0, false),
+        Kind::ReadWrite { shares_tokens } => ("read_write", 0, shares_tokens),
+        Kind::Semaphore { permits } => ("semaphore", permits, false),
     };
     let mut file = BufWriter::new(fs::File::create(path)?);
-    writeln!(file, "{}", serde_json::to_string(&Head { name, kind, permits })?)?;
+    writeln!(file, "{}", serde_json::to_string(&Head { name, kind, permits, shares_tokens })?)?;
     for Hold { token, share, called, from, until, released, .. } in sorted {
         let Some(token) = *token else { continue };
         let (share, slots): (_, &[Slot]) = match share {

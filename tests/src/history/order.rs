@@ -22,7 +22,7 @@ pub struct Place {
 /// The result of a check of the order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// The number of grants that were called while another waiter was seen to have a place.
+    /// The number of grants that were called while another waiter was seen to have a place, once for each such waiter.
     pub compared: usize,
     /// Those that overtook that waiter.
     pub overtakes: Vec<(Place, Hold)>,
