@@ -81,7 +81,7 @@ fn look(connection: &mut Connection, queue: &str, names: &[String], lines: &mut 
 struct Moment {
     sent: u64,
     replied: u64,
-    time: f64,
+    time: u64,
 }
 
 /// The queue of one lock, as far as it was seen.
@@ -92,15 +92,15 @@ struct Line {
 }
 
 struct Waiter {
-    ticket: f64,
+    ticket: u64,
     /// Its client counts until then, by the server's time.
-    alive: f64,
+    alive: u64,
     place: Place,
 }
 
 impl Line {
     /// Takes note of the entries with their tickets, and of the clients with the end of their lives.
-    fn note(&mut self, moment: Moment, entries: Vec<(String, f64)>, clients: &HashMap<String, f64>) {
+    fn note(&mut self, moment: Moment, entries: Vec<(String, u64)>, clients: &HashMap<String, u64>) {
         let mut before = mem::take(&mut self.waiting);
         for (entry, ticket) in entries {
             let client = entry.split('/').nth(1).unwrap_or_default();
@@ -135,10 +135,10 @@ mod tests {
     use super::*;
 
     /// The places of one waiter of client `c`, seen at these times, with these tickets, alive until these times.
-    fn places(looks: &[(u64, Option<(f64, f64)>)]) -> Vec<(u64, u64)> {
+    fn places(looks: &[(u64, Option<(u64, u64)>)]) -> Vec<(u64, u64)> {
         let mut line = Line::default();
         for (time, seen) in looks {
-            let moment = Moment { sent: *time, replied: *time + 1, time: *time as f64 };
+            let moment = Moment { sent: *time, replied: *time + 1, time: *time };
             let entries = seen.map(|(ticket, _)| ("600/c/c:1".to_owned(), ticket));
             let clients = seen.map(|(_, alive)| ("c".to_owned(), alive));
             line.note(moment, entries.into_iter().collect(), &clients.into_iter().collect());
@@ -148,21 +148,19 @@ mod tests {
 
     #[test]
     fn a_place_lasts_from_the_first_reply_to_the_last_look() {
-        let there = |alive| Some((7.0, alive));
-        assert_eq!(places(&[(10, there(20.0)), (20, there(40.0)), (30, there(40.0)), (40, None)]), [(11, 30)]);
-        assert_eq!(places(&[(10, there(20.0)), (20, None)]), [], "seen once");
+        let there = |alive| Some((7, alive));
+        assert_eq!(places(&[(10, there(20)), (20, there(40)), (30, there(40)), (40, None)]), [(11, 30)]);
+        assert_eq!(places(&[(10, there(20)), (20, None)]), [], "seen once");
     }
 
     #[test]
     fn a_place_ends_with_another_ticket_or_after_silence() {
-        let looks =
-            [(10, Some((7.0, 99.0))), (20, Some((7.0, 99.0))), (30, Some((8.0, 99.0))), (40, Some((8.0, 99.0)))];
+        let looks = [(10, Some((7, 99))), (20, Some((7, 99))), (30, Some((8, 99))), (40, Some((8, 99)))];
         assert_eq!(places(&looks), [(11, 20), (31, 40)]);
         // Its last word counted until 25. It has spoken again since, but others may have come in between.
-        let looks =
-            [(10, Some((7.0, 25.0))), (20, Some((7.0, 25.0))), (30, Some((7.0, 60.0))), (40, Some((7.0, 60.0)))];
+        let looks = [(10, Some((7, 25))), (20, Some((7, 25))), (30, Some((7, 60))), (40, Some((7, 60)))];
         assert_eq!(places(&looks), [(11, 20), (31, 40)]);
-        let looks = [(10, Some((7.0, 25.0))), (20, Some((7.0, 25.0))), (30, Some((7.0, 25.0)))];
+        let looks = [(10, Some((7, 25))), (20, Some((7, 25))), (30, Some((7, 25)))];
         assert_eq!(places(&looks), [(11, 20)], "dead");
     }
 }

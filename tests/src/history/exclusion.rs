@@ -89,7 +89,7 @@ mod tests {
     fn a_slot_too_many_is_found() {
         let inside = [permit(&[(0, 1), (1, 1)], 10, 30), permit(&[(2, 1)], 11, 30)];
         let beyond = permit(&[(3, 1)], 12, 13);
-        let found = check_as(SEMAPHORE, [&inside[..], &[beyond.clone()]].concat());
+        let found = check_as(SEMAPHORE, [&inside[..], std::slice::from_ref(&beyond)].concat());
         assert_eq!((found.overlaps, found.excess), (vec![], vec![beyond]));
         // A dead holder's slots are known, but not for how long it held them.
         let dead = Hold { until: None, ..permit(&[(3, 1)], 50, 0) };
